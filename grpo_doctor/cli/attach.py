@@ -38,17 +38,17 @@ examples:
   grpo-doctor attach --json | jq .verdict     for programs
   grpo-doctor attach -o hang-1                save the page, the evidence and the verdict
   grpo-doctor attach --replay hang-1          explain it again, anywhere, without the job
-  grpo-doctor attach --replay /shared/hang/*  the bundles of all hosts of a job, as one verdict
-  grpo-doctor attach --dumps /shared/dumps    flight-recorder files alone, of a job that has died
-  grpo-doctor attach --confirm                undo what stops it (asks first); does the job move?
+  grpo-doctor attach --replay /shared/hang/*  one verdict from the bundles of all hosts
+  grpo-doctor attach --dumps /shared/dumps    only flight-recorder dumps, of a job that died
+  grpo-doctor attach --confirm                undo what blocks the job (asks first)
 
 a job on several hosts, with one command (grpo-doctor must be installed on them):
   grpo-doctor attach --slurm 4711             all nodes of a Slurm job, by srun --overlap
   grpo-doctor attach --ray                    all nodes of the Ray cluster of this machine
   grpo-doctor attach --kube app=train/ml      the pods with this label in namespace ml
 
-elsewhere, run attach on all hosts at the same time, each into its own folder on a shared disk
-({host} is replaced by the host's name), then join the bundles:
+elsewhere, run attach on all hosts at the same time. Each writes its own folder on a shared disk;
+{host} is replaced by the host's name. Then join the bundles:
   pdsh -w node1,node2 grpo-doctor attach -o /shared/hang/{host}
   mpirun --hostfile HOSTFILE --map-by ppr:1:node grpo-doctor attach -o /shared/hang/{host}
   grpo-doctor attach --replay /shared/hang/*
@@ -60,7 +60,7 @@ written; 5 no job; 130 interrupted before the verdict, or before it was saved.
 _EXIT_CODES = {"healthy": 0, "slow": 0, "stuck": 3, "dead": 3}
 _UNTOUCHED = "interrupted; the job was not touched."
 _LOOKED = "interrupted; the job was not modified."
-_TOUCHED = "interrupted; the change that you agreed to may have been made: run attach again."
+_TOUCHED = "interrupted; the change you confirmed may have been made: run attach again."
 _SECONDS = (0.2, 60.0)
 _CLUSTERS = ("slurm", "kube", "ray")
 _OTHER_ARCHIVES = (".zip", ".tar", ".gz", ".bz2", ".xz", ".zst", ".7z")
@@ -95,15 +95,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-inject", dest="no_stop", action="store_true", help=argparse.SUPPRESS
     )
     parser.add_argument(
-        "--confirm", action="store_true", help="undo what stops the job, if that does no harm"
+        "--confirm", action="store_true", help="undo what blocks the job, if that is safe"
     )
-    parser.add_argument("--yes", action="store_true", help="with --confirm: do not ask")
+    parser.add_argument("--yes", action="store_true", help="with --confirm: don't ask")
     parser.add_argument(
         "--seconds",
         type=float,
         default=1.2,
         metavar="S",
-        help="seconds between two samples (default: 1.2)",
+        help="seconds between the samples (default: 1.2)",
     )
     parser.set_defaults(interrupted=_UNTOUCHED)
 
@@ -196,9 +196,9 @@ def _check(options: argparse.Namespace) -> None:
     if options.json and options.output == Path(STDOUT):
         raise UsageError("--json and -o - both write to standard output; give one.")
     if options.yes and not options.confirm:
-        raise UsageError("--yes answers what --confirm asks; give --confirm too.")
+        raise UsageError("--yes needs --confirm; give --confirm too.")
     if options.confirm and not options.yes and not (sys.stdin and sys.stdin.isatty()):
-        raise UsageError("--confirm asks first, but there is no terminal; give --yes.")
+        raise UsageError("--confirm asks first, but there is no terminal; add --yes.")
     if options.output and _is_other_archive(options.output):
         raise UsageError(
             f"-o {options.output}: a bundle is a folder, or one file called .tar.gz or .tgz."

@@ -1,4 +1,4 @@
-"""`attach --slurm`, `--kube` and `--ray`: one look on all hosts of a job at the same moment.
+"""`attach --slurm`, `--kube` and `--ray`: one inspection of all hosts of a job at the same time.
 
 The way to a host is the cluster's own: `srun --overlap`, `kubectl exec`, a task of Ray. The same
 `attach` runs there, only reads, writes its evidence to its standard output, and ends. Nothing has
@@ -43,7 +43,7 @@ _NO_PROGRAM = (126, 127)
 
 
 class Said(NamedTuple):
-    """What a look ended with: its exit code, its output, and its last words."""
+    """How an inspection ended: its exit code, its output, and its last words."""
 
     code: int
     output: bytes
@@ -51,17 +51,17 @@ class Said(NamedTuple):
 
 
 class Host(Protocol):
-    """Somewhere to look."""
+    """A host to inspect."""
 
     @property
     def name(self) -> str:
         """As the cluster calls it."""
 
     def look(self) -> Said:
-        """Looks, however long that takes."""
+        """Inspect the host, however long that takes."""
 
     def end(self) -> None:
-        """Ends a look that is not waited for any longer."""
+        """End an inspection that is no longer waited for."""
 
 
 @dataclass(slots=True)

@@ -61,7 +61,7 @@ def _telling() -> Iterator[Callable[[str], None]]:
 
 def several(jobs: Sequence[Job], *, named: bool = False) -> str:
     """A list of jobs with the command for each; `named`: the user gave processes."""
-    relation = "belong to the processes given" if named else "run here"
+    relation = "belong to the given processes" if named else "run here"
     lines = [f"{len(jobs)} jobs {relation}; choose one:"]
     lines += [_line(job) for job in jobs[:_MOST_LISTED]]
     if len(jobs) > _MOST_LISTED:

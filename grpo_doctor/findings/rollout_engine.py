@@ -1,4 +1,4 @@
-"""What the rollout engine said of itself: requests, cache, lengths."""
+"""What the rollout engine reports of itself: requests, cache, lengths."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Tail:
 def tail(view: RunView, left: float) -> Tail | None:
     """The time with at most `left` (a share) of an engine's own peak running; None if unknown.
 
-    Before the first request runs and after the last sample nobody knows, so that is left out.
+    The time before the first request and after the last sample is unknown, and left out.
     """
     tails = []
     ranks = {view.analysis.ranks[c]: c for c in stepping_columns(view)}

@@ -1,4 +1,4 @@
-"""What rollout engines, within the ranks or as servers, said of themselves, and their flags."""
+"""What rollout engines, within the ranks or as servers, report of themselves, and their flags."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NAMES = {
     "ms-swift server": "`swift rollout`",
 }
 
-WITHIN_RANKS = NotApplicable("the rollout engine is within the ranks")
+WITHIN_RANKS = NotApplicable("the rollout engine runs within the ranks")
 
 
 def engine_within_ranks(view: RunView) -> bool:
@@ -84,7 +84,7 @@ class Program:
         return value if knob in self.settings or value is None else f"{spelled(value)} (default)"
 
     def value(self, knob: str) -> Any:
-        """What was said, else what this version does by default; None where neither is known."""
+        """What was set, else this version's default; None where neither is known."""
         setting = self.settings.get(knob)
         return knobs.default(self.table, self.version, knob) if setting is None else setting
 
@@ -128,7 +128,7 @@ class Load:
 
     @property
     def preempted_share(self) -> float:
-        """Preemptions per request; the most that ran and waited at once stand in for all."""
+        """Preemptions per request; the most that ran and waited at once count as all."""
         return (self.preemptions or 0.0) / max(1.0, self.running_peak + self.waiting_peak)
 
     @property
@@ -146,7 +146,7 @@ class Load:
             "requests": [
                 Evidence("requests running", round(self.running, 1), "", source),
                 Evidence("requests waiting", round(self.waiting, 1), "", source),
-                Evidence("requests that wait", round(100 * self.queued_share, 1), "%", source),
+                Evidence("waiting requests", round(100 * self.queued_share, 1), "%", source),
                 Evidence("most requests at once", self.running_peak, "", at_once),
             ],
             "cache": [Evidence("peak cache usage", self.cache_peak_pct, "%", filled)],
@@ -203,10 +203,10 @@ def engines(view: RunView) -> tuple[Load, ...]:
 
 
 def unheard(view: RunView) -> Answer:
-    """Return what is said where no engine is left to judge."""
+    """Return the answer where no engine is left to judge."""
     if engine_within_ranks(view):
         return WITHIN_RANKS
-    return Passed("no engine said during the steps how many requests it had")
+    return Passed("no engine reported its number of requests during the steps")
 
 
 def _counted(view: RunView) -> Load | None:
@@ -267,7 +267,7 @@ def _load(view: RunView, running: Series, server: RolloutServer | None) -> Load 
 
 
 def _per_step(view: RunView, rate: Series | None) -> float | None:
-    """Return what a rate per second comes to in the mean step."""
+    """Return what a rate per second amounts to in an average step."""
     steps = len(view.analysis.steps.used)
     if rate is None or not steps:
         return None

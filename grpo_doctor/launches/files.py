@@ -32,7 +32,8 @@ class Contents:
     values: Mapping[str, Any]
     lines: Mapping[str, int] = field(default_factory=dict)
     computed: tuple[str, ...] = ()
-    """Settings that a script gives by something else than a literal; `**` where it unpacks them."""
+    """Settings that a script gives by something other than a literal; `**` where it unpacks
+    them."""
 
     def source(self, key: str) -> Source:
         """Return where a key stands."""
@@ -49,8 +50,8 @@ def resolved(cwd: Path, path: str) -> Path:
 
 
 def located(path: str, cwd: Path, source: Source) -> Path:
-    """Where a file is: in the folder of the launch, else beside or above the script that names it,
-    since many scripts are started from the top of their repository."""
+    """Where a file is: in the folder of the launch, else in that of the script that names it or
+    above, since many scripts are started from the top of their repository."""
     target = resolved(cwd, path)
     if target.exists() or source.file is None:
         return target
@@ -67,7 +68,7 @@ def read_text(path: Path) -> str:
     try:
         # What is in a pipe is for the job to read, and opening one lets its writer go on.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise UnreadableFileError(f"{path} is no regular file: it was not read")
+            raise UnreadableFileError(f"{path} is not a regular file: not read")
         with path.open("rb") as file:
             content = file.read(SCRIPT.bytes + 1)
     except OSError as problem:
@@ -99,7 +100,7 @@ def parsed(text: str, shown: str) -> ast.Module:
     except (RecursionError, MemoryError) as problem:  # the parser's own stack
         raise UnreadableFileError(_too_deep(shown, PYTHON.depth)) from problem
     except (SyntaxError, ValueError) as problem:
-        raise UnreadableFileError(f"{shown} is no Python: {problem}") from problem
+        raise UnreadableFileError(f"{shown} is not valid Python: {problem}") from problem
     if _expressions_nest_deeper(tree, PYTHON.depth):
         raise UnreadableFileError(_too_deep(shown, PYTHON.depth))
     return tree
@@ -116,7 +117,7 @@ def _expressions_nest_deeper(tree: ast.Module, depth: int) -> bool:
 
 
 def _too_deep(shown: str, depth: int) -> str:
-    return f"{shown} nests more than {depth} levels: it was not read"
+    return f"{shown} nests more than {depth} levels: not read"
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -140,7 +141,7 @@ def read_mapping(path: Path, shown: str, text: str | None = None) -> Contents:
         try:
             content, lines = json.loads(text), _json_lines(text)
         except ValueError as problem:
-            raise UnreadableFileError(f"{shown} is no JSON: {problem}") from problem
+            raise UnreadableFileError(f"{shown} is not valid JSON: {problem}") from problem
         except RecursionError as problem:
             raise UnreadableFileError(_too_deep(shown, JSON.depth)) from problem
         if nests_deeper(content, JSON.depth):
@@ -148,7 +149,7 @@ def read_mapping(path: Path, shown: str, text: str | None = None) -> Contents:
     else:
         content, lines = _yaml(text, shown)
     if not isinstance(content, dict):
-        raise UnreadableFileError(f"{shown} holds no keys and values")
+        raise UnreadableFileError(f"{shown} has no keys and values")
     return Contents(shown, {str(key): value for key, value in content.items()}, lines)
 
 
@@ -162,7 +163,7 @@ def _yaml(text: str, shown: str) -> tuple[Any, dict[str, int]]:
         return read_yaml(text)
     except (ValueError, RecursionError) as problem:
         reason = " ".join(str(problem).split())[:200]
-        raise UnreadableFileError(f"{shown} is no YAML: {reason}") from problem
+        raise UnreadableFileError(f"{shown} is not valid YAML: {reason}") from problem
 
 
 def _json_lines(text: str) -> dict[str, int]:

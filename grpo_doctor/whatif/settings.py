@@ -102,7 +102,7 @@ def _refused(settings: Mapping[str, Any]) -> str | None:
     """Return why no model is asked: the value is unknown, or below zero."""
     for name, value in settings.items():
         if value is None and name not in NONE_IS_A_VALUE:
-            return f"what holds where {name} is not set is not known"
+            return f"the default of {name} is unknown"
         if isinstance(value, (int, float)) and value < 0:
             return f"{name} can't be {value}"
     return None

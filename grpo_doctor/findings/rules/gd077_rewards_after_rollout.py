@@ -3,29 +3,31 @@
 ## What it means
 
 Completions are scored when the last one of the rollout is done. Most were done long before: their
-rewards could have been computed while the engine went on with the others.
+rewards could have been computed while the engine generated the others.
 
 ## Why it costs
 
-Rollouts end in a tail of a few long completions, and most rewards use a processor or a network, not
-the GPU: what they take is added to each step, though there was time for it.
+Rollouts end in a tail of a few long completions, and most rewards use the CPU or the network, not
+the GPU: their time is added to each step although it could have been hidden.
 
 ## Evidence shown
 
-Seconds per step of rollout and rewards, the mean and longest completion, and what would fit in.
+Seconds per step of rollout and rewards, the mean and longest completion, and the scoring that
+would fit into the rollout.
 
 ## Fix
 
 Score each completion when it is done, in processes of its own, and wait for those of the last ones
-only. The replay takes the time between the mean completion's end and that of the longest as time in
-which to score, and nine tenths of the scoring at most; the cautious end is half of that.
+only. The replay
+hides scoring between the end of the mean completion and that of the longest, at most 90% of the
+scoring; the cautious end hides half of that.
 
 ## When it is wrong
 
 A reward model on the rollout's own GPU slows the rollout down instead. Functions that compare the
-completions of a group have to wait for the group. That length and end of a completion go together
-holds for an engine that decodes all at once; with more requests than it takes at a time, more
-completions end early, and more fits in than is said.
+completions of a group have to wait for the group. The model assumes an engine that decodes all
+completions at once; with more requests than it runs at a time, more completions end early, and the
+real gain is larger.
 
 ## References
 
@@ -67,8 +69,8 @@ MIN_HIDDEN_S = 0.2
 # Those of the last completions can only be computed when these are done.
 MOST_HIDDEN = 0.90
 _ADVICE = (
-    "score each completion when it is done, in processes next to the engine, and wait for the "
-    "last ones only"
+    "score each completion when it is done, in processes next to the engine, and wait only for "
+    "the last ones"
 )
 
 
@@ -95,9 +97,10 @@ def check(view: RunView) -> Answer:
     share = view.of_step(plan.hidden_s)
     if share < MIN_SHARE or plan.hidden_s < MIN_HIDDEN_S:
         return Passed(
-            f"{percent(share, 1)} of the step could be scored while completions are generated"
+            f"{percent(share, 1)} of the step is scoring that could run while completions are "
+            f"generated"
         )
-    scenario = "with completions scored as they are done (cautious end: half of that fits in)"
+    scenario = "with completions scored as they finish (cautious end: half of that fits in)"
     change = Replay((Edit(("reward",), 1 - plan.hidden_s / plan.reward_s),), scenario, half=True)
     risk = "Rewards that compare completions need their whole group."
     return Finding(
@@ -113,7 +116,7 @@ def check(view: RunView) -> Answer:
             Evidence("scoring that would fit into the rollout", plan.hidden_s, "s", "computed"),
         ),
         cause=f"Each step scores for {plan.reward_s:.3g} s after its rollout, whose mean "
-        f"completion was done {plan.spread * plan.rollout_s:.3g} s before the longest.",
+        f"completion finished {plan.spread * plan.rollout_s:.3g} s before the longest.",
         fixes=(view.advice(_ADVICE, change, safety="needs-code", risk=risk),),
     )
 
@@ -136,7 +139,7 @@ def _why_no_plan(view: RunView) -> str:
     if seconds_just_after(view, "reward", "rollout") <= 0:
         return "no `reward` begins right after a `rollout`"
     if any(view.metric_values(key) is not None for key in (_TRL[1], _VERL[1])):
-        return "no step has a mean and a longest length of completions above 0"
+        return "no step has a mean and a longest completion length above 0"
     return f"neither `{_TRL[1]}` nor `{_VERL[1]}` is logged"
 
 

@@ -32,7 +32,7 @@ def test_processes_of_several_jobs_are_listed_as_well(
 ) -> None:
     plays(job(), job(9_000))
     assert main(["attach", "4700", "9001"]) == 2
-    assert "2 jobs belong to the processes given; choose one:" in capsys.readouterr().err
+    assert "2 jobs belong to the given processes; choose one:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

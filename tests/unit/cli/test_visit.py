@@ -43,7 +43,7 @@ def test_many_jobs_are_counted() -> None:
     all_listed = several([job(0, pid=100 + n) for n in range(_MOST_LISTED)])
     assert "more" not in all_listed
     text = several([job(0, pid=100 + n) for n in range(_MOST_LISTED + 3)], named=True)
-    assert text.splitlines()[0].endswith("jobs belong to the processes given; choose one:")
+    assert text.splitlines()[0].endswith("jobs belong to the given processes; choose one:")
     assert text.endswith("  and 3 more")
 
 

@@ -77,7 +77,7 @@ def test_a_queue_seen_beside_an_idle_server_only_once_is_no_word() -> None:
 
 def test_an_idle_server_with_a_queue_of_its_own_is_not_idle() -> None:
     build = two(tokens=(500.0, 500.0), waiting=(10.0, 10.0), running=(20.0, 0.0), for_s=(5.0, 5.0))
-    assert "requests wait while another is idle for 0.0%" in passed(build, "GD080")
+    assert "requests wait next to an idle one for 0.0%" in passed(build, "GD080")
 
 
 def test_half_of_an_even_share_is_few() -> None:

@@ -46,7 +46,7 @@ CASES: dict[str, Case] = {
         {},
         LIMIT,
         None,
-        f"{LIMIT} is unknown",
+        f"the default of {LIMIT} is unknown",
     ),
     "one gather a step": (SYNCED, {}, {}, PARTS, 1, 0.0),
     "parts without a sync": ({"train": 10.0}, {}, {}, PARTS, 1, "no weight sync"),
