@@ -34,7 +34,7 @@ def accelerate(setup: Setup) -> float:
 def transformer_math(setup: Setup) -> float:
     """blog.eleuther.ai/transformer-math: states by ZeRO stage, and activations by recomputation."""
     share = share_of(setup)
-    parameters = share.all
+    parameters = share.trained + share.trained_experts + share.frozen
     ranks = setup.data_parallel
     stage = 3 if setup.engine == "fsdp" else setup.zero_stage
     weights = 2 * parameters / (ranks if stage == 3 else 1)

@@ -130,6 +130,7 @@ _NOTHING: Moment = ("", 0.0, "", "", "")
 """Only FSDP moves something."""
 
 
+_EMBEDDING = "torch embedding_dense_backward"
 _COPIES, _AUTOCAST = "16-bit weights", "torch.autocast keeps its copies until it ends"
 
 
@@ -219,14 +220,8 @@ def _tables(setup: Setup, kept: float) -> Moment:
     if _trains_tables(setup):
         tied = setup.model.tied and setup.loss != "none"
         size = (3 if tied else 1) * _table_bytes(setup) - kept
-    formula = f"{setup.model.vocabulary} x {setup.model.hidden}"
-    return (
-        "gradients of tables",
-        max(0.0, size),
-        formula,
-        "torch embedding_dense_backward",
-        "train.type",
-    )
+    formula, source = f"{setup.model.vocabulary} x {setup.model.hidden}", _EMBEDDING
+    return "gradients of tables", max(0.0, size), formula, source, "train.type"
 
 
 def _trains_tables(setup: Setup) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from grpo_doctor.launches import Launch
 from grpo_doctor.launches.domain import GROUPED, Domain
+from grpo_doctor.memory.facts import shipped
 
 DOMAIN = Domain(
     ("bundled", "ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang"),
@@ -18,19 +19,7 @@ _STRATEGIES = ("", "fsdp", "fsdp2", "megatron", "full_shard", "full_shard auto_w
 _OFF = ("", "false", "none", "null", "[]")
 
 
-_UNUSUAL = {
-    "deepspeed.hpz_partition_size": (
-        "1", "ZeRO++ keeps a second copy of the weights", "ZeRO without it"
-    ),
-    "parallel.virtual_pipeline": ("1", "virtual pipeline stages interleave", "one stage per rank"),
-    "train.freeze_llm": ("false", "the language model is frozen", "one that is trained"),
-}  # fmt: skip
-"""Usual values of settings, what another value means, and what the model knows."""
-_OFFLOADED = frozenset({"activation_cpu_offload", "activation_offloading", "cpu_offloading"})
-_OTHER_MODELS = frozenset({
-    "reward_pretrain", "reward.model_name_or_path", "reward_model.enable", "teacher_model",
-    "reward.reward_model.enable", "reward_model", "reward_model_name_or_path",
-})  # fmt: skip
+_TABLE = shipped("domain.json")
 
 
 def not_modelled(launch: Launch) -> str | None:
@@ -61,11 +50,11 @@ def _unknown_parts(launch: Launch) -> Iterator[tuple[str, str]]:
         yield "weights of 8 or 4 bits", "16 bits with verl"
     if any(name.startswith("fp8") for name in names) and not verl:
         yield "training computes in 8 bits", "16 bits"
-    if names & _OFFLOADED:
+    if names & set(_TABLE["offloaded"]):
         yield "activations are moved to the host", "verl's way to do that"
     if "use_ray" in names or "tuner_backend=unsloth" in on:
         yield "ms-swift with Ray groups or unsloth", "neither"
-    if names & _OTHER_MODELS:
+    if names & set(_TABLE["other_models"]):
         yield "a reward or teacher model on the GPUs", "policy, reference and rollout engine"
     yield from _unknown_settings(launch)
 
@@ -74,7 +63,7 @@ def _unknown_settings(launch: Launch) -> Iterator[tuple[str, str]]:
     kernels = launch.settings.get("vllm.quantization")
     if kernels and str(kernels).lower() not in _OFF:
         yield f"the engine's weights are quantized to {kernels}", "the precision of the checkpoint"
-    for knob, (usual, what, known) in _UNUSUAL.items():
+    for knob, (usual, what, known) in _TABLE["unusual"].items():
         if str(launch.settings.get(knob, usual)).lower() != usual:
             yield what, known
     if launch.settings.get("train.bf16") is False and not launch.settings.get("train.fp16"):

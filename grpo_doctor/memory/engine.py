@@ -42,7 +42,7 @@ def engine_of(setup: Setup, factors: Calibration, used: int = 0) -> Engine:
     inside = working if engine.name == "vllm" else 0  # SGLang's share is weights and cache alone
     cache = engine.cache_bytes or budget - weights - inside
     graphs = _graph_bytes(setup)
-    sequence = cache_bytes_per_token(setup) * (engine.max_model_len or _row(setup))
+    sequence = cache_bytes_per_token(setup) * _row(setup)
     refusals = _refusals(setup, budget, weights + inside, cache, sequence)
     share = f"{engine.memory_share:g} x {setup.card_bytes / GIB:.1f} GiB - weights"
     source = "vllm/v1/worker/gpu_worker.py"
@@ -66,7 +66,7 @@ def engine_of(setup: Setup, factors: Calibration, used: int = 0) -> Engine:
 def least_share(setup: Setup) -> float:
     """The smallest share of a card, in steps of 0.05, with which the engine starts."""
     engine = setup.rollout_engine
-    sequence = cache_bytes_per_token(setup) * (engine.max_model_len or _row(setup))
+    sequence = cache_bytes_per_token(setup) * _row(setup)
     working = _profile_bytes(setup) if engine.name == "vllm" else 0
     needed = weight_bytes(setup) + working + sequence
     return math.ceil(20 * needed / setup.card_bytes) / 20
@@ -96,18 +96,16 @@ def _divided_by(engine: RolloutEngine) -> int:
 
 
 def _row(setup: Setup) -> int:
-    return setup.prompt_tokens + max(1, setup.completion_tokens)
+    row = setup.prompt_tokens + max(1, setup.completion_tokens)
+    return setup.rollout_engine.max_model_len or row
 
 
 def _profile_bytes(setup: Setup) -> int:
     """The largest forward pass that the engine tries at its start: logits and one layer's MLP."""
     model, engine = setup.model, setup.rollout_engine
     logits = 4 * engine.max_sequences * model.vocabulary
-    layer = (
-        2
-        * max(engine.max_batched_tokens, setup.image_tokens)
-        * (2 * model.intermediate + 4 * model.hidden)
-    )
+    tokens = max(engine.max_batched_tokens, setup.image_tokens)
+    layer = tokens * (4 * model.intermediate + 8 * model.hidden)
     return round(logits + layer / engine.tensor_parallel)
 
 
@@ -145,7 +143,7 @@ def _refusals(
     elif cache < sequence:
         refusals.append(
             f"{engine.name}'s cache of {max(0.0, cache) / GIB:.1f} GiB has no room for one "
-            f"sequence of {(engine.max_model_len or _row(setup))} tokens ({sequence / GIB:.1f} GiB)"
+            f"sequence of {_row(setup)} tokens ({sequence / GIB:.1f} GiB)"
         )
     heads = setup.model.heads
     if heads % engine.tensor_parallel:

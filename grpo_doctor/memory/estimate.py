@@ -53,10 +53,13 @@ def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
     asleep = engine.asleep if engine else ()
     working = buffers(setup, factors)
     training = (*resident, *asleep, *states.all, *working)
+    saved = Component("gathered for saving", gathered_bytes(setup), "layer by layer",
+                      "stage3_gather_16bit_weights_on_model_save", "checkpoint.save_only_model",
+                      factors.spread_overhead)  # fmt: skip
     phases = [
         Phase("train", (*training, *train_activations(setup, factors))),
         Phase("optimizer", (*training, *states.scratch)),
-        Phase("checkpoint", (*resident, *asleep, *states.all, *_checkpoint(setup, factors))),
+        Phase("checkpoint", (*resident, *asleep, *states.all, saved)),
     ]
     if setup.is_grpo:
         passes = (*resident, *asleep, *states.weights, *states.between_steps, *working)
@@ -170,15 +173,6 @@ def _models_beside(setup: Setup, factors: Calibration) -> list[Component]:
     ]  # fmt: skip
 
 
-def _checkpoint(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
-    size = gathered_bytes(setup)
-    return (
-        Component("gathered for saving", size, "layer by layer",
-                  "stage3_gather_16bit_weights_on_model_save", "checkpoint.save_only_model",
-                  factors.spread_overhead),
-    )  # fmt: skip
-
-
 def _start_refusals(setup: Setup, states: States, fixed: Sequence[Component]) -> tuple[str, ...]:
     """vLLM starts beside the trainer's weights, and refuses if too little is free."""
     engine = setup.rollout_engine
@@ -188,11 +182,9 @@ def _start_refusals(setup: Setup, states: States, fixed: Sequence[Component]) ->
     budget = round(engine.memory_share * setup.card_bytes)
     if setup.offload_weights or budget <= free:
         return ()
-    refusal = (
-        f"vLLM needs {budget / GIB:.1f} GiB free at startup, but only {max(0, free) / GIB:.1f} GiB "
-        "is left after loading the trainer's weights"
-    )
-    return (refusal,)
+    needs = f"vLLM needs {budget / GIB:.1f} GiB free at startup"
+    left = f"only {max(0, free) / GIB:.1f} GiB is left after loading the trainer's weights"
+    return (f"{needs}, but {left}",)
 
 
 def _peak_rank(setup: Setup) -> str:

@@ -57,15 +57,7 @@ class Calibration:
 @lru_cache(maxsize=1)
 def calibration() -> Calibration:
     """The factors that ship."""
-    content = shipped("calibration.json")
-    return Calibration(
-        **{f"fragmentation_{key}": value for key, value in content["fragmentation"].items()},
-        usual_row_tokens=content["instruction_data"]["usual_row_tokens"],
-        longest_row_tokens=content["instruction_data"]["longest_row_tokens"],
-        usual_share=content["rollout_rows"]["usual_share"],
-        communicator=content["communicator_gib"],
-        **{f"spread_{key}": value for key, value in content["spread"].items()},
-    )
+    return Calibration(**shipped("calibration.json"))
 
 
 def holds_since(version: str | None, since: str) -> bool:

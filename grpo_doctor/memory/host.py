@@ -24,41 +24,38 @@ def host_phase(setup: Setup, states: States, factors: Calibration) -> Phase:
     """The entries of one host's memory at its worst."""
     ranks = setup.ranks_per_node or setup.ranks
     processes = 1 if setup.engine == "device_map" else ranks
+    optimizer = setup.zero_offload_optimizer
+    divided, tensor = max(1, setup.data_parallel), setup.rollout_engine.tensor_parallel
+    asleep = setup.rollout == "colocate" and setup.rollout_engine.sleep_level == 1
+    parameters = setup.model.parameters
+    weights = sum(entry.bytes for entry in states.weights)
+    state = sum(entry.bytes for entry in states.optimizer)
+    rows = (
+        ("offloaded optimizer", optimizer, pinned(16 * states.trained / divided),
+         f"16 B x parameters / {divided}, rounded up to a power of two",
+         "deepspeed.offload_optimizer"),
+        ("offloaded parameters", setup.zero_offload_parameters, pinned(2 * parameters / divided),
+         f"2 B x parameters / {divided}, rounded up", "deepspeed.offload_param"),
+        ("weights during rollouts", setup.offload_weights, weights, "the rank's weights",
+         "offload.model"),
+        ("optimizer during rollouts", setup.offload_optimizer and not optimizer, state,
+         "the rank's state", "offload.optimizer"),
+        ("sleeping engine's weights", asleep, 2 * parameters / tensor,
+         f"2 B x parameters / {tensor}", "vllm.sleep_level"),
+    )  # fmt: skip
+    allocator = "torch CachingHostAllocator"
     entries = [
         Component("processes", processes * _PROCESS, f"{processes} x 8 GiB",
                   "verl issue 224: 11.2 GB a worker", None, factors.spread_overhead),
+        *(Component(name, round(ranks * each), f"{ranks} x {formula}", allocator, knob, 0.2)
+          for name, held, each, formula, knob in rows if held),
     ]  # fmt: skip
-
-    def add(name: str, size: float, formula: str, knob: str) -> None:
-        entries.append(
-            Component(name, round(size), formula, "torch CachingHostAllocator", knob, 0.2)
-        )
-
-    trained = states.trained
-    if setup.zero_offload_optimizer:
-        each = 16 * trained / setup.data_parallel
-        add("offloaded optimizer", ranks * pinned(each), f"{ranks} x 16 B x parameters / "
-            f"{setup.data_parallel}, rounded up to a power of two",
-            "deepspeed.offload_optimizer")  # fmt: skip
-    weights = sum(entry.bytes for entry in states.weights)
-    if setup.zero_offload_parameters:
-        each = 2 * setup.model.parameters / max(1, setup.data_parallel)
-        add("offloaded parameters", ranks * pinned(each), f"{ranks} x 2 B x parameters / "
-            f"{setup.data_parallel}, rounded up", "deepspeed.offload_param")  # fmt: skip
-    if setup.offload_weights:
-        add("weights during rollouts", ranks * weights, f"{ranks} x the rank's weights",
-            "offload.model")  # fmt: skip
-    if setup.offload_optimizer and not setup.zero_offload_optimizer:
-        state = sum(entry.bytes for entry in states.optimizer)
-        add("optimizer during rollouts", ranks * state, f"{ranks} x the rank's state",
-            "offload.optimizer")  # fmt: skip
-    if setup.rollout == "colocate" and setup.rollout_engine.sleep_level == 1:
-        each = 2 * setup.model.parameters / setup.rollout_engine.tensor_parallel
-        add("sleeping engine's weights", ranks * each, f"{ranks} x 2 B x parameters / "
-            f"{setup.rollout_engine.tensor_parallel}", "vllm.sleep_level")  # fmt: skip
     if setup.loader_workers:
-        add("loader processes", processes * setup.loader_workers * _LOADER,
-            f"{processes} x {setup.loader_workers} x 1 GiB", "dataload.num_workers")  # fmt: skip
+        formula = f"{processes} x {setup.loader_workers} x 1 GiB"
+        size = processes * setup.loader_workers * _LOADER
+        entries.append(
+            Component("loader processes", size, formula, allocator, "dataload.num_workers", 0.2)
+        )
     return Phase("host", tuple(entries))
 
 

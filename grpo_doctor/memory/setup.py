@@ -165,11 +165,6 @@ class Share:
     trained_experts: int
     frozen: int
 
-    @property
-    def all(self) -> int:
-        """Every parameter of the rank."""
-        return self.trained + self.trained_experts + self.frozen
-
 
 def share_of(setup: Setup) -> Share:
     """The parameters of the worst rank: the one that has a table beside its layers."""

@@ -7,11 +7,6 @@ from grpo_doctor.memory.models.find import UnknownModelError, model_shape, publi
 from grpo_doctor.memory.models.shape import ModelShape
 
 __all__ = [
-    "ModelShape",
-    "UnknownModelError",
-    "UnknownShapeError",
-    "model_shape",
-    "published",
-    "quantized_bits",
-    "shape_of",
-]
+    "ModelShape", "UnknownModelError", "UnknownShapeError", "model_shape", "published",
+    "quantized_bits", "shape_of",
+]  # fmt: skip

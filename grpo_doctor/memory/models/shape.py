@@ -123,7 +123,7 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         """All parameters, tied ones once."""
-        return _counts(self).all
+        return _counts(self)["all"]
 
     @property
     def embedding_parameters(self) -> int:
@@ -138,17 +138,17 @@ class ModelShape:
     @property
     def vision_parameters(self) -> int:
         """Parameters of the vision tower and what connects it."""
-        return _counts(self).vision
+        return _counts(self)["vision"]
 
     @property
     def expert_parameters(self) -> int:
         """Parameters that expert parallelism divides."""
-        return _counts(self).experts
+        return _counts(self)["experts"]
 
     @property
     def layer_parameters(self) -> int:
         """Parameters of a decoder layer, on average."""
-        return _counts(self).layer
+        return _counts(self)["layer"]
 
     @property
     def linears(self) -> tuple[Linear, ...]:
@@ -166,29 +166,22 @@ class ModelShape:
         return self.layers * per_layer + self.hidden
 
 
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    all: int
-    vision: int
-    experts: int
-    layer: int
-
-
 @lru_cache(maxsize=64)
-def _counts(shape: ModelShape) -> _Counts:
+def _counts(shape: ModelShape) -> dict[str, int]:
+    """Parameters: all, of the vision tower, of experts, of a layer."""
     of_part: Counter[Part] = Counter()
     for linear in shape.linears:
         of_part[linear.part] += linear.parameters
-    tables = _vision_tables(shape.vision) if shape.vision else 0
-    vision = of_part["vision"] + of_part["aligner"] + tables
+    vision = of_part["vision"] + of_part["aligner"]
+    vision += _vision_tables(shape.vision) if shape.vision else 0
     decoder = of_part["language"] + of_part["experts"]
-    layers = decoder + shape.norm_parameters
-    return _Counts(
-        all=layers + vision + shape.table_parameters + shape.other_parameters,
-        vision=vision,
-        experts=of_part["experts"],
-        layer=decoder // shape.layers,
-    )
+    everything = decoder + shape.norm_parameters + vision + shape.table_parameters
+    return {
+        "all": everything + shape.other_parameters,
+        "vision": vision,
+        "experts": of_part["experts"],
+        "layer": decoder // shape.layers,
+    }
 
 
 @lru_cache(maxsize=64)
