@@ -20,7 +20,7 @@ import msgspec
 
 from grpo_doctor.compare import compare
 from grpo_doctor_reports import render_html
-from grpo_doctor_reports.compare.page import comparison_page
+from grpo_doctor_reports.compare import comparison_page
 from grpo_doctor_reports.hang.page import hang_page
 from tests.browser.acting import show_all
 from tests.browser.devtools import Browsers, FrozenError, Tab, find_chromium

@@ -8,9 +8,7 @@ from typing import TextIO
 
 from grpo_doctor.cli.output import color_wanted, terminal_width
 from grpo_doctor.errors import OutputError
-from grpo_doctor_reports import ReportError, console, render_html, render_text
-from grpo_doctor_reports.compare import page as compare_page
-from grpo_doctor_reports.compare import terminal as compare_terminal
+from grpo_doctor_reports import ReportError, compare, console, render_html, render_text
 from grpo_doctor_reports.hang.page import hang_page
 from grpo_doctor_reports.hang.terminal import hang_text
 from grpo_doctor_reports.markdown import render_annotations, render_markdown
@@ -54,14 +52,14 @@ def markdown(text: str, stream: TextIO | None) -> str:
 
 
 # Two runs, and the verdict on a job, as pages. OutputError if a page's parts are not installed.
-comparison_page = _errors_as_ours()(compare_page.comparison_page)
+comparison_page = _errors_as_ours()(compare.comparison_page)
 verdict_page = _errors_as_ours()(hang_page)
 
 
 @_errors_as_ours()
 def comparison_text(document: AnyDocument, stream: TextIO | None) -> str:
     """Return two runs for a terminal, colored if `stream` shows colors."""
-    return compare_terminal.comparison_text(document, terminal_width(), color_wanted(stream))
+    return compare.comparison_text(document, terminal_width(), color_wanted(stream))
 
 
 @_errors_as_ours()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from grpo_doctor.compare import compare
-from grpo_doctor_reports.compare.page import comparison_page
+from grpo_doctor_reports.compare import comparison_page
 from grpo_doctor_reports.hang.page import hang_page
 from tests.browser.acting import show_all
 from tests.browser.contrast import low_contrast

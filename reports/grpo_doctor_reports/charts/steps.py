@@ -21,11 +21,10 @@ from grpo_doctor_reports.charts.figure import (
 )
 from grpo_doctor_reports.charts.thinning import known_mean
 from grpo_doctor_reports.palette import color_of, order_of
-from grpo_doctor_reports.schema.views import Heatmap, StepBuckets, StepEntry, Views
+from grpo_doctor_reports.schema.views import StepBuckets, StepEntry, Views
 
 _STEADY: Final = "steady"
 _WORST: Final = 100  # as many worst steps can be stepped through
-_RANKS_NAMED: Final = 8
 _HEIGHT_PX: Final = 150
 _KIND_COLORS: Final = {"open": "high", "warmup": "line", "eval": "kind-eval",
                        "checkpoint": "kind-checkpoint"}  # fmt: skip
@@ -160,14 +159,6 @@ def _against(seconds: float, middle: float) -> str:
 
 def _length(step: StepEntry) -> float:
     return step.end_s - step.start_s if step.seconds is None else step.seconds
-
-
-def slowest_ranks(heatmap: Heatmap) -> list[int]:
-    """Return the ranks that work longest by themselves, an eighth of all, the longest first."""
-    means = zip(heatmap.means.own_seconds, heatmap.means.ranks, strict=False)
-    works = [(own, rank) for own, rank in means if own is not None]
-    count = min(_RANKS_NAMED, max(1, len(works) // 8))
-    return [rank for _, rank in sorted(works, reverse=True)[:count]]
 
 
 def _phases(views: Views, steps: list[StepEntry]) -> list[dict[str, Any]]:

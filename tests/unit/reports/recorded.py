@@ -15,8 +15,7 @@ import msgspec
 
 from grpo_doctor.compare import compare
 from grpo_doctor_reports import render_html, render_text
-from grpo_doctor_reports.compare.page import comparison_page
-from grpo_doctor_reports.compare.terminal import comparison_text
+from grpo_doctor_reports.compare import comparison_page, comparison_text
 from grpo_doctor_reports.hang.page import hang_page
 from grpo_doctor_reports.hang.terminal import hang_text
 from grpo_doctor_reports.markdown import render_annotations, render_markdown

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.compare.page import HEIGHT, WIDTH, Steps, phase_bars, steps_drawing
+from grpo_doctor_reports.compare import HEIGHT, WIDTH, Steps, phase_bars, steps_drawing
 from grpo_doctor_reports.schema.compare import read_comparison
 
 LEFT, RIGHT, TOP, BOTTOM = 6, WIDTH - 6, 6, HEIGHT - 6

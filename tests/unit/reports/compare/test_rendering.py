@@ -11,8 +11,13 @@ import pytest
 
 from grpo_doctor.compare import compare
 from grpo_doctor_reports import formatting
-from grpo_doctor_reports.compare.page import HEIGHT, comparison_page, phase_bars, steps_drawing
-from grpo_doctor_reports.compare.terminal import comparison_text
+from grpo_doctor_reports.compare import (
+    HEIGHT,
+    comparison_page,
+    comparison_text,
+    phase_bars,
+    steps_drawing,
+)
 from grpo_doctor_reports.errors import DocumentError
 from grpo_doctor_reports.schema.compare import read_comparison
 from tests.build import TraceBuilder

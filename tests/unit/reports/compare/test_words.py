@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.compare import words
-from grpo_doctor_reports.compare.page import comparison_page, curve_of
-from grpo_doctor_reports.compare.terminal import comparison_text
+from grpo_doctor_reports import compare as words
+from grpo_doctor_reports.compare import comparison_page, comparison_text, curve_of
 from grpo_doctor_reports.schema.compare import (
     Change,
     ComparisonDocument,

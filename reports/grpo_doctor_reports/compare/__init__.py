@@ -1,1 +1,0 @@
-"""The document of `compare --json`, as a web page and as terminal text."""
