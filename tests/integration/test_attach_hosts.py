@@ -226,7 +226,7 @@ def test_a_host_that_was_never_started(tmp_path: Path) -> None:
         assert verdict["class"] == "rank-missing", verdict["summary"]
         assert not set(verdict["culprits"]) & {0, 1}
         assert "ranks 2, 3" in verdict["summary"]
-        assert any("srun --jobid=4711" in line for line in verdict["confirm"])
+        assert verdict["confirm"] == ["grpo-doctor attach --slurm 4711"]
 
 
 def _once_both_wait(job: Job) -> dict[str, Any]:

@@ -122,17 +122,14 @@ def unseen(job: Job) -> tuple[int, ...]:
 
 
 def commands(job: Job) -> tuple[str, ...]:
-    """What to run where the job was started, and then once to join what it has kept."""
+    """What to run where the job was started; where that keeps bundles, also what joins them."""
     placement = job.placements[0] if job.placements else Placement(job.host)
+    if placement.launcher == "slurm":
+        return (f"grpo-doctor attach --slurm {shlex.quote(placement.job_id)}",)
+    if not placement.launcher and any(member.role == "ray" for member in job.members):
+        return ("grpo-doctor attach --ray",)
     make = _COMMANDS.get(placement.launcher, _by_hand)
     return make(placement, job), REPLAY
-
-
-def _slurm(placement: Placement, _: Job) -> str:
-    nodes = f" --nodes={placement.nodes}" if placement.nodes else ""
-    return (
-        f"srun --jobid={shlex.quote(placement.job_id)} --overlap{nodes} --ntasks-per-node=1 {_LOOK}"
-    )
 
 
 def _mpi(placement: Placement, job: Job) -> str:
@@ -153,7 +150,7 @@ def _by_hand(placement: Placement, job: Job) -> str:
     return f"pdsh -w {_listed(placement, job)} {_LOOK}"
 
 
-_COMMANDS = {"slurm": _slurm, "mpi": _mpi, "kubernetes": _kubernetes}
+_COMMANDS = {"mpi": _mpi, "kubernetes": _kubernetes}
 
 
 def _listed(placement: Placement, job: Job) -> str:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.hosts import commands, hosts_of
+from grpo_doctor.hang.model.hosts import REPLAY, commands, hosts_of
 from grpo_doctor.hang.verdict import Verdict
-from grpo_doctor_probes.evidence import Evidence, RasAnswer
+from grpo_doctor_probes.evidence import Evidence, Placement, RasAnswer
 from tests.evidence import EvidenceBuilder, frames
 from tests.several_hosts import on_hosts
 
@@ -39,10 +39,6 @@ def test_nobody_of_this_host_is_blamed_for_what_unseen_ranks_may_do() -> None:
 @pytest.mark.parametrize(
     ("placed", "words"),
     [
-        (
-            {"launcher": "slurm", "job_id": "4711", "nodes": 2},
-            "srun --jobid=4711 --overlap --nodes=2 --ntasks-per-node=1 ",
-        ),
         ({"launcher": "mpi", "hosts": ("node0", "node1")}, "mpirun --host node0,node1 --map-by "),
         ({"launcher": "mpi"}, "mpirun --hostfile HOSTFILE "),
         ({"launcher": "deepspeed", "hosts": ("node0", "w-1")}, "pdsh -w node0,w-1 "),
@@ -56,6 +52,20 @@ def test_the_command_is_the_one_of_the_jobs_launcher(placed: dict[str, object], 
     assert words in look
     assert "grpo-doctor attach -o /shared/hang/{host}" in look
     assert join == "grpo-doctor attach --replay /shared/hang/*"
+
+
+def test_a_slurm_job_is_inspected_by_one_command() -> None:
+    assert verdict(first_host(launcher="slurm", job_id="4711", nodes=2)).confirm == (
+        "grpo-doctor attach --slurm 4711",
+    )
+
+
+def test_a_job_of_ray_is_inspected_by_one_command() -> None:
+    evidence = first_host()
+    driver = replace(evidence.job.members[0], pid=77, role="ray", rank=None)
+    job = replace(evidence.job, members=(*evidence.job.members, driver))
+    assert commands(job) == ("grpo-doctor attach --ray",)
+    assert commands(replace(job, placements=(Placement("n", launcher="torchrun"),)))[1] == REPLAY
 
 
 def test_the_other_host_is_named_if_the_launcher_has_listed_two() -> None:
@@ -100,7 +110,7 @@ def test_a_local_rank_that_does_not_wait_is_still_named() -> None:
 def test_hostile_names_do_not_get_into_commands() -> None:
     evil = "x; rm -rf /"
     job = first_host(launcher="slurm", job_id=evil, namespace="").job
-    assert shlex.split(commands(job)[0])[1] == f"--jobid={evil}"
+    assert shlex.split(commands(job)[0])[-1] == evil
     for launcher in ("kubernetes", "torchrun", "mpi"):
         strange = replace(first_host(launcher=launcher).job, host=evil, address=f"{evil}:29500")
         assert "rm" not in commands(strange)[0] or f"'{evil}'" in commands(strange)[0]
