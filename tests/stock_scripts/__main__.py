@@ -44,7 +44,7 @@ def section(answers: Sequence[Answer]) -> str:
     rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     names = dict.fromkeys(answer.script.repository for answer in answers)
     rows += [_row(name, [a for a in answers if a.script.repository == name]) for name in names]
-    rows.append(_row("all", answers))
+    rows.append(_row(f"all {len(names)} repositories", answers))
     noes = [_no(answer) for answer in answers if answer.said_no]
     refused = [
         f"- {a.script.repository} `{a.script.name}`: {a.headline[:200]}"
