@@ -36,7 +36,7 @@ EVENT = Bound("an event of a trace, or a line of one", 64 * _MIB)
 SPANS = Bound("the span file of a rank", 16_384 * _MIB)
 BUNDLE = Bound("a bundle of `attach`, packed or unpacked; files in its tar", 256 * _MIB, 1000)
 TAR_HEADER = Bound("all long names in a bundle's tar", 64 << 10)
-DUMP = Bound("a flight-recorder dump in a bundle", 64 * _MIB)
+DUMP = Bound("a flight-recorder dump in a bundle; its lists and objects", 64 * _MIB, 4_000_000)
 DUMPS = Bound("all flight-recorder dumps of a bundle", 512 * _MIB)
 BOUNDS = (
     SCRIPT, OPTIONS, PYTHON, YAML, JSON, LOG_LINE, LOG, EVENT, SPANS, BUNDLE, TAR_HEADER, DUMP,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import signal
 import sys
 
 from grpo_doctor.cli.console import say
@@ -32,7 +33,8 @@ def in_child() -> int | None:
         _limit(resource.RLIMIT_AS, MOST_BYTES)
         _limit(resource.RLIMIT_CPU, MOST_S)
         return None
-    code = os.waitstatus_to_exitcode(_status_of(child))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child has it as well, and answers
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code >= 0:
         return code
     say(
@@ -46,11 +48,3 @@ def _limit(kind: int, most: int) -> None:
     _, hard = resource.getrlimit(kind)
     limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (limit, hard))
-
-
-def _status_of(child: int) -> int:
-    while True:
-        try:
-            return os.waitpid(child, 0)[1]
-        except KeyboardInterrupt:  # the child has it as well, and answers
-            continue

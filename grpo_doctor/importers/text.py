@@ -134,7 +134,7 @@ def unwrapped(
     width = 0
     for number, line, whole in found:
         width = max(width, len(line))
-        if record and len(record[-1][1]) == width and _goes_on(record, line):
+        if record and len(record[-1][1]) == width and _goes_on(record, line, begins):
             record.append((number, line, whole))
             continue
         if record:
@@ -146,12 +146,13 @@ def unwrapped(
         yield _as_one(record)
 
 
-def _goes_on(record: list[tuple[int, str, bool]], line: str) -> bool:
+def _goes_on(record: list[tuple[int, str, bool]], line: str, begins: re.Pattern[str]) -> bool:
     """Return whether a line is the rest of a dictionary, or of pairs like `k:1 - l:2`."""
     if not _NARROWEST <= len(record[-1][1]) <= _WIDEST or len(record) >= _MOST_PARTS:
         return False
     opened = sum(part.count("{") - part.count("}") for _, part, _ in record)
-    return opened > 0 or bool("{" not in record[0][1] and _OF_PAIRS.fullmatch(line))
+    pairs = "{" not in record[0][1] and not begins.search(line)
+    return opened > 0 or bool(pairs and _OF_PAIRS.fullmatch(line))
 
 
 def _as_one(record: list[tuple[int, str, bool]]) -> tuple[int, str, bool]:

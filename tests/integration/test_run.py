@@ -261,23 +261,6 @@ def test_what_cannot_be_started_is_said(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_job_has_the_descriptors_of_the_caller_and_no_others(tmp_path: Path) -> None:
-    """As with `--config <(...)`, `7< file` or a job server."""
-    given = tmp_path / "given"
-    given.write_text("given\n")
-    bare = ["sh", "-c", "cat /proc/self/fd/$0; ls /proc/self/fd"]
-    with given.open() as file:
-        outputs = []
-        for words in (bare, run_command("-o", str(tmp_path / "run"), "--no-check", job=bare)):
-            done = subprocess.run(
-                [*words, str(file.fileno())], pass_fds=[file.fileno()], capture_output=True,
-                text=True, timeout=PATIENCE_S, check=True,
-            )  # fmt: skip
-            outputs.append(done.stdout)
-    assert outputs[0] == outputs[1]
-    assert outputs[0].startswith("given\n")
-
-
 def test_secrets_are_not_written(tmp_path: Path) -> None:
     job = ["echo", "--api_key", "abc-very-secret", "https://me:pass-word@host/x", "hf_" + "a" * 30]
     done = subprocess.run(

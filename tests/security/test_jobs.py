@@ -8,9 +8,10 @@ from tests.security.jobs import JOBS, differences
 
 # Each way in which a job was once another one, and one job of each kind.
 _HERE = """
-process-substitution fifo-as-script job-server systemd-sockets half-read-descriptor output-closed
-every-byte reader-that-leaves child-that-stays terminated signals-blocked arguments environment
-limits without-shebang warnings-are-errors own-sitecustomize state-of-python
+process-substitution fifo-as-script job-server systemd-sockets terminated signals-blocked
+list-of-descriptors half-read-descriptor output-closed every-byte reader-that-leaves
+child-that-stays arguments environment limits without-shebang warnings-are-errors own-sitecustomize
+state-of-python
 """.split()  # noqa: SIM905
 pytestmark = pytest.mark.heavy
 

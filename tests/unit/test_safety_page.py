@@ -11,7 +11,8 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 def test_every_sentence_in_a_table_names_a_test() -> None:
-    lines = (ROOT / "docs" / "safety.md").read_text(encoding="utf-8").splitlines()
+    page = (ROOT / "docs" / "safety.md").read_text(encoding="utf-8")
+    lines = page.partition("## What reading may cost")[0].splitlines()
     rows = [line for line in lines if line.startswith("| ") and line != "| what holds | test |"]
     assert [line for line in rows if not NAMED.search(line)] == []
 

@@ -19,7 +19,10 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from grpo_doctor.bounded import DUMP
+
 _PICKLE = 0x80
+_MAKES_A_LIST = b"[{]}\x85\x86\x87"  # a list, object or tuple, in either format: 60 bytes and more
 PIECES_AT_ONCE = 2000  # bounds the memory that the regular expression keeps to go back
 SLOTS_PER_BYTE = 2  # `MEMOIZE` and `BINPUT` take a slot per 1 and 2 bytes
 
@@ -52,6 +55,8 @@ def load(data: bytes) -> Any:
     """
     if not data.strip(b"\0 \t\r\n"):
         raise NotADumpError("it is empty")
+    if len(data) - len(data.translate(None, _MAKES_A_LIST)) > DUMP.items:
+        raise NotADumpError(f"it has more than {DUMP.items:,} lists and objects")
     if data[0] != _PICKLE:
         return _json(data)
     try:

@@ -69,6 +69,11 @@ def test_shares_are_those_of_the_log(tmp_path: Path) -> None:
     assert analysis.share("unattributed") == pytest.approx(0.2 / 43.2, abs=1e-9)
 
 
+def test_steps_whose_lines_are_equally_long_are_steps(tmp_path: Path) -> None:
+    trace = loaded(tmp_path, *(step_line(number, prefix="", gen=25.5) for number in range(1, 7)))
+    assert analyse(trace).steps.numbers.tolist() == [1, 2, 3, 4, 5, 6]
+
+
 def test_the_command_gives_settings_and_ranks(tmp_path: Path) -> None:
     run = loaded(tmp_path, COMMAND, step_line(1)).run
     assert run.framework == "verl"
