@@ -19,8 +19,7 @@ WORLD = "world"
 class Arrivals:
     """K collectives that at least two ranks entered, ascending by `key`.
 
-    When the first, the last and the rank before it came, which column was last, and how many
-    came.
+    When the first, the last and the rank before it came, which column was last, and how many came.
     """
 
     key: Keys

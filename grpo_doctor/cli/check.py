@@ -51,14 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("launch", nargs="*", metavar="SCRIPT", help="as LAUNCH after --")
     parser.add_argument(
-        "--gpus",
-        metavar="NxNAME",
-        help="GPUs per host, such as 8xA100-80G (default: this host's)",
+        "--gpus", metavar="NxNAME", help="GPUs per host, such as 8xA100-80G (default: this host's)"
     )
     parser.add_argument(
-        "--rollout-gpus",
-        metavar="NxNAME",
-        help="GPUs of the rollout server, if separate",
+        "--rollout-gpus", metavar="NxNAME", help="GPUs of the rollout server, if separate"
     )
     parser.add_argument("--nodes", type=int, metavar="N", help="hosts (default: the launch's or 1)")
     parser.add_argument("--host-ram", type=float, metavar="GIB", help="memory of each host")

@@ -80,7 +80,7 @@ def _pool(pool: PoolMemory) -> Iterator[str]:
     if peak is not None:
         entries = sorted(peak.entries, key=lambda entry: -entry.bytes)[:_MOST_ENTRIES]
         largest = ", ".join(f"{entry.name} {entry.bytes / _GIB:.1f}" for entry in entries)
-        yield f"  most in {peak.name}: {largest}"
+        yield f"  largest in {peak.name}: {largest}"
 
 
 def _settings(change: ChangeOfLaunch) -> Iterator[str]:

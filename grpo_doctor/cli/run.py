@@ -129,9 +129,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-live", action="store_true", help="no live line while the job runs")
     parser.add_argument("--no-report", action="store_true", help="only record; report later")
     parser.add_argument(
-        "--json",
-        action="store_true",
-        help="at the end, print paths and summary as JSON",
+        "--json", action="store_true", help="at the end, print paths and summary as JSON"
     )
 
 

@@ -65,10 +65,7 @@ def _outcome(predicted: Prediction, measured: Change, difference: str) -> tuple[
     if round(predicted.low, 1) <= round(value, 1) <= round(predicted.high, 1):
         return True, ""
     if low <= predicted.high and high >= predicted.low:
-        return (
-            None,
-            "the measured change is outside, but its interval overlaps the predicted",
-        )
+        return (None, "the measured change is outside, but its interval overlaps the predicted")
     return False, ""
 
 

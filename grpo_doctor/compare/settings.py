@@ -26,8 +26,7 @@ _LEVELS = 8
 
 
 def changed_knobs(before: ComparedRun, after: ComparedRun) -> dict[str, tuple[Setting, Setting]]:
-    """Return canonical name to (before, after), for settings that differ and that both runs
-    have."""
+    """Return canonical name to (before, after), for settings that differ and both runs have."""
     changed = {}
     for knob in knobs.KNOBS:
         first, second = _said(before.trace.run, knob.name), _said(after.trace.run, knob.name)
@@ -94,8 +93,7 @@ def affects_step(name: str) -> bool:
 
 
 def option_changes(before: ComparedRun, after: ComparedRun) -> list[SettingChange]:
-    """The framework's own options that no canonical name stands for, that both jobs said, and that
-    differ."""
+    """The framework's options without a canonical name that both jobs have and that differ."""
     first, second = before.trace.run, after.trace.run
     if first.framework != second.framework:
         return []

@@ -75,8 +75,7 @@ def _about_ranks(analysis: Analysis) -> list[str]:
 
 
 def _different_ends(analysis: Analysis) -> list[str]:
-    """Return ranks that died at different steps: later steps of the others are excluded from
-    means."""
+    """Name ranks that died at different steps: later steps of the others are in no mean."""
     steps = analysis.steps
     columns = np.flatnonzero(steps.stepping & steps.closed.any(axis=0))
     if len(columns) < 2:

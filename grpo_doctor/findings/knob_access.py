@@ -13,8 +13,7 @@ MAX_HOST_CPU_PCT = 85.0
 
 
 def busy_host(view: RunView) -> Withheld | None:
-    """Return why more processes have no prediction: the host is busy, and whose load it is was not
-    sampled."""
+    """Return why more processes have no prediction: the host is busy with an unknown load."""
     cpu = view.highest_mean("host.cpu")
     if cpu is None or cpu <= MAX_HOST_CPU_PCT or view.series("rank.cpu"):
         return None

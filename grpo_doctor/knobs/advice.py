@@ -1,5 +1,4 @@
-"""How a run's own setting is changed: by a flag, in its Python, in DeepSpeed's JSON, or at the vLLM
-server."""
+"""How a setting is changed: by a flag, in Python, in DeepSpeed's JSON, or at the vLLM server."""
 
 from __future__ import annotations
 

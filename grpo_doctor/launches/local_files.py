@@ -63,8 +63,7 @@ def texts(value: Any) -> list[str]:
 
 
 def top_level_names(tree: ast.Module) -> set[str] | None:
-    """Return the names that a file defines for importers; None where only running it would show
-    them."""
+    """Return the names that a file defines for importers; None if only running it shows them."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

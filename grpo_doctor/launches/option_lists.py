@@ -80,8 +80,7 @@ class OptionList:
         return ".".join(map(str, min(begins))) if begins else None
 
     def nearest(self, option: str, version: str | None) -> str | None:
-        """Return the option of this version with the most similar name; None where none is
-        similar."""
+        """Return this version's option with the most similar name; None if none is similar."""
         valid = [name for name in self.ranges if self.takes(name, version)]
         close = difflib.get_close_matches(option, valid, n=1, cutoff=_NEAR)
         return close[0] if close else None

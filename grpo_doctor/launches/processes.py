@@ -90,7 +90,7 @@ def _deepspeed(options: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> 
     return Processes(count, _number(_of(options, "num_nodes"), 1), "deepspeed", gpu_ids)
 
 
-_NPROC_UNSAID = "one process per visible GPU; set NPROC_PER_NODE, without it there is one"
+_NPROC_UNSAID = "one process per visible GPU; without NPROC_PER_NODE ms-swift starts only one"
 
 
 def _swift(environment: Mapping[str, Word], gpu_ids: tuple[str, ...] | None) -> Processes:

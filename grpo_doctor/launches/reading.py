@@ -283,7 +283,7 @@ def _version(
     lacks = f" ({listed.read[-1]} has no {', '.join(gone[:3])})" if gone else ""
     why = f"that takes these options{lacks}" if older else "that check knows"
     sentence = f"{program.framework} {version}, the newest version {why}"
-    sentence += f"; for yours: --version {program.framework}=X"
+    sentence += f"; override with --version {program.framework}=X"
     return version, oldest if older and oldest != version else None, [sentence]
 
 

@@ -95,8 +95,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Other values of settings, by canonical name, and what is changed where no model speaks of
-    them."""
+    """Other values of settings, by canonical name, and the change where no model has them."""
 
     after: tuple[tuple[str, Any], ...]
     otherwise: Replay | Withheld | None = None

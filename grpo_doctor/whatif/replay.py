@@ -21,8 +21,7 @@ def replay(model: StepModel, changes: Sequence[Change] = ()) -> Seconds:
 
 
 def _replayed(model: StepModel, changes: Sequence[Change]) -> tuple[Seconds, Seconds]:
-    """Lengths of the steps (steps,), and the work of each row (n,); what is newly done lies in no
-    row."""
+    """Lengths of the steps (steps,), and the work of each row (n,); new work is in no row."""
     seconds, extra = model.seconds, np.zeros((len(model.measured_s), max(1, len(model.ranks))))
     for change in changes:
         seconds, extra = _changed(model, change, seconds, extra)

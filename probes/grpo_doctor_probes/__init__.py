@@ -1,4 +1,4 @@
-"""Records a training process from inside, and looks at it from beside.
+"""Records a training process from inside, and inspects it from outside.
 
 What runs inside a job is here at the top level and is standard library only::
 
@@ -9,7 +9,7 @@ What runs inside a job is here at the top level and is standard library only::
             ...
 
 All of it does nothing unless the environment names a run directory (`grpo-doctor run` does), and
-none of it ever raises into the program that calls it. What runs beside a job (samplers) is in
+none of it ever raises into the program that calls it. What runs outside a job (samplers) is in
 sub-packages that are imported only there.
 """
 

@@ -1,6 +1,6 @@
-"""Calls that can block for ever, made where they cannot hold us.
+"""Calls that can block forever, made where they cannot block us.
 
-Files of the job may lie on a file system that hangs, and its memory may be locked for ever. On a
+Files of the job may lie on a file system that hangs, and its memory may be locked forever. On a
 loaded machine our own thread may wait long for a core; that is no hanging, so `unless_blocked` and
 `ask_each` count only the time in which it does not want to run.
 """
@@ -32,7 +32,7 @@ def within(seconds: float, ask: Callable[[], _Answer]) -> _Answer:
 
 
 class _Call(Generic[_Answer]):
-    """A call in a thread of its own, which nobody has to wait for."""
+    """A call in a separate thread that no one has to wait for."""
 
     def __init__(self, ask: Callable[[], _Answer]) -> None:
         self._ask = ask
@@ -64,7 +64,7 @@ class _Waiting:
         self.restart()
 
     def restart(self) -> None:
-        """The thread got on."""
+        """The thread made progress."""
         self._since = time.monotonic()
         self._blocked_s = 0.0
 

@@ -25,7 +25,7 @@ class GrpoDoctorCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         run_dir: the run directory, the same on all ranks; default: GRPO_DOCTOR_RUN_DIR. Without
             either nothing is recorded and nothing is wrapped.
 
-    Never raises: a folder that can't be written to is said once on stderr.
+    Never raises: a folder that can't be written to is reported once on stderr.
     """
 
     def __init__(self, run_dir: str | None = None) -> None:

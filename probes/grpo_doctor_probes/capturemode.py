@@ -1,7 +1,7 @@
 """Asking CUDA whether an event has come, without spoiling a graph that some thread captures.
 
 While any thread captures a CUDA graph in the usual, global mode, a `cudaEventQuery` of any other
-thread fails and the capture with it (pytorch#105182). No stream tells of captures in other threads.
+thread fails and the capture with it (pytorch#105182). No stream shows captures in other threads.
 CUDA has a way out, which torch's own watchdog takes: a thread that is in relaxed mode may ask.
 """
 

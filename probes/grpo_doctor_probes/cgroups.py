@@ -19,7 +19,7 @@ NO_LIMIT_BYTES = 2**62
 def control_groups(pid: int, proc: Path, mount: Path = MOUNT) -> dict[str, list[Path]]:
     """The folders of the group of a process and of all above it, lowest first, by controller.
 
-    Empty where /proc does not tell, or the process has gone.
+    Empty where /proc does not show them, or the process has gone.
     """
     try:
         lines = read(proc / str(pid) / "cgroup").decode("utf-8", "surrogateescape").splitlines()

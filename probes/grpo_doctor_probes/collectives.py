@@ -1,4 +1,4 @@
-"""Collectives of torch.distributed as records, so that waiting can be told from working.
+"""Collectives of torch.distributed as records, to separate wait time from work.
 
 Each rank numbers the collectives of a group in the order it enters them; the k-th of one rank is
 the k-th of every other. Who came last is then known, and what the others spent before that moment
@@ -157,7 +157,7 @@ def _wrap_wait(numbering: _Numbering, original: Callable[..., Any]) -> Callable[
 
 
 class _Span:
-    """A collective or a wait while it goes on: on the open-span stack, so that one that hangs is
+    """A collective or a wait while it runs: on the open-span stack, so that one that hangs is
     seen with its group and sequence number."""
 
     def __init__(self, kind: int, name: str, group: str, sequence: int) -> None:

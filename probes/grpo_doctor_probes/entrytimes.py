@@ -2,10 +2,10 @@
 once.
 
 Asked for with GRPO_DOCTOR_FLIGHT=SECONDS: after a step that ends at least so long after the last
-look, all that the flight recorder holds (its newest 2,000 collectives by default) is copied into
-`ranks/00003.flight.jsonl` as it is. Nothing is parsed here, and nothing is done while a collective
-is started. A full recorder takes 10 to 30 ms to dump, so the next look waits for a thousand times
-as long as the last one took.
+reading, all that the flight recorder holds (its newest 2,000 collectives by default) is copied
+into `ranks/00003.flight.jsonl` as it is. Nothing is parsed here, and nothing is done while a
+collective is started. A full recorder takes 10 to 30 ms to dump, so the next look waits for a
+thousand times as long as the last one took.
 
 NCCL's recorder of a torch below 2.14 is left alone: there a dump looks at events that the watchdog
 may free meanwhile (pytorch#192232). From 2.14 on it asks CUDA for them, which spoils a graph that
@@ -53,7 +53,7 @@ class EntryTimes:
 
     @classmethod
     def if_asked(cls, stem: str) -> EntryTimes | None:
-        """Return one that writes beside the span file `stem`, if the environment asks for it."""
+        """Return one that writes next to the span file `stem`, if the environment asks for it."""
         try:
             return cls(stem, float(os.environ[ENTRIES_VARIABLE]))
         except (KeyError, ValueError):
@@ -125,6 +125,6 @@ def cuda_in_use() -> Any:
 
 
 def _numbers(version: str) -> tuple[int, int]:
-    """(2, 14) of `2.14.1+cu129`; (0, 0) where it can't be told."""
+    """(2, 14) of `2.14.1+cu129`; (0, 0) where unknown."""
     major, minor = (*version.split("."), "")[:2]
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)

@@ -28,7 +28,7 @@ class _Noted:
 def note_failure(key: object, error: BaseException) -> None:
     """Record `error/PHASE/TYPE: first line` where an error leaves its innermost phase.
 
-    The host may well catch it and go on; whether it ended the run says the end of the run.
+    The host may catch it and continue; whether it ended the run says the end of the run.
     """
     if not isinstance(error, Exception) or isinstance(error, _STEERING):
         return

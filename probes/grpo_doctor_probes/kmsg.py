@@ -1,4 +1,4 @@
-"""The kernel's log. Format: ABI/testing/dev-kmsg; its clock is CLOCK_MONOTONIC but for NTP's
+"""The kernel's log. Format: ABI/testing/dev-kmsg; clock: CLOCK_MONOTONIC, less NTP's
 corrections."""
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ One file per process, `ranks/00003.spans`, little-endian::
 
 The file grows by several segments at a time, which are allocated before they are mapped, so that
 a full disk is an error code and never a SIGBUS; those not yet in use are zeros. Once `max_bytes`
-is reached the oldest segment after the first is used again; a segment's `sequence` tells a reader
+is reached the oldest segment after the first is used again; a segment's `sequence` gives a reader
 the order. A record is complete when its last byte, `kind`, is not zero: a process killed within a
 write leaves a zero there.
 """

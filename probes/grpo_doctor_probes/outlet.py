@@ -1,6 +1,6 @@
-"""Words on a stream that may take no more: a stalled terminal, or a log pipe that nobody reads.
+"""Words on a stream that may take no more: a stalled terminal, or a log pipe without a reader.
 
-What is said is never worth a wait without an end: who waits passes no signals on, and does not end
+No message is worth an endless wait: a waiting supervisor passes no signals on, and does not end
 with the job.
 """
 
@@ -26,7 +26,7 @@ class Outlet:
         """Write the text, or as much of it as the stream takes; whether that was all.
 
         Raises:
-            OSError: nobody can read it any more.
+            OSError: it has no reader any more.
             ValueError: it is closed.
         """
         if (descriptor := _descriptor(stream)) is None:

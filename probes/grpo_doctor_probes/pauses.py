@@ -1,7 +1,7 @@
 """How long Python's garbage collector stopped this process, summed up per step.
 
 A collection holds the GIL: whichever thread started it, all of them stand still. `gc.callbacks`
-tells of its begin and end. What is called there may run in the middle of any other code, the
+reports its begin and end. What is called there may run in the middle of any other code, the
 recorder's own included, so it only adds up two numbers; they become counters at the end of a step.
 """
 

@@ -210,8 +210,9 @@ class Recorder:
 def start(run_dir: str | None = None, rank: int | None = None) -> bool:
     """Start recording into `run_dir` (default: GRPO_DOCTOR_RUN_DIR) as `rank` (default: RANK).
 
-    Returns whether recording is on. Never raises: a folder that can't be written to is said once
-    on stderr and the program goes on without a recording.
+    Returns whether recording is on. Never raises: a folder that can't be written to is reported
+    once
+        on stderr and the program continues without a recording.
     """
     if ACTIVE is None and _Start.lock.acquire(timeout=_PATIENCE_S):
         try:
@@ -247,7 +248,7 @@ def _start(run_dir: str | None, rank: int | None) -> None:
 
 
 def start_if_asked() -> Recorder | None:
-    """The recorder that GRPO_DOCTOR_RUN_DIR asks for; None, at the cost of one look, without it."""
+    """Return the recorder of GRPO_DOCTOR_RUN_DIR; None, for one check, without it."""
     if _Start.refused is None and (_Start.inherited or os.environ.get(RUN_DIR_VARIABLE)):
         start()
     return ACTIVE

@@ -1,4 +1,4 @@
-"""Small JSON files beside the span files. Imports `json` only when something is written."""
+"""Small JSON files next to the span files. Imports `json` only when something is written."""
 
 from __future__ import annotations
 

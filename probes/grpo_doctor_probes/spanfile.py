@@ -203,7 +203,7 @@ def _allocate(file: int, offset: int, size: int) -> None:
 
 
 def encoded_name(key: object) -> bytes:
-    """Return a name, or a (name, arguments) pair, as it stands in the file."""
+    """Return a name, or a (name, arguments) pair, as it is in the file."""
     if isinstance(key, tuple):
         name, args = key
         text = f"{name}{layout.ARGS_SEPARATOR}{sidecar.to_json(dict(args))}"

@@ -3,7 +3,7 @@
 A thread in uninterruptible sleep stops when its disk or driver lets it, and its tracer waits
 as long. One inside a call of a driver (an `ioctl` on /dev/nvidia0) would be taken out of it half-
 way: what the driver makes of that is its own affair, and the device may be lost to the job. Neither
-is stopped, ever; reading their memory and /proc stops nobody.
+is stopped, ever; reading their memory and /proc stops none.
 """
 
 from __future__ import annotations

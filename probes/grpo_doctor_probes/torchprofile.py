@@ -1,4 +1,4 @@
-"""A trace of the PyTorch profiler of some steps, beside our own: only where `run` was asked for it.
+"""A PyTorch profiler trace of some steps, in addition to our own, if `run` was asked for it.
 
 Phases are in it as ranges of the same names, and steps as `ProfilerStep#N` with our numbers, so
 that both can be laid side by side. torch is never imported here, only asked where the job has it.

@@ -142,8 +142,7 @@ def slowest_columns(analysis: Analysis) -> NDArray[np.intp]:
 
 
 def _groups(analysis: Analysis, limit: int) -> _Groups:
-    """At most about `limit` groups of neighboring steps; used and excluded steps are never in one
-    group."""
+    """Return about `limit` groups of neighboring steps; used and excluded steps never mix."""
     steps = analysis.steps
     started = np.flatnonzero((steps.start_ns >= 0).any(axis=1))
     start_ns, _ = steps.bounds_ns

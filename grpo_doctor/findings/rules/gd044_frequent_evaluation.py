@@ -94,8 +94,7 @@ def check(view: RunView) -> Answer:
 
 
 def _logging_seconds(view: RunView) -> dict[str, float]:
-    """Spans within a phase that log completions; per step, on the rank that logs: the others wait
-    for it."""
+    """Spans that log completions; per step, on the rank that logs: the others wait for it."""
     seconds_of = {
         name: float(named_seconds(view.analysis, name).mean(axis=0).max(initial=0.0))
         for name in view.trace.names

@@ -24,9 +24,8 @@ learning rate; a KL term, or an entropy bonus if the framework has it.
 ## When it is wrong
 
 A task with one right answer is solved with little entropy: while the reward still rises the finding
-is of low severity, and of medium if it rose before. A policy that starts with
-almost no entropy is not judged. A fall to a level from which the entropy has recovered before
-predicts nothing.
+is of low severity, and of medium if it rose before. A policy that starts with almost no entropy is
+not judged. A fall to a level from which the entropy has recovered before predicts nothing.
 
 ## References
 

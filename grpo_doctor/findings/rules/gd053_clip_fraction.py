@@ -7,9 +7,8 @@ within one step's updates, so the clipped loss gives them no gradient.
 
 ## Why it costs
 
-Clipped tokens were generated and computed but contribute no gradient. A policy that leaves its
-band so often moves in steps too large for the information in one batch, which often precedes a
-collapse.
+Clipped tokens were generated and computed but contribute no gradient. A policy that leaves its band
+so often moves in steps too large for the information in one batch, which often precedes a collapse.
 
 ## Evidence shown
 

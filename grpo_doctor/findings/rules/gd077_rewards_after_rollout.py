@@ -18,9 +18,8 @@ would fit into the rollout.
 ## Fix
 
 Score each completion when it is done, in processes of its own, and wait for those of the last ones
-only. The replay
-hides scoring between the end of the mean completion and that of the longest, at most 90% of the
-scoring; the cautious end hides half of that.
+only. The replay hides scoring between the end of the mean completion and that of the longest, at
+most 90% of the scoring; the cautious end hides half of that.
 
 ## When it is wrong
 

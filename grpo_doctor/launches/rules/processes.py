@@ -40,7 +40,7 @@ def one_process_many_gpus(view: View) -> Flaw | None:
         severity="high" if pointless else "medium",
         headline=f"one process on {_WORDS.get(cards, cards)} GPUs",
         evidence=tuple(evidence),
-        fixes=(_fix(view, cards), "or show it one GPU: CUDA_VISIBLE_DEVICES=0"),
+        fixes=(_fix(view, cards), "or make only one GPU visible: CUDA_VISIBLE_DEVICES=0"),
         source=view.source("deepspeed.preset", "deepspeed.stage"),
         ends=pointless and view.launch.framework == "ms-swift",
         first=pointless,
@@ -92,7 +92,7 @@ def more_processes_than_gpus(view: View) -> Flaw | None:
     return fatal_flaw(
         headline=f"{per_node} processes on {cards} GPU{'s' * (cards != 1)}",
         evidence=(f"{per_node} processes per host, {cards} visible GPUs per host",),
-        fixes=(f"start {cards} processes per host, or show it {per_node} GPUs",),
+        fixes=(f"start {cards} processes per host, or make {per_node} GPUs visible",),
         source=view.source("run.gpus_per_node"),
     )
 
@@ -124,9 +124,8 @@ def more_gpus_than_there_are(view: View) -> Flaw | None:
     """OpenRLHF's groups need more GPUs than there are.
 
     Actor, reference, critic, reward model and each vLLM engine take GPUs of their own, unless they
-    are colocated. Ray waits silently for missing GPUs: the job never starts. A
-    reward model has a group with 8 GPUs by default, unless rewards come from a URL, a file or an
-    agent.
+    are colocated. Ray waits silently for missing GPUs: the job never starts. A reward model has a
+    group with 8 GPUs by default, unless rewards come from a URL, a file or an agent.
     """
     cards, hosts, launch = view.host.cards_per_node, view.host.nodes, view.launch
     if cards is None or launch.subcommand != "train_ppo_ray" or not launch.processes_known:

@@ -88,9 +88,7 @@ def lora_options_in_full_training(view: View) -> Flaw | None:
     return Flaw(
         severity="low" if explicit else "high",
         headline="all weights are trained: LoRA's options do nothing",
-        evidence=(
-            "full training was asked for" if explicit else "full training is the default here",
-        ),
+        evidence=("full training is set" if explicit else "full training is the default here",),
         fixes=(view.flag("train.type", "lora"), "or remove LoRA's options"),
         source=view.source(*ignored),
     )
@@ -204,8 +202,7 @@ def verl_other_advantage(view: View) -> Flaw | None:
     """verl computes advantages as in PPO.
 
     algorithm.adv_estimator is gae by default: verl trains a critic in addition to the actor, as
-    large again, and the n completions of a group are not compared. Set GRPO
-    explicitly.
+    large again, and the n completions of a group are not compared. Set GRPO explicitly.
     """
     if "algorithm.adv_estimator" in view.launch.options:
         return None

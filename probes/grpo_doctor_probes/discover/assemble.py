@@ -55,7 +55,7 @@ class Parts:
         main: The ranks of the training.
         second: Processes that have a rank in another group: a reference model, an old attempt.
         servers: Processes that ranks are connected to.
-        absent: How many ranks should be here and are not; None where nothing tells.
+        absent: How many ranks should be here and are not; None where unknown.
     """
 
     main: Container[int]
@@ -241,4 +241,4 @@ def _notes(
         yield f"Ranks {beyond} are not below the world size of {world}."
     refused = [member.pid for member in members if not member.readable]
     if refused:
-        yield f"{len(refused)} processes of the job may not be read: {refused[:8]}."
+        yield f"{len(refused)} processes of the job can't be read: {refused[:8]}."

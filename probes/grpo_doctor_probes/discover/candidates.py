@@ -45,8 +45,9 @@ class Candidate:
         environment: as it is now where we could read that, else as it was at exec.
         declared: the rank that its recorder wrote into the run directory.
         torch: whether it has libtorch, or is at least large enough.
-        grouped: whether it has threads of a process group. Only asked where nothing else tells a
-            rank from what it forked: where RANK was set late, or no launcher has set it.
+        grouped: whether it has threads of a process group. Only asked where nothing else
+        distinguishes a rank from what it forked: where RANK was set late, or no launcher has set
+        it.
     """
 
     process: Process
@@ -88,7 +89,7 @@ class Candidate:
 
     @property
     def world(self) -> int | None:
-        """How many ranks it was told of."""
+        """The world size in its environment."""
         size = self.number("WORLD_SIZE")
         return self.task.of if size is None and self.task is not None else size
 

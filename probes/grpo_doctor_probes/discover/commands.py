@@ -219,7 +219,7 @@ _MPI_ALL = ("-np", "-n", "--np", "--ntasks")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many ranks a launcher was told to start; None where it was not told, or in words."""
+    """How many ranks a launcher should start; None where it is not given, or in words."""
 
     world: int | None = None
     local: int | None = None

@@ -17,7 +17,7 @@ from grpo_doctor_probes.printable import NAME_LIMIT, printable
 
 _MOST_NAMED = 4
 _LONGEST_RANK = 7
-_NEXT = "Give the PID of a rank, or none to look at every job of this host."
+_NEXT = "Give the PID of a rank, or none to inspect every job of this host."
 
 
 class NoJobError(Exception):
@@ -25,7 +25,7 @@ class NoJobError(Exception):
 
 
 class NoPermissionError(Exception):
-    """The job is there, but nothing of it may be read. The message has this machine's remedy."""
+    """The job is there, but it can't be read. The message has this machine's remedy."""
 
 
 def no_such_member(pid: int, process: Process | None, proc: Path) -> Exception:
@@ -42,7 +42,7 @@ def no_such_member(pid: int, process: Process | None, proc: Path) -> Exception:
         )
     if not process.readable:
         return NoPermissionError(
-            f"{title} belongs to {user_name(process.uid)}, and its environment may not be read. "
+            f"{title} belongs to {user_name(process.uid)}, and its environment can't be read. "
             f"{ptrace_remedy(proc)}"
         )
     return _of_no_job(process, title)
@@ -51,7 +51,7 @@ def no_such_member(pid: int, process: Process | None, proc: Path) -> Exception:
 def _of_no_job(process: Process, title: str) -> NoJobError:
     if process.pid == 1:
         return NoJobError(
-            f"{title} is above all that runs here: that does not say which job is meant. {_NEXT}"
+            f"{title} is the parent of all that runs here, so it does not identify a job. {_NEXT}"
         )
     if not process.python:
         return NoJobError(
@@ -71,7 +71,7 @@ def _not_seen(pid: int, proc: Path) -> Exception:
         )
     return NoJobError(
         f"there is no process {pid}: it has ended, or runs on another host or in another container."
-        " Without a PID every job of this host is looked at; for a job that is gone, give its "
+        " Without a PID every job of this host is inspected; for a job that has ended, give its "
         "flight-recorder dumps with --dumps DIR."
     )
 
@@ -96,13 +96,13 @@ def nothing_found(processes: Iterable[Process], proc: Path) -> Exception:
     if users:
         names = ", ".join(sorted(map(user_name, users)))
         return NoPermissionError(
-            "no training job may be read here, but there are large Python processes of other "
+            "no training job can be read here, but there are large Python processes of other "
             f"users ({names}). {ptrace_remedy(proc)}"
         )
     return NoJobError(
         "no training job runs on this host: no Python process has a RANK, or threads of gloo or "
-        "NCCL. In a container only its own processes are seen: run it inside the job's container, "
-        "or on the host. For a single process that trains alone, give its PID."
+        "NCCL. A container shows only its own processes: run it inside the job's container, "
+        "or on the host. For a single training process, give its PID."
     )
 
 
@@ -113,7 +113,9 @@ def only_remains(helpers: Iterable[Process], proc: Path) -> NoJobError:
 
 def is_remains(pid: int, helpers: Iterable[Process], proc: Path) -> NoJobError:
     """For a PID that is one of these."""
-    return NoJobError(f"process {pid} is of no job that runs. {_left_behind(list(helpers), proc)}")
+    return NoJobError(
+        f"process {pid} belongs to no running job. {_left_behind(list(helpers), proc)}"
+    )
 
 
 def _left_behind(helpers: list[Process], proc: Path) -> str:
@@ -129,7 +131,7 @@ def _left_behind(helpers: list[Process], proc: Path) -> str:
     pids = " ".join(str(process.pid) for process in helpers)
     return "\n".join(
         [
-            "One that has ended has left "
+            "A job that ended left "
             + ("a helper of its ranks:" if single else f"{len(helpers)} helpers of its ranks:"),
             *lines,
             f"End {'it' if single else 'them'}: kill {pids}; after some seconds, kill -9 {pids}",
@@ -159,8 +161,7 @@ def nothing_readable(job: Job, proc: Path) -> NoPermissionError:
     names = ", ".join(sorted({user_name(member.uid) for member in job.members}))
     pids = ", ".join(str(member.pid) for member in job.members[:8])
     return NoPermissionError(
-        f"there is a job of {names} (processes {pids}), but nothing of it may be read. "
-        f"{ptrace_remedy(proc)}"
+        f"there is a job of {names} (processes {pids}), but it can't be read. {ptrace_remedy(proc)}"
     )
 
 

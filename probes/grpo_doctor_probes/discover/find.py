@@ -158,7 +158,7 @@ def _most_ranks_first(job: Job) -> tuple[int, int]:
 
 
 class _Search:
-    """One look at the host: its processes, partitioned into jobs."""
+    """One inspection of the host: its processes, partitioned into jobs."""
 
     def __init__(self, proc: Path, pids: Sequence[int]) -> None:
         processes = scan(proc)

@@ -26,7 +26,7 @@ _NO_RAY_JOB = ("", "ffffffff")  # a worker that Ray started before it knew for w
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """What joins processes besides the process tree.
+    """What joins processes in addition to the process tree.
 
     Attributes:
         spaces: The network name space of a process: the same address in another is another.
@@ -141,7 +141,7 @@ class Groups:
             self.join(pid, other)
 
     def join_as_told(self, pid: int, other: int) -> None:
-        """The user names both: join them unless they are ranks of two jobs all the same."""
+        """The user names both: join them unless they are clearly ranks of two jobs."""
         if not _are_two_jobs(self._of[pid], self._of[other]):
             self.join(pid, other)
 

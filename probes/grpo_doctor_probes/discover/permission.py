@@ -20,8 +20,8 @@ _CONTAINER_ID = re.compile(r"(?:^|[/\-:.])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re
 _SHORT = 12
 _SYS_PTRACE = 1 << 19  # CAP_SYS_PTRACE of linux/capability.h
 _SCOPE_MEANINGS = {
-    1: "it allows tracing of one's own children only",
-    2: "it allows tracing to administrators only",
+    1: "it allows a process to trace only its own children",
+    2: "it allows only administrators to trace",
     3: "it forbids all tracing until the next boot",
 }
 
@@ -97,7 +97,7 @@ def ptrace_remedy(proc: Path = Path("/proc")) -> str:
 
 
 def why_refused(pid: int, proc: Path = Path("/proc")) -> str:
-    """Return why a trace of this process was refused, where its own facts tell, and what to do."""
+    """Return why a trace of this process was refused, as far as known, and what to do."""
     rights, owner = own_rights(proc), status(proc / str(pid)).get("Uid", "").split()[:1]
     if rights.scope or rights.may_trace_all:
         return ptrace_remedy(proc)
@@ -123,7 +123,7 @@ def remedy(rights: Rights, interpreter: str) -> str:
     if rights.container:
         advice.append(
             "This container lacks the right to trace: start it with `docker run --cap-add "
-            "SYS_PTRACE`, or look from outside, with Kubernetes: `kubectl debug "
+            "SYS_PTRACE`, or inspect it from outside, with Kubernetes: `kubectl debug "
             "--profile=sysadmin --target=CONTAINER POD -it --image=IMAGE`."
         )
     if rights.uid != 0:
@@ -131,8 +131,8 @@ def remedy(rights: Rights, interpreter: str) -> str:
         if rights.scope:
             advice.append(
                 f"Or, for processes of your own: kernel.yama.ptrace_scope is {rights.scope}, "
-                f"{_SCOPE_MEANINGS[rights.scope]}; "
-                "`sudo sysctl kernel.yama.ptrace_scope=0` lifts that."
+                f"{_SCOPE_MEANINGS[rights.scope]}; `sudo sysctl kernel.yama.ptrace_scope=0` "
+                f"allows it."
             )
     elif not rights.container:
         advice.append(

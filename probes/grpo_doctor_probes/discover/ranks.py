@@ -96,7 +96,7 @@ class Cast:
     """Who is what.
 
     Attributes:
-        ranks: training processes and their numbers, None where nothing tells.
+        ranks: training processes and their numbers, None where unknown.
         launchers: processes which no command gives away, but which made ranks.
         lost: helpers whose rank has ended, and its number.
     """
@@ -112,7 +112,7 @@ def cast(
     left_out: frozenset[int],
     talk: Callable[[Iterable[int]], set[int]],
 ) -> Cast:
-    """Tell ranks from their launchers and helpers.
+    """Distinguish ranks from their launchers and helpers.
 
     Args:
         candidates: By pid.

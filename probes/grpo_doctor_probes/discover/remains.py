@@ -1,7 +1,7 @@
 """What an ended job has left behind: helpers that live on with a rank's environment, and no rank.
 
-Beside a job they are none; alone they are named, and looked at only by their PID. Those that a rank
-has forked have all that it had: torch, its sockets and its GPUs.
+Next to a job they are ignored; alone they are named, and inspected only by their PID. Those that a
+rank has forked have all that it had: torch, its sockets and its GPUs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def holdings(proc: Path, pid: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """Tells groups of which only helpers are left from jobs.
+    """Separates jobs from groups of which only helpers are left.
 
     Attributes:
         connections: Among the processes of jobs.
@@ -76,7 +76,7 @@ class Remains:
         )
 
     def workers(self) -> frozenset[int]:
-        """Those that are known as helpers of ranks by what they run, and that nobody waits for."""
+        """The helpers of ranks, by what they run, that no process waits for."""
         return frozenset(filter(self._is_worker, self.candidates))
 
     def _is_worker(self, pid: int) -> bool:
@@ -86,8 +86,9 @@ class Remains:
         return self._has_lost_its_forker(pid) or self._is_orphan(pid)
 
     def only_inherits(self, pid: int) -> bool:
-        """Whether it was forked by a rank that has ended: the rank was told its number, and a fork
-        copies that, torch and the sockets, but not the threads of a process group."""
+        """Whether it was forked by a rank that has ended: the rank has its number in its
+        environment, and a fork copies that, torch and the sockets, but not the threads of a
+        process group."""
         candidate = self.candidates[pid]
         is_rank = candidate.set_late or candidate.grouped or candidate.declared is not None
         return not is_rank and self._has_lost_its_forker(pid)

@@ -52,21 +52,21 @@ def number_all(
         numbers, why = dict(zip(unknown, free)), "no other is free"
         return Numbering({**ranks, **numbers}, (_note(numbers, why),))
     between = {pid: _between(pid, ranks, processes, free) for pid in unknown}
-    note = _note(between, "it was started between its neighbours")
+    note = _note(between, "it was started between its neighbors")
     return Numbering({**ranks, **between}, (note,))
 
 
 def _in_order(pids: Sequence[int], processes: Mapping[int, Process]) -> Numbering:
     if len({processes[pid].parent for pid in pids}) > 1:
-        return Numbering(dict.fromkeys(pids), ("No process says which rank it is.",))
-    note = "No process says which rank it is: they are numbered in the order of their start."
+        return Numbering(dict.fromkeys(pids), ("No process has a rank number.",))
+    note = "No process has a rank number: they are numbered in the order of their start."
     return Numbering(dict(zip(pids, range(len(pids)))), (note,))
 
 
 def _between(
     pid: int, ranks: Mapping[int, int | None], processes: Mapping[int, Process], free: Sequence[int]
 ) -> int | None:
-    """The one free number between those of its neighbours: launchers start ranks in order."""
+    """The one free number between those of its neighbors: launchers start ranks in order."""
 
     def start(rank_pid: int) -> tuple[int, int]:
         return processes[rank_pid].started_ticks, rank_pid
@@ -91,7 +91,7 @@ def _note(ranks: Mapping[int, int | None], why: str) -> str:
 def main_world(
     trainers: Mapping[int, Candidate], cast: Cast
 ) -> tuple[dict[int, Candidate], dict[int, Candidate]]:
-    """Return the worker group that trains, and those of other models (reference, critic) beside it.
+    """Return the worker group that trains, and those of other models (reference, critic).
 
     Several groups in one Ray job number their processes from 0; so do a launcher's old and new
     attempts. The largest counts, the older of two, and one process for each rank.
@@ -130,7 +130,7 @@ def common_address(trainers: Iterable[Candidate]) -> str:
 
 
 def sizes_of(trainers: Iterable[Candidate], core: Iterable[Process], address: str) -> Sizes:
-    """World and local size: what ranks say, else what their launchers were told."""
+    """World and local size: from the ranks, else from their launchers' options."""
     trainers = list(trainers)
     worlds = [size for trainer in trainers if (size := trainer.world) is not None]
     nodes: dict[str, int] = {}

@@ -43,7 +43,7 @@ class Evidence:
     """One visit to one job, or what an operator has of a dead one (then `dumps` alone).
 
     `looks` has two or three looks, oldest first, none for dumps alone. `stacks` has one tuple per
-    look, in the same order. `limits` as well. `blocked` belongs to the last look.
+    look, in the same order. `limits` as well. `blocked` belongs to the last sample.
     `positions` and `locals_seen` are of ranks that use a core at one line, oldest first.
     """
 

@@ -25,9 +25,9 @@ class Member:
 
     `rank` is the rank it is, or, for a helper, the rank that it works for (its nearest ancestor).
     `command` is redacted and cut; `name` has no control characters. `started_ticks` with `pid`
-    tells a process from a later one of the same number. `readable` is False where environment and
-    file descriptors were refused. `host` is set where the evidence of several hosts was joined;
-    process numbers are then those of `grpo_doctor.hang.multihost`.
+    distinguishes a process from a later one of the same number. `readable` is False where
+    environment and file descriptors were refused. `host` is set where the evidence of several
+    hosts was joined; process numbers are then those of `grpo_doctor.hang.multihost`.
     """
 
     pid: int
@@ -48,7 +48,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A host of the job that was looked at, and what its launcher said of the job's other hosts.
+    """An inspected host of the job, and what its launcher reports of the job's other hosts.
 
     `hosts` are all of the job, in order of their numbers; empty where the launcher names none.
     `node` is this host's number among `nodes`. `job_id` is the batch system's, `run_id` the

@@ -120,8 +120,8 @@ class Position:
     """In which library a thread that uses a core was at one moment, by its instruction pointer.
 
     Both are file names. `caller` is the innermost library on its C stack that is not the C library
-    itself, so that a spin through `sched_yield` is told from other work. `pause_ms` is for how long
-    the thread was stopped.
+    itself, so that a spin through `sched_yield` is distinguished from other work. `pause_ms` is
+    for how long the thread was stopped.
     """
 
     pid: int
@@ -150,7 +150,7 @@ class Blocked:
     """What a thread's blocking call waits for. `target` is a path, an address or `pipe:[inode]`.
 
     `peers` are processes at the other end (whether or not of the job); `peers_known` is False
-    where we could not look everywhere, so that an empty `peers` does not mean "nobody". Of a
+    where we could not look everywhere, so that an empty `peers` does not mean "no process". Of a
     connection: bytes that the other end has not confirmed, how often they were sent again, and what
     has arrived there and its program has not read. `stopped_peers` are those of `peers` that may
     not run. `note` says the rest in words, for people.

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The control groups of a process. Counters grow; compare two looks. None: no such limit."""
+    """The control groups of a process. Counters grow; compare two samples. None: no such limit."""
 
     pid: int
     frozen: bool = False
@@ -61,12 +61,12 @@ class GpuHolder:
 
 @dataclass(frozen=True, slots=True)
 class GpuLook:
-    """A GPU at one moment, and which processes compute on it. None: it does not tell.
+    """A GPU at one moment, and which processes compute on it. None: not reported.
 
     `pids` are as the driver says, in a container the host's; `holders` are of the job. `silent_s`:
     NVML was asked `silent_call` and had not answered after so long, its caller then being in
     `silent_state`; `index` is -1 where that call concerns no single GPU. `problem`: NVML knows the
-    GPU and cannot open it. Counters grow since the driver was loaded; compare two looks.
+    GPU and cannot open it. Counters grow since the driver was loaded; compare two samples.
     """
 
     index: int
@@ -139,7 +139,7 @@ class FlightDump:
     `backend`: which of torch's two recorders it is: `fr` (gloo, CPU, hooks), `nccl`, or `` for a
     file.
     `at_unix_ns` is when it was taken (a file's mtime). `data` is JSON or a pickle, empty with
-    `problem`. `rank` is None where neither the process nor the file's name tells it.
+    `problem`. `rank` is None where neither the process nor the file's name has it.
     """
 
     source: str

@@ -26,7 +26,7 @@ _MARKS = (b"pg_config", b"profiling_name", b"entries", b"nccl_comm_state", b"col
 
 
 def rank_of(path: PurePath) -> int | None:
-    """Return the rank that the name of `path` tells, or, if it has no number, that of its folder.
+    """Return the rank in the name of `path`, or, if it has no number, in that of its folder.
 
     Torch appends the rank to whatever prefix the user set, and operators add host names and times:
     `nccl_trace_rank_3`, `comm_lib_trace_rank_3`, `gpu-17_rank_00003.pkl`,
@@ -77,7 +77,7 @@ def read_dump(path: Path) -> FlightDump:
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode):  # opening a pipe would wait for its writer
-            return FlightDump(shown, problem="is no regular file")
+            return FlightDump(shown, problem="is not a regular file")
         if facts.st_size > MAX_DUMP_BYTES:
             return FlightDump(shown, problem=f"is larger than {MAX_DUMP_BYTES >> 20} MB")
         data = path.read_bytes()
@@ -107,9 +107,9 @@ def checked(data: bytes) -> bytes:
     elif kind := _archive(data):
         raise ValueError(f"is packed ({kind}): unpack it, and give the folder with what was in it")
     else:
-        raise ValueError("is no flight-recorder dump: neither JSON nor a pickle")
+        raise ValueError("is not a flight-recorder dump: neither JSON nor a pickle")
     if not any(mark in data for mark in _MARKS):
-        raise ValueError("is no flight-recorder dump: it has none of its fields")
+        raise ValueError("is not a flight-recorder dump: it has none of its fields")
     if not complete:
         raise ValueError("ends in the middle: half-written, or cut by a full disk")
     return data
@@ -147,7 +147,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _kind(path: Path) -> int:
-    """Return the mode of a file, 0 where it can't be told."""
+    """Return the mode of a file, 0 where unknown."""
     try:
         return path.stat().st_mode
     except OSError:

@@ -3,7 +3,7 @@
 Every NCCL process of a user on a host listens on the same port (SO_REUSEPORT), and the kernel picks
 one per connection. A trainer and a vLLM engine are two meshes that know nothing of each other, so
 we ask again, from new ports, until every process of the job was named or nothing new is heard.
-Another job's mesh may be among them: whose an answer is, is for its reader to tell.
+Another job's mesh may be among them: the reader decides whose answer it is.
 A stopped process still gets connections, and answers none: that costs one try's time.
 
 Everything is asked twice: counts of launched collectives are taken while ranks launch more, and

@@ -117,7 +117,7 @@ def _beginnings(maps: Sequence[Mapping], name: str) -> Iterator[Mapping]:
 
 
 def _dump_of(member: Member, memory: Memory, recorder: Recorder) -> FlightDump:
-    """Return what a recorder has, or why it can't be told; neither where it was not made yet."""
+    """Return what a recorder has, or why that is unknown; neither where it was not made yet."""
     data, problem = b"", ""
     try:
         at = recorder_at(memory, recorder)
@@ -135,7 +135,7 @@ def recorder_at(memory: Memory, recorder: Recorder) -> int | None:
     """Return the address of a recorder; None where the process has made none yet.
 
     Raises:
-        UnknownRecorderError: it can't be told.
+        UnknownRecorderError: it is unknown.
         OSError: the memory can't be read.
     """
     guard = static_pointer(memory, recorder.anchor, recorder.machine)

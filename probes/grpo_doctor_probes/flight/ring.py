@@ -5,8 +5,8 @@ operation counts as done since torch's watchdog saw it, which looks ten times a 
 itself stuck.
 
 Torch has had two layouts: of 2.8 and 2.9, and of 2.10 to 2.15 (`tests/torch_contract` reads the
-wheels). Which one it is, or that it is another, is told by what does not fit: sizes, flags, the
-numbers of the entries. The recorder may be at work meanwhile: what was read counts only if it has
+wheels). Which one it is, or that it is another, shows in what does not fit: sizes, flags, the
+numbers of the entries. The recorder may be running meanwhile: what was read counts only if it has
 recorded nothing in between.
 """
 
@@ -132,7 +132,7 @@ def read_ring(memory: Memory, machine: str, at: int) -> bytes:
     if len(misfits) == _TRIES:
         message = f"it is laid out otherwise than in torch 2.8 to 2.15: {misfits[0]}"
         raise UnknownRecorderError(message)
-    raise UnknownRecorderError("it was at work each time that it was read; run attach again")
+    raise UnknownRecorderError("it was busy each time it was read; run attach again")
 
 
 def _recording(memory: Memory, layout: Layout, at: int, head: bytes) -> dict[str, Any]:

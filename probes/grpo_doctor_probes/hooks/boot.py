@@ -31,7 +31,7 @@ def boot(run_dir: str = "", rank: str = "") -> importing.ImportWatcher | None:
 
     Args:
         run_dir: what it asked for when Python was started; it may have been emptied since.
-        rank: what it said of the rank then.
+        rank: what it reported of the rank then.
     """
     run_dir = os.environ.get(RUN_DIR_VARIABLE) or run_dir
     if os.environ.get(HOOKS_VARIABLE, "1") != "1" or not run_dir:

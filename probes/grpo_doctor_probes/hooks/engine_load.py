@@ -53,8 +53,7 @@ class EngineLoad:
                 counter(name, value)
 
     def around(self, ask: Callable[..., Any]) -> Callable[..., Any]:
-        """A rollout by this function, which returns vLLM's request outputs; `chat` may call
-        `generate`."""
+        """A rollout by this function, which returns vLLM's outputs; `chat` may call `generate`."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if self._asked:

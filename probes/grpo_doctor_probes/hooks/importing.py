@@ -64,7 +64,7 @@ class ImportWatcher:
 
     def _go_first(self) -> None:
         """What a job puts before us later would hide its modules; those after us stay in order,
-        so that the import that goes on asks the same ones."""
+        so that the continuing import asks the same ones."""
         try:
             sys.meta_path.remove(self)
             sys.meta_path.insert(0, self)

@@ -1,5 +1,5 @@
 """What TRL's and ms-swift's GRPO trainers do that is more than a span: the size of each pass, and
-completions that rank 0 writes beside the metrics.
+completions that rank 0 writes next to the metrics.
 """
 
 from __future__ import annotations

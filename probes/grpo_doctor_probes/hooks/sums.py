@@ -16,10 +16,10 @@ _NO_PHASE = "callback"  # the user's code between phases
 class PhaseSums:
     """Where the thread that has the steps spends its time; the innermost span owns it.
 
-    Time on the host. Phases of other threads are not summed: they run beside the step.
+    Time on the host. Phases of other threads are not summed: they run in parallel to the step.
 
     Args:
-        enabled: whether anything is summed at all; else `on` stays False and costs one look.
+        enabled: whether anything is summed at all; otherwise `on` stays False and costs one check.
     """
 
     def __init__(self, *, enabled: bool) -> None:

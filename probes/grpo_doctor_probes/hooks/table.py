@@ -61,7 +61,7 @@ class Adapter:
         distribution: the package's name on the package index, for its version.
         hooks: functions that become spans.
         patches: module name to a function of that module, called once after its import, for what
-            is more than a span. It may raise; that is noted and the job goes on.
+            is more than a span. It may raise; that is noted and the job continues.
     """
 
     __slots__ = ("distribution", "hooks", "patches")

@@ -61,7 +61,7 @@ def _epoll(waiting: Waiting, call: Call) -> Iterator[Blocked]:
 
 def _any_of(waiting: Waiting, polled: Polled) -> Iterator[Blocked]:
     """Rows of a thread that waits for any of several. Of a helper thread's event loop only the
-    connections in trouble are told: to wait for the next event is its work."""
+    connections in trouble are reported: to wait for the next event is its work."""
     view, pid = waiting.view, waiting.pid
     if not waiting.is_main or len(polled) > _MOST_POLLED:
         polled = [watched for watched in polled if is_in_trouble(view, pid, watched[0])]
@@ -140,7 +140,7 @@ WAITS: dict[Waits, Callable[[Waiting, Call], Iterator[Blocked]]] = {
 def blocked(job: Job, look: Look, proc: Path = Path("/proc")) -> tuple[Blocked, ...]:
     """Return rows for the blocked threads of the job's processes and of all processes below them.
 
-    Of helper threads only calls on descriptors, children and locks are told: they idle in futex
+    Of helper threads only calls on descriptors, children and locks are reported: they idle in futex
     and sleep by nature. One thread has several rows where it polls several descriptors.
     """
     pids = tuple(member.pid for member in job.members)

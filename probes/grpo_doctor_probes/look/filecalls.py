@@ -41,7 +41,7 @@ def wait_for_flock(waiting: Waiting, call: Call) -> Iterator[Blocked]:
     if lock is not None:
         holders = _holders(waiting, lock, path)
         listed = ", ".join(map(view.describe, holders))
-        notes.append(f"held by {listed or 'a process that we may not look into'}")
+        notes.append(f"held by {listed or 'a process without read permission'}")
         if lock.pid > 0 and lock.pid not in view.processes:
             notes.append(f"taken by process {lock.pid}, which has ended; who inherited it holds it")
     notes.append(file_peers(view, waiting.pid, path)[1])
@@ -117,7 +117,7 @@ def wait_for_path(waiting: Waiting, call: Call) -> Iterator[Blocked]:
         peers = tuple(pid for pid in view.holders.pids(path) if pid != waiting.pid)
         yield waiting.row(
             "fifo-open",
-            f"waits until somebody opens it for {lacks}",
+            f"waits until a process opens it for {lacks}",
             target=printable(path, 300),
             peers=peers,
             peers_known=view.is_complete_for(waiting.pid),
@@ -163,11 +163,11 @@ def lock_file(pid: int, path: str, proc: Path = Path("/proc")) -> Blocked:
         holders |= set(inherited) or {lock.pid} & view.processes.keys()
     holders -= {pid}
     if not number:
-        note = "the file is not there, or not to be seen from here"
+        note = "the file does not exist, or is not visible from here"
     elif holders:
         note = f"held by {', '.join(map(view.describe, sorted(holders)))}"
     else:
-        note = "nobody holds a lock on it: if it means one by being there, it was left behind"
+        note = "no process holds a lock on it: if its existence is the lock, it was left behind"
     return Blocked(
         pid,
         pid,

@@ -1,4 +1,4 @@
-"""The process that asks NVML for one look: it says what it is about to ask, then what it was told.
+"""The process that samples NVML once: it reports what it is about to ask, then the answer.
 
 These lines thus say which call did not return.
 """
@@ -76,7 +76,7 @@ def _all(nvml: Nvml, count: int) -> Iterator[dict[str, Any]]:
 
 
 def _numbers(nvml: Nvml, gpu: Device) -> dict[str, Any]:
-    """Return what it does not tell is None."""
+    """Return the values; None for those it does not report."""
     at_ns = time.monotonic_ns()
     pci = _try(lambda: nvml.call("nvmlDeviceGetPciInfo", gpu.handle))
     memory = _try(lambda: nvml.memory_bytes(gpu))

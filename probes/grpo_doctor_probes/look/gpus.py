@@ -39,7 +39,7 @@ _REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What tells where a process computes. `numbers` are those it has in inner name spaces.
+    """What shows where a process computes. `numbers` are those it has in inner name spaces.
 
     `visible` is its CUDA_VISIBLE_DEVICES; None: not set, `` hides all. `local_rank` is None where
     we could not learn of its environment.
@@ -127,7 +127,7 @@ def _own_gpu(gpus: Sequence[GpuLook], process: Process) -> int | None:
 def gpus(
     job: Job | None = None, *, answer_s: float = ANSWER_S, proc: Path = Path("/proc")
 ) -> tuple[GpuLook, ...]:
-    """Look at every GPU. Empty without a driver; what a GPU does not tell is None.
+    """Look at every GPU. Empty without a driver; what a GPU does not report is None.
 
     A call that has not returned after `answer_s` is left to its own process, and the last row says
     so (`silent_s`): it takes no longer than that, and MOST_S in all.
@@ -173,7 +173,7 @@ class _Answers:
         self._rows: dict[int, dict[str, Any]] = {}
 
     def read(self) -> tuple[GpuLook, ...]:
-        """Return all that was said."""
+        """Return all that was reported."""
         question: dict[str, Any] = {}
         limit_s = STARTS_S
         deadline = time.monotonic() + STARTS_S + MOST_S

@@ -136,13 +136,13 @@ class HostView:
 
     def other_end(self, pid: int, tcp: Tcp) -> Tcp | None:
         """The other end of a connection of `pid`, also where a process of the job has it in another
-        network namespace, as a container beside this one.
+        network namespace, as a container next to this one.
         """
         ends = (table.other_end(tcp) for table in (self.tcp(pid), *self._namespaces))
         return next((end for end in ends if end is not None), None)
 
     def is_complete_for(self, pid: int) -> bool:
-        """Return whether nobody can hold the other end of a pipe of `pid` without being seen."""
+        """Return whether any process with the other end of a pipe of `pid` would be seen."""
         process = self.processes.get(pid)
         return process is not None and self.holders.complete_for(process.session)
 

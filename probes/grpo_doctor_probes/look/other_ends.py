@@ -26,7 +26,7 @@ _SOCKET_KINDS: dict[Direction, Blocking] = {
     "connect": "socket-connect",
     "accept": "socket-accept",
 }
-NOBODY = "nobody holds the other end"
+NOBODY = "no process holds the other end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Waiting:
     is_main: bool
 
     def argument(self, at: int) -> int:
-        """Return an argument of the call, 0 where the kernel did not tell."""
+        """Return an argument of the call, 0 where the kernel did not report it."""
         return self.thread.arguments[at] if at < len(self.thread.arguments) else 0
 
     def descriptor(self, at: int = 0) -> int:
@@ -96,7 +96,7 @@ def pipe_end(view: HostView, row: Blocked, direction: Direction) -> Blocked:
         note = f"only this process itself holds the end that {role} the pipe"
         peers = (row.pid,)
     else:
-        note = NOBODY if complete else "no process that we may look into holds the other end"
+        note = NOBODY if complete else "no process that can be inspected holds the other end"
     return replace(
         row,
         kind="pipe-read" if direction == "in" else "pipe-write",
@@ -135,7 +135,7 @@ def file_peers(view: HostView, pid: int, path: str) -> tuple[tuple[int, ...], st
     if servers:
         one_of = "" if len(servers) == 1 else "one of "
         return servers, f"{note}, served by {one_of}{_listed(view, servers)}"
-    return (), f"{note}; no process that we may look into serves it"
+    return (), f"{note}; no process that can be inspected serves it"
 
 
 def _socket(view: HostView, row: Blocked, inode: int) -> Blocked:

@@ -32,7 +32,7 @@ _STACK_BYTES = 2048
 
 
 def positions(before: Look, after: Look, *, at_most_s: float) -> tuple[Position, ...]:
-    """Of threads without sleep between two looks, in processes that have a GPU's driver mapped.
+    """Of threads without sleep between two samples, in processes that have a GPU's driver mapped.
 
     A process with a thread that must not be stopped (`stoppable`) is left alone. Never raises.
     """

@@ -142,7 +142,8 @@ def _reason(stderr: str, pid: int) -> str:
 def arguments(pid: int, functions: frozenset[str]) -> dict[str, dict[str, str]]:
     """`{function: {argument: value}}` of those `functions` that are on the main thread's stack.
 
-    Empty where py-spy cannot tell. Of a function that is on the stack twice, the innermost call.
+    Empty where py-spy does not show them. Of a function that is on the stack twice, the innermost
+    call.
 
     py-spy can print every local variable; prompts and keys are among them. So names and values are
     let through one by one, and everything else is dropped before anything else sees it.
@@ -182,9 +183,9 @@ def safe_values(variables: list[dict[str, Any]]) -> dict[str, str]:
 def locals_digests(pids: Sequence[int], *, at_most_s: float) -> tuple[Locals, ...]:
     """Of the main thread of each of these processes, in this order. Stops none of them.
 
-    A training loop is nearly always met at its one line that waits for the GPU. Of a loop that gets
-    on some variable has another value each time; of one that hangs none has. Nothing but a digest
-    of them is kept.
+    A training loop is nearly always met at its one line that waits for the GPU. In a loop that
+    makes progress some variable changes each time; in one that hangs, none does. Nothing but a
+    digest of them is kept.
     """
     deadline = time.monotonic() + at_most_s
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="py-spy") as pool:

@@ -53,12 +53,12 @@ class Tracee:
     """A thread that this thread traces. Every method may raise OSError; ESRCH: it is gone."""
 
     def __init__(self, tid: int) -> None:
-        """Begin tracing thread `tid`, which goes on running."""
+        """Begin tracing thread `tid`, which keeps running."""
         self.tid = tid
         self._request(_SEIZE)
 
     def interrupt(self) -> None:
-        """Ask it to stop; `wait` tells when it has."""
+        """Ask it to stop; `wait` returns when it has."""
         self._request(_INTERRUPT)
 
     def wait(self, deadline: float) -> Stop | None:
@@ -103,7 +103,7 @@ class Tracee:
 class Place:
     """Where a thread is: addresses. `link` is None where returns are on the stack alone.
 
-    `pause_ms`: for how long it was stopped to tell.
+    `pause_ms`: for how long it was stopped for that.
     """
 
     instruction: int
@@ -113,7 +113,7 @@ class Place:
 
 
 def is_known_processor() -> bool:
-    """Return whether the registers of this machine can be told apart."""
+    """Return whether the registers of this machine are known."""
     return platform.machine() in _NUMBERS
 
 

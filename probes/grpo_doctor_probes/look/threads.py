@@ -55,7 +55,7 @@ class SchedulerClock:
     own: time that a hypervisor stole from a core, or interrupts took, does not pass on it
     (update_rq_clock_task in kernel/sched/core.c). After 3.5 h on a virtual machine, two cores were
     13.37 and 13.04 s behind. So a thread of ours runs on the core in question, and its own value
-    tells what that clock shows now.
+    has what that clock shows now.
     """
 
     def __init__(self, proc: Path) -> None:
@@ -65,9 +65,10 @@ class SchedulerClock:
         self._budget_s = _BUDGET_S
 
     def monotonic_ns(self, exec_start_ns: int, core: int) -> int:
-        """When a thread that last ran on `core` did so; 0 where that cannot be told.
+        """When a thread that last ran on `core` did so; 0 where unknown.
 
-        Time that the core has lost since then is not known, so a long wait is told a little short.
+        Time that the core has lost since then is not known, so a long wait is reported slightly
+        short.
         """
         if not exec_start_ns:
             return 0
@@ -104,7 +105,7 @@ def _offset_on(core: int, sched: str) -> int:
         time.sleep(0)  # gives up the core, which makes the kernel write the value down
         own = parse_sched(read_record(sched))
         if not own.exec_start_ns:
-            raise ValueError("this kernel does not tell se.exec_start")
+            raise ValueError("this kernel does not report se.exec_start")
         offsets.append(time.monotonic_ns() - own.exec_start_ns)
     return min(offsets)
 

@@ -1,4 +1,4 @@
-"""Reads what a launcher has told the processes of a job."""
+"""Reads what a launcher has passed to the processes of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What launchers tell of a job's hosts, as a `Placement`. Pure.
+"""What launchers report of a job's hosts, as a `Placement`. Pure.
 
 Slurm's short form for many hosts is `gpu[001-003,7],login1` (hostlist(3) of slurm).
 """

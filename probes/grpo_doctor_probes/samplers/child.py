@@ -1,8 +1,8 @@
 """A module of ours in a process of its own, that is asked by lines and never waited for.
 
 A call into a driver may never return, nor may the process that made it then be ended: `nvidia-smi`
-in state D is a known sight (leptonai/gpud#117). Whoever made that call in a thread could not answer
-Ctrl-C. So a child makes it, and its silence is what we learn.
+in state D is a known sight (leptonai/gpud#117). A process that made that call in a thread could
+not answer Ctrl-C. So a child makes it, and its silence is the answer.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Child:
 
     def leave(self) -> None:
         """Have no more to do with it. It is ended, but for one in state D, which no signal reaches:
-        that one ends by itself when its call returns, since nobody reads what it says.
+        that one ends by itself when its call returns, since no one reads what it says.
         """
         for pipe in (self._input, self._output):
             with contextlib.suppress(OSError):

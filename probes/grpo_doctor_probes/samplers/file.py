@@ -1,7 +1,7 @@
 """The sample file `<run>/hosts/<host>.samples.jsonl`: one JSON object per line, append only.
 
-Each tick is one `write`, so a reader may follow the file while the run goes on, and what is lost
-with a killed supervisor is at most the last line. Lines, told apart by their first key:
+Each tick is one `write`, so a reader may follow the file while the run continues, and what is lost
+with a killed supervisor is at most the last line. Lines, distinguished by their first key:
 
     {"format":1,"host":"a","clock":"monotonic","clock_id":"boot/time","t_ns":123,"unix_ns":456,
      "hz":10.0}
@@ -105,8 +105,8 @@ class SampleFile:
     def _fail(self, error: OSError) -> None:
         reason = error.strerror or str(error)
         self.problem = (
-            f"samples stopped: cannot write {self.path}: {reason}; the run goes on without them. "
-            "Free space or choose another run directory for the next run"
+            f"samples stopped: cannot write {self.path}: {reason}; the run continues without them. "
+            "Free space, or choose another run directory for the next run"
         )
         if self._descriptor is not None:
             # Half a line would cost the reader a warning, so the file ends with its last whole one.

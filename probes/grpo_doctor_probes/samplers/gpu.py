@@ -20,8 +20,8 @@ _CHILD = "grpo_doctor_probes.samplers.gpu_child"
 class GpuSampler:
     """What `gpu_reader.GpuReader` reads, without ever waiting for the driver for long.
 
-    A child that does not answer costs one tick `answer_s`; from then on it is only looked whether
-    it has answered meanwhile, and other sources are sampled as ever.
+    A child that does not answer costs one tick `answer_s`; from then on it is only checked for an
+    answer, and other sources are sampled as usual.
     """
 
     name = "gpu"
@@ -98,7 +98,7 @@ class GpuSampler:
             in_driver = " (its process is in state D: inside the driver)" if state == "D" else ""
             reading.notes.append(
                 f"NVML has not answered for {waited_s:.0f} s{in_driver}: no GPU samples until it "
-                "does; the others go on"
+                f"does; other samples continue"
             )
             reading.values.update(dict.fromkeys(self._tracks))
         if waited_s >= NEW_CHILD_S * 2**self._tries:
@@ -109,7 +109,7 @@ class GpuSampler:
         reading = Reading(values=dict.fromkeys(self._tracks))
         if not self._silence_noted:
             self._silence_noted = True
-            reading.notes.append(f"GPU samples pause: {why}; the others go on")
+            reading.notes.append(f"GPU samples pause: {why}; other samples continue")
         self._replace(NEW_CHILD_S * 2**self._tries)
         return reading
 

@@ -188,7 +188,7 @@ class GpuReader:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Read whenever a time comes, until nobody asks.
+    """Read whenever a time comes, until the pipe is closed.
 
     `arguments`: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER of the job, `NAME=VALUE`, if set.
     """

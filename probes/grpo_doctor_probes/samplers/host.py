@@ -1,4 +1,4 @@
-"""Samples the host: processors, memory, pressure, disks, network, shared memory."""
+"""Samples the host: CPUs, memory, pressure, disks, network, shared memory."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class HostSampler:
             # First, because the smaller of host and cgroup is what `memory` writes.
             _Gauge("the memory limit of the job's cgroup", self._cgroup, SLOW_PERIOD_NS),
             _Gauge("memory", self._memory),
-            _Gauge("processor use", self._cpu),
+            _Gauge("CPU usage", self._cpu),
             _Gauge("disk traffic", self._disks),
             _Gauge("network traffic", self._net),
             _Gauge("load", self._load, SLOW_PERIOD_NS),

@@ -58,7 +58,7 @@ class Rate:
 
 
 class CpuTime(NamedTuple):
-    """Processor time of all cores since boot, in clock ticks."""
+    """CPU time of all cores since boot, in clock ticks."""
 
     busy: int
     total: int

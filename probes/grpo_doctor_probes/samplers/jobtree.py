@@ -1,4 +1,4 @@
-"""Finds the processes of the job and tells which rank each one works for."""
+"""Finds the processes of the job and the rank that each one works for."""
 
 from __future__ import annotations
 

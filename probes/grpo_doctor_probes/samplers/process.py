@@ -20,7 +20,7 @@ YOUNG_S = 2.0
 
 
 class Environment(NamedTuple):
-    """What the samplers want to know of a process's environment as it was at its start."""
+    """What the samplers want to know of a process's environment as it was when it started."""
 
     rank: int | None
     has_local_rank: bool
@@ -73,8 +73,8 @@ class Process:
         return None if stat.dead else stat
 
     def main_thread_waited_ns(self) -> int | None:
-        """How long its main thread has stood in a run queue, ready and without a processor; None
-        where the kernel does not say (/proc/<pid>/schedstat, second number)."""
+        """How long its main thread has been in a run queue, ready and without a CPU; None where the
+        kernel does not report it (/proc/<pid>/schedstat, second number)."""
         if self._schedstat is None:
             return None
         try:
@@ -83,7 +83,7 @@ class Process:
             return None
 
     def processors(self) -> int | None:
-        """Return how many processors it may run on; None where that can't be asked."""
+        """Return how many CPUs it may run on; None where that can't be asked."""
         if not hasattr(os, "sched_getaffinity"):
             return None
         with contextlib.suppress(OSError):

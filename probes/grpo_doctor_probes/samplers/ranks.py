@@ -1,4 +1,4 @@
-"""Samples the ranks of this host: processor time and want of it, memory, page faults, threads."""
+"""Samples the ranks of this host: CPU time and waits for a CPU, memory, page faults, threads."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Sampling:
         now_ns = self._clock.monotonic_ns()
         with self._changed:
             if self._thread.is_alive():
-                text = f"the {self._reading} sampler does not return: it was left behind"
+                text = f"the {self._reading} sampler does not return: it was abandoned"
                 self._file.write(self._rows.note(now_ns, text))
             self._file.write(self._rows.end(now_ns, self._ticks, self._late_ticks))
             self._file.close()
@@ -176,7 +176,7 @@ class Sampling:
             self._sources.remove(source)
             _close(source)
             why = f"{type(error).__name__}: {error}"
-            note = f"the {source.name} sampler failed and is off ({why}); the others go on"
+            note = f"the {source.name} sampler failed and is off ({why}); other samplers continue"
             return Reading(values=dict.fromkeys(self._tracks_of[source.name]), notes=[note])
         self._tracks_of[source.name].update(reading.values)
         return reading

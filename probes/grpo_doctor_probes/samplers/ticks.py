@@ -65,7 +65,7 @@ class Pace:
         return self._due_ns is None or now_ns + _JITTER_NS >= self._due_ns
 
     def done(self, now_ns: int, cpu_ns: int) -> None:
-        """Say that the read of `now_ns` has taken `cpu_ns` of processor time."""
+        """Say that the read of `now_ns` has taken `cpu_ns` of CPU time."""
         usual_ns, self._cpu_ns = min(cpu_ns, self._cpu_ns), cpu_ns
         spaced_ns = min(int(usual_ns / self._share), _MAX_PERIOD_NS)
         self._due_ns = now_ns + max(self._period_ns, spaced_ns)

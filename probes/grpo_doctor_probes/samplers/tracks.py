@@ -19,7 +19,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU or MIG instance: what it is, whether the job may use it, what it cannot tell.
+    """One GPU or MIG instance: what it is, whether the job may use it, what it cannot report.
 
     `mig` is the profile of a MIG instance (`1g.10gb`) and `parent` the UUID of its GPU; both are
     None for a whole GPU. `index` is the NVML index of the whole GPU.

@@ -1,6 +1,6 @@
-"""Starts a job, stays beside it and writes down how it ended. Never part of the job itself.
+"""Starts a job, accompanies it and records how it ended. Never part of the job itself.
 
-If this process dies the job goes on: it holds nothing that the job needs, neither a pipe of its
+If this process dies the job continues: it holds nothing that the job needs, neither a pipe of its
 output nor its terminal.
 """
 

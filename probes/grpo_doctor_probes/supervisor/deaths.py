@@ -1,7 +1,7 @@
 """Hears of the end of every process of the job at once, and how it ended.
 
 A thread of its own waits for them: torchrun collects a dead rank within 0.1 s and then ends the
-others, so that a look twice a second would see them all gone and none first.
+others, so that a check twice a second would see them all gone and none first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def wait_status(pid: int, descriptor: int | None, proc: Path = Path("/proc")) ->
     """Return the wait status of a process that has just ended; None where it is not known any more.
 
     How a child of somebody else ended is readable only while it is a zombie. Launchers collect
-    theirs within milliseconds; since Linux 6.15 the descriptor itself still tells afterwards.
+    theirs within milliseconds; since Linux 6.15 the descriptor itself still has it afterwards.
     """
     for _ in range(_ATTEMPTS):
         status = _of_zombie(pid, proc)
@@ -84,7 +84,7 @@ def _after_reaping(descriptor: int) -> int | None:
 class Subject:
     """A process whose end matters. `role` is in words: `rank 1`, `the engine of rank 0`.
 
-    `rank` is that of a training process, None for a helper. `serves`: ranks can't go on without
+    `rank` is that of a training process, None for a helper. `serves`: ranks can't continue without
     it, as without an engine.
     """
 

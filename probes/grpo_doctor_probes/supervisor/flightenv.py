@@ -58,7 +58,7 @@ def flight_variables(
 
 
 def torch_version(program: str) -> Version | None:
-    """The torch of the Python that a program belongs to, told by its folders without running it.
+    """The torch of the Python that a program belongs to, found by its folders without running it.
 
     Args:
         program: `swift`, `torchrun`, `/opt/env/bin/python`; for a shell script what `python` is.
@@ -77,7 +77,7 @@ def torch_version(program: str) -> Version | None:
 
 
 def timeout_s(arguments: Sequence[str], *, bundled: bool, gpus: int) -> float:
-    """Return the timeout in seconds that the command's words tell, else the default.
+    """Return the timeout in seconds from the command's words, else the default.
 
     Args:
         arguments: the command, or the bundled trainer's flags.

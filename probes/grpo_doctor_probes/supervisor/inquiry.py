@@ -53,9 +53,9 @@ class Answer:
     """What came back.
 
     Attributes:
-        state: `healthy`, `slow`, `stuck` or `dead` as in the verdict; `unknown` when it could not
-            tell; `gone` when there was no job any more; `refused` without the right to look;
-            `failed` when the look itself went wrong.
+        state: `healthy`, `slow`, `stuck` or `dead` as in the verdict; `unknown` without a result;
+        `gone` when there was no job any more; `refused` without the permission;
+            `failed` when the inspection itself went wrong.
         summary: one line in words.
         document: what `attach --json` printed; empty without a verdict.
         folder: where the bundle is.
@@ -70,7 +70,7 @@ class Answer:
 
     @property
     def hangs(self) -> bool:
-        """Whether the job will not go on by itself."""
+        """Whether the job will not resume by itself."""
         return self.state in ("stuck", "dead")
 
     @property
@@ -129,7 +129,7 @@ class Inquiry:
         if time.monotonic() - self._begin_s <= self._at_most_s:
             return None
         self.cancel()
-        text = f"the look at the job took more than {self._at_most_s:.0f} s"
+        text = f"the inspection of the job took more than {self._at_most_s:.0f} s"
         return Answer("failed", text, {}, self._folder or self._requested)
 
     def wait(self, at_most_s: float) -> Answer | None:
@@ -147,7 +147,7 @@ class Inquiry:
             self._process.wait()
 
     def discard(self) -> None:
-        """Remove what it left: a look at a healthy job is not worth its room."""
+        """Remove what it left: an inspection of a healthy job is not worth its space."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self.close()
@@ -169,7 +169,7 @@ class Inquiry:
         summary = printable(str(verdict.get("summary")), MESSAGE_LIMIT)
         not_kept = message if code == _NOT_WRITTEN else ""
         if self._folder is None:
-            not_kept = f"there is no room in {self._requested.parent} nor among temporary files"
+            not_kept = f"there is no space in {self._requested.parent} nor among temporary files"
         return Answer(state, summary, document, folder, not_kept)
 
 

@@ -49,7 +49,7 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     log_metrics: bool = False,
     torch_profile: str | None = None,
 ) -> Launch:
-    """Return the launch for what stands after `--`.
+    """Return the launch for the arguments after `--`.
 
     Args:
         arguments: none, or beginning with `-`: flags of the bundled trainer; else a command.

@@ -31,7 +31,7 @@ _SAVE, _RESTORE, _CLEAR_LINE, _INDEX = "\0337", "\0338", "\033[2K", "\033D"
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """A look at the job. `slowest` is (rank, span, seconds) of the oldest open phase."""
+    """A sample of the job. `slowest` is (rank, span, seconds) of the oldest open phase."""
 
     step: int | None
     step_time_s: float | None
@@ -54,7 +54,7 @@ class Watch:
         self._begins: deque[tuple[int, float]] = deque()
 
     def look(self, headers: Sequence[Header]) -> Now:
-        """Return one look at the headers of this moment."""
+        """Return one sample of the headers at this moment."""
         now_ns = time.monotonic_ns()
         phases, oldest = _open_phases(headers, now_ns)
         step = min((header.step for header in headers if header.step is not None), default=None)

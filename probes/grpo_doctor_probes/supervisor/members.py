@@ -21,7 +21,7 @@ _DIES_WITHIN_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """`words`: `the rollout engine`. `serves`: ranks can't go on without it."""
+    """`words`: `the rollout engine`. `serves`: ranks can't continue without it."""
 
     words: str
     serves: bool
@@ -114,7 +114,7 @@ class Members:
         return process is not None and process.usage() is not None
 
     def kill(self) -> None:
-        """Kills all but the launcher, which then ends by itself and tells how."""
+        """Kill all but the launcher, which then ends by itself with its exit code."""
         self._send(signal.SIGKILL)
 
     def end(self, grace_s: float) -> None:

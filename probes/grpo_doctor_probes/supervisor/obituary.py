@@ -92,7 +92,7 @@ def _name(death: Death) -> str:
 
 def _how(death: Death) -> str:
     if death.status is None:
-        return "how is not known"
+        return "cause unknown"
     if death.signal is not None:
         return f"by {death.signal}"
     return "in order" if death.in_order else f"with exit code {death.status >> 8}"

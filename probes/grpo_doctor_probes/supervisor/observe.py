@@ -1,5 +1,4 @@
-"""Where all ranks of this host stand at one moment, from span files where there are some, else
-from /proc."""
+"""Where all ranks of this host are at one moment, from span files if any, else from /proc."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ _QUIET_NS = 3_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Where each rank stood at `at_ns` (CLOCK_MONOTONIC), and what /proc said of those that had
-    stood for some time, by pid."""
+    """Where each rank was at `at_ns` (CLOCK_MONOTONIC), and what /proc showed of those that had
+    been there for some time, by pid."""
 
     standings: tuple[Standing, ...]
     activities: Mapping[int, Activity]
@@ -75,7 +74,7 @@ class Observer:
             groups: the ranks' processes on this host.
             deaths: of the job's processes up to now.
             now_ns: CLOCK_MONOTONIC.
-            away_ns: for how long nobody could look before; then ages start again.
+            away_ns: for how long no sample was possible before; then ages start again.
         """
         if away_ns:
             self._come_back(now_ns, away_ns)
@@ -117,14 +116,14 @@ class Observer:
             own.found_ns += away_ns
 
     def have_moved(self, pids: Iterable[int], now_ns: int) -> None:
-        """Ranks that were found stuck have moved since, as finer marks than ours tell: where they
-        stand now they have stood for no longer than that."""
+        """Ranks that were found stuck have moved since, as finer marks show: they have been where
+        they are now for no longer than that."""
         self._moved_ns |= dict.fromkeys(pids, now_ns)
 
     def learn_work(self, pids: Collection[int], earlier: Moment, now: Moment) -> bool:
         """Silent ranks were found well: what they did between the two moments is how they work.
 
-        False where it is too little to tell work from polling.
+        False where it is too little to distinguish work from polling.
         """
         before, after = earlier.activities, now.activities
         if not all(pid in before and pid in after for pid in pids):
@@ -159,8 +158,8 @@ class Observer:
     def _stand_unrecorded(self, pid: int, rank: int, look: Activity, now_ns: int) -> Standing:
         """A rank without spans: known is when its main thread last ran, and when it last slept.
 
-        Who has got on for as long as a first phase may take has shown what is usual for it, even
-        if it never stood for long enough to be an example.
+        A rank that has made progress for as long as a first phase may take has shown what is usual
+        for it, even if it never stood for long enough to be an example.
         """
         own = self._unrecorded.setdefault(pid, _Unrecorded(now_ns))
         for where, at_ns in ((SILENT, look.busy_ns), (SPINNING, look.slept_ns)):

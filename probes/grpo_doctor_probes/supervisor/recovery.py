@@ -1,6 +1,6 @@
 """Whether ranks that were found stuck have moved since, though they may stand still again by now.
 
-A look tells how a rank is at that moment; what it did between two looks only counters tell: how
+A sample shows how a rank is at that moment; only counters show what it did between two samples: how
 long its main thread ran, how often it let go of its core, and when its latest span began. What
 counts is what the suspicion goes by: spans of a rank that has some, else its main thread.
 
@@ -42,7 +42,7 @@ _OF_EXAMPLE = 2.0
 
 
 class StuckRanks:
-    """The ranks that stood still from the moment when a look began to that of its verdict.
+    """The ranks that stood still from the start of an inspection to its verdict.
 
     Attributes:
         pids: their processes; none if all have moved before there was a verdict.
@@ -112,7 +112,7 @@ class Beyond:
     """By how much a counter grew beyond what a stuck rank's grows by itself.
 
     Growth and what explains it are set off at every look, so that hours of rest afterwards do not
-    hide a progress of seconds, nor how long a look was put off.
+    hide a progress of seconds, nor how long an inspection was delayed.
     """
 
     def __init__(self, example_per_s: float, idle_per_s: float, counted: int, at_ns: int) -> None:

@@ -25,9 +25,8 @@ def create_run_dir(folder: Path | None) -> Path:
     """Make the run directory, readable by the user alone; default `grpo-doctor-out/<time>`.
 
     Raises:
-        FileExistsError: `folder` holds something already, other than servers that joined the run
-            before it began: two runs never share a folder.
-        OSError: it can't be made.
+        FileExistsError: `folder` holds something already, other than servers that joined this run
+        earlier it began: two runs never share a folder. OSError: it can't be made.
     """
     if folder is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -83,7 +82,7 @@ class RunFile:
     tool_version: str
 
     def write(self, ended: Ended | None = None, known: Mapping[str, Any] | None = None) -> None:
-        """Replace `run.json`; without `ended` the run counts as going on.
+        """Replace `run.json`; without `ended` the run counts as running.
 
         Args:
             ended: how it ended.

@@ -45,8 +45,8 @@ class Headers:
     def read(self, ranks: Mapping[int, int] | None = None) -> list[Header]:
         """Return one header per rank, in order; a file that can't be read is left out.
 
-        A rank that was restarted writes `00003.<pid>.spans` beside its first file, and so does a
-        forked worker; they are told apart by `ranks`, of the processes that train.
+        A rank that was restarted writes `00003.<pid>.spans` next to its first file, and so does a
+        forked worker; they are distinguished by `ranks`, of the processes that train.
         """
         trains = ranks or {}
         self._note_numbers(trains)
@@ -83,8 +83,8 @@ class Lengths:
 
     The limit is `max(FLOOR_S, FACTOR x p99)` of the lengths seen under that name. What was never
     seen to end gets FIRST_S instead: a first rollout compiles, a first step loads and allocates. A
-    limit that is too low costs one look at the job and doubles itself; one that is too high costs
-    the wait.
+    limit that is too low costs one inspection of the job and doubles itself; one that is too high
+    costs the wait.
 
     Args:
         fixed_s: the user's own limit, which then holds for every name and is never learned.
@@ -232,7 +232,7 @@ def place_of(stack: tuple[OpenSpan, ...]) -> str:
     """Return what a stack of open spans is called.
 
     The same collective takes as long as the slowest rank takes for what comes before it, so it is
-    told apart by its phase: `reward, in all_gather`.
+    distinguished by its phase: `reward, in all_gather`.
     """
     if not stack:
         return OUTSIDE_OF_PHASES

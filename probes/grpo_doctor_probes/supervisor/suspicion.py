@@ -1,4 +1,4 @@
-"""When a job is worth a closer look. Nothing here judges: a suspicion costs a look and no more."""
+"""When a job is worth an inspection. A suspicion is no verdict: it costs one inspection."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _STANDSTILLS: tuple[tuple[str, Why], ...] = ((GONE, "gone"), (STOPPED, "stopped"
 
 
 class Presence:
-    """Hears of every look, and tells those that come after an absence.
+    """Records every sample, and reports those that come after an absence.
 
     We are away while we are stopped with the job by Ctrl-Z, or suspended by a scheduler. How long
-    something took while nobody looked says nothing of how long it usually takes.
+    something took without samples says nothing of how long it usually takes.
     """
 
     def __init__(self) -> None:
@@ -60,8 +60,8 @@ class Presence:
 class Retries:
     """Remembers what was put off, and until when. Times are CLOCK_MONOTONIC nanoseconds.
 
-    A suspicion that a look has not settled is looked at again, later and later. That holds for one
-    and the same suspicion. Ranks that have moved since and stand still again are
+    A suspicion that an inspection has not settled is inspected again, later and later. That holds
+    for one and the same suspicion. Ranks that have moved since and stand still again are
     another one, which waits for nothing.
     """
 
@@ -79,7 +79,7 @@ class Retries:
         return now_ns >= self._not_before_ns or not marks & self._marks
 
     def put_off(self, marks: Marks, now_ns: int) -> None:
-        """A look at it could not tell."""
+        """An inspection of it had no result."""
         if not marks & self._marks:
             self._wait_s = RETRY_S
         self._marks = marks
@@ -87,13 +87,13 @@ class Retries:
         self._wait_s = min(2 * self._wait_s, MOST_RETRY_S)
 
     def fail(self, now_ns: int) -> None:
-        """A look went wrong, which may have nothing to do with what was suspected."""
+        """An inspection failed, perhaps for an unrelated reason."""
         wait_s = min(RETRY_S * 2**self.failures, MOST_RETRY_S)
         self._failed_until_ns = now_ns + int(wait_s * 1e9)
         self.failures += 1
 
     def settle(self) -> None:
-        """A look went well."""
+        """An inspection succeeded."""
         self.failures = 0
 
     def give_up(self) -> None:

@@ -134,7 +134,7 @@ def explain(
             f"{printable(other)}/sitecustomize.py comes first in PYTHONPATH",
             f"Put $PYTHONPATH before {printable(other)} in the script's assignment",
         )
-    return "the reason isn't known", install[:1].upper() + install[1:]
+    return "the reason is unknown", install[:1].upper() + install[1:]
 
 
 def _flags(words: Iterable[str]) -> set[str]:

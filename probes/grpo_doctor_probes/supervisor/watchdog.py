@@ -1,7 +1,7 @@
-"""Has a closer look taken at a job that does not move, from beside it.
+"""Inspects a job that makes no progress, from outside.
 
 It never judges: what is suspicious is looked at by `grpo-doctor attach` in a process of its own,
-and that one's verdict counts. A suspicion that was wrong costs a look, and doubles the limit of
+and that one's verdict counts. A wrong suspicion costs an inspection, and doubles the limit of
 its phase.
 """
 
@@ -38,7 +38,7 @@ FAILURES_SAID = 3
 @dataclass(frozen=True, slots=True)
 class Hang:
     """A job found stuck: what was suspected, when that was first looked at (`asked_ns`), and what
-    `attach` said of it at `at_ns` (CLOCK_MONOTONIC)."""
+    `attach` reported of it at `at_ns` (CLOCK_MONOTONIC)."""
 
     suspicion: Suspicion
     answer: Answer
@@ -50,7 +50,7 @@ class Hang:
 class _Look:
     """One that is under way: why, and how the job was when it began.
 
-    `again`: the job is known to be stuck, and this is its second look.
+    `again`: the job is known to be stuck, and this is its second inspection.
     """
 
     inquiry: Inquiry
@@ -127,7 +127,7 @@ class Watchdog:
             self._ask(self.hangs[-1].suspicion, now, pids, "-again")
 
     def rest(self) -> None:
-        """The job was told to end: what its ranks do on their way out is no hang."""
+        """The job is ending: what its ranks do on their way out is no hang."""
         self._presence.pause()
         if self._look is not None:
             look, self._look = self._look, None
@@ -135,7 +135,7 @@ class Watchdog:
             look.give_up()
 
     def close(self, *, wait_s: float) -> None:
-        """Give a look that is under way `wait_s` seconds to answer, then end it."""
+        """Give a running inspection `wait_s` seconds to answer, then end it."""
         if self._look is not None and not self._look.again and wait_s:
             answer = self._look.inquiry.wait(wait_s)
             if answer is not None and answer.hangs:
@@ -168,7 +168,7 @@ class Watchdog:
         try:
             inquiry = Inquiry(pids, folder, command=self._command, at_most_s=allowed_s)
         except OSError as problem:
-            self._bear(f"can't look at the job: {problem}", now.at_ns)
+            self._bear(f"can't inspect the job: {problem}", now.at_ns)
         else:
             self._look = _Look(inquiry, suspicion, now, bool(again))
             marks = _marks(suspicion, now)
@@ -202,15 +202,17 @@ class Watchdog:
             self._retries.put_off(_marks(look.suspicion, look.earlier), now.at_ns)
         elif answer.state == "refused":
             self._retries.give_up()
-            self._say(f"can't tell whether the job is stuck, and won't try again: {answer.summary}")
+            self._say(
+                f"whether the job is stuck is unknown, and won't be checked again: {answer.summary}"
+            )
         elif answer.state == "failed":
-            self._bear(f"the look at the job failed: {answer.summary}", now.at_ns)
+            self._bear(f"the inspection of the job failed: {answer.summary}", now.at_ns)
         else:
             self._retries.settle()
             self._calm(answer, look, now)
 
     def _calm(self, answer: Answer, look: _Look, now: Moment) -> None:
-        """It is well, or slow, or nobody can tell yet: next time later."""
+        """It is healthy, slow or still unknown: inspect later next time."""
         suspicion = look.suspicion
         if answer.state == "unknown":
             verdict = f"no reason found yet: {answer.summary}"
@@ -233,12 +235,12 @@ class Watchdog:
     def _bear(self, problem: str, now_ns: int) -> None:
         self._retries.fail(now_ns)
         if self._retries.failures <= FAILURES_SAID:
-            last = "; it is tried again, without a word" * (self._retries.failures == FAILURES_SAID)
+            last = "; retrying silently" * (self._retries.failures == FAILURES_SAID)
             self._say(f"{problem}{last}")
 
 
 def _marks(suspicion: Suspicion, moment: Moment) -> Marks:
-    """Return what tells one suspicion from a later one of the same ranks.
+    """Return what distinguishes one suspicion from a later one of the same ranks.
 
     Of a rank that never sleeps it is only where it stands: to be looked at makes it sleep.
     """

@@ -41,8 +41,12 @@ def test_a_folder_with_other_files(capsys: Captured, tmp_path: Path) -> None:
     assert main(["attach", "--dumps", str(tmp_path)]) == 2
     output = capsys.readouterr()
     assert output.out == ""
-    assert f"{tmp_path / 'a_0'} is no flight-recorder dump: it has none of its fields" in output.err
-    assert f"{tmp_path / 'b'} is no flight-recorder dump: neither JSON nor a pickle" in output.err
+    assert (
+        f"{tmp_path / 'a_0'} is not a flight-recorder dump: it has none of its fields" in output.err
+    )
+    assert (
+        f"{tmp_path / 'b'} is not a flight-recorder dump: neither JSON nor a pickle" in output.err
+    )
 
 
 def test_a_bundle_is_no_folder_of_dumps(capsys: Captured, tmp_path: Path) -> None:

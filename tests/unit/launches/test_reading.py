@@ -215,7 +215,7 @@ def test_flags_that_are_gone_newer_or_wrong() -> None:
 def test_a_version_that_nobody_says_is_the_newest_that_takes_the_options() -> None:
     launch = read([SWIFT + "--train_type lora --gc_collect_after_offload true"])
     assert launch.version == "3.9.3"
-    assert any("for yours: --version ms-swift=X" in text for text in launch.assumptions)
+    assert any("override with --version ms-swift=X" in text for text in launch.assumptions)
     assert any("has no --train_type, --gc_collect" in text for text in launch.assumptions)
     assert launch.problems == ()
 

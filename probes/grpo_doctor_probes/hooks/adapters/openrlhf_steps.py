@@ -29,7 +29,7 @@ class _Loop:
 
 
 def around_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the controller's loop: describes the run before, and ends the last step after it."""
+    """Return the controller's loop: it first describes the run, and ends the last step after it."""
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if ROLE.of_this_process() == DRIVER:
@@ -46,7 +46,7 @@ def around_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def resume(states: Any, *_: Any, **__: Any) -> None:
-    """A run that resumes from these states goes on counting where it was."""
+    """A run that resumes from these states continues counting where it was."""
     _Loop.number = int(states["global_step"]) + 1
 
 

@@ -1,7 +1,7 @@
 """ms-swift's trainers on Megatron, under torchrun and under Ray.
 
 A step begins with `train_step` and ends where the next begins. Under Ray a driver generates and
-scores, and tells its workers what to do: it carries the steps, and they have a role.
+scores, and directs its workers: it carries the steps, and they have a role.
 """
 
 from __future__ import annotations

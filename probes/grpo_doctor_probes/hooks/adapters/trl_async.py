@@ -1,4 +1,4 @@
-"""TRL's AsyncGRPOTrainer (experimental, since 1.0): training beside a rollout loop of its own.
+"""TRL's AsyncGRPOTrainer (experimental, since 1.0): training next to its own rollout loop.
 
 The loop runs in a child process of rank 0, all in one event loop, and asks a vLLM server over
 HTTP. In the ranks there is no phase of generating: what is seen there is that no samples are there
@@ -66,7 +66,7 @@ def _with_spans(argument: Any) -> Any:
 
 
 def _write_waits(_loop: Any, values: dict[str, Any], *_: Any, **__: Any) -> None:
-    """How long the loop has just waited for room is told where it ends, by the loop itself."""
+    """Count how long the loop has just waited for room, where that wait ends."""
     active = recorder.ACTIVE
     for metric, span in _WAITS.items():
         waited_s = values.get(metric)

@@ -1,4 +1,4 @@
-"""verl's trainers whose rollout runs beside the training: which side waits, and for what.
+"""verl's trainers whose rollout runs during the training: which side waits, and for what.
 
 Where a rollout of its own fills a buffer, the trainer's timer `gen` is a wait for samples. The
 rollouter of `fully_async_policy` stops by itself, and knows since when it has nothing to do.
@@ -55,7 +55,7 @@ def _last_step() -> Iterator[None]:
 
 
 def _around_resume(resume: Callable[..., Any]) -> Callable[..., Any]:
-    """New weights let a rollouter go on that has stopped."""
+    """New weights resume a paused rollouter."""
 
     async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         quietly(_write_wait, self)

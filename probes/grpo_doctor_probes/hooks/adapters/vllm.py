@@ -1,6 +1,6 @@
 """vLLM's engine: inside a trainer, behind a server, and in the processes that compute for both.
 
-The core of an engine has a process of its own, unless it is told to share its caller's. There one
+The core of an engine has a process of its own, unless it is set to share its caller's. There one
 span is open as long as it has requests: a span for each of its iterations would be a hundred a
 second. While it is paused for new weights that is open as `sync/pause`.
 """

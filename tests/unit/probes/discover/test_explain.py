@@ -61,7 +61,7 @@ def test_a_job_of_which_nothing_may_be_read(host: FakeProc) -> None:
     host.add(101, 100, "python t.py", {"RANK": 0, "WORLD_SIZE": 1}, torch=True)
     for pid in (100, 101):
         (host.root / str(pid) / "environ").chmod(0)
-    with pytest.raises(NoPermissionError, match="nothing of it may be read"):
+    with pytest.raises(NoPermissionError, match="it can't be read"):
         find_jobs((), host.root)
 
 
@@ -96,7 +96,7 @@ def test_a_proc_that_is_not_of_this_machine_says_nothing_of_its_processes(tmp_pa
 
 
 def test_the_first_process_and_a_nameless_one() -> None:
-    assert "above all that runs here" in str(no_such_member(1, process(pid=1), PROC))
+    assert "the parent of all that runs here" in str(no_such_member(1, process(pid=1), PROC))
     assert "process 7 (nameless)" in str(no_such_member(7, process(name=""), PROC))
 
 
@@ -125,7 +125,7 @@ def test_what_is_left_is_named_and_then_counted(count: int, lines: int, tmp_path
 )
 def test_a_rank_is_named_where_it_is_one(rank: str, words: str, tmp_path: Path) -> None:
     text = str(is_remains(7, [process(arguments=("a",), environment={"RANK": rank})], tmp_path))
-    assert text.startswith("process 7 is of no job that runs. One that has ended")
+    assert text.startswith("process 7 belongs to no running job. A job that ended")
     assert f"\n  7{words} (a)\n" in text
 
 

@@ -135,7 +135,7 @@ def test_what_ranks_have_forked_is_left_with_their_torch_and_their_sockets(host:
     lines = str(error.value).splitlines()
     assert lines[1] == "  100 of rank 0 (python t.py): holds port 29500"
     assert lines[2].startswith("  101 of rank 1 (python t.py): holds GPU 3, whose memory")
-    with pytest.raises(NoJobError, match=r"process 101 is of no job that runs"):
+    with pytest.raises(NoJobError, match=r"process 101 belongs to no running job"):
         find_jobs((101,), host.root)
 
 

@@ -90,7 +90,7 @@ def test_a_folder_of_every_kind(tmp_path: Path) -> None:
     assert dump_of["nccl_trace_rank_0"].at_unix_ns == 7
     assert dump_of["rank_2.json.gz"].data == DUMP
     assert dump_of["notes.txt"].data == b""
-    assert "no flight-recorder dump" in dump_of["notes.txt"].problem
+    assert "not a flight-recorder dump" in dump_of["notes.txt"].problem
 
 
 def test_files_are_taken_once_and_in_an_order_of_their_own(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_what_is_not_there_or_no_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     missing, pipe = dump_files([tmp_path / "rank_0", tmp_path / "pipe"])
     assert missing.problem == "can't be read: No such file or directory"
-    assert pipe.problem == "is no regular file"
+    assert pipe.problem == "is not a regular file"
     assert missing.source == f"file:{tmp_path}/rank_0"
 
 

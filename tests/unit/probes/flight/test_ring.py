@@ -337,14 +337,14 @@ def test_each_layout_is_known_from_the_other(machine: str, number: int) -> None:
 
 def test_one_that_records_at_each_look_is_given_up() -> None:
     states = [with_maps("x86_64", 0, newest=number) for number in range(100)]
-    with pytest.raises(UnknownRecorderError, match="at work each time"):
+    with pytest.raises(UnknownRecorderError, match="busy each time"):
         read_ring(memory("x86_64", *states), "x86_64", RECORDER)
 
 
 def test_one_that_fits_no_layout_while_it_records_is_at_work_and_not_unknown() -> None:
     """What was read of it may be of two states."""
     states = [with_maps("x86_64", 0, newest=number)[:200] for number in range(100)]
-    with pytest.raises(UnknownRecorderError, match="at work each time"):
+    with pytest.raises(UnknownRecorderError, match="busy each time"):
         read_ring(memory("x86_64", *states), "x86_64", RECORDER)
     with pytest.raises(UnknownRecorderError, match="laid out otherwise"):
         read_ring(memory("x86_64", states[0]), "x86_64", RECORDER)

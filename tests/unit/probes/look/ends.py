@@ -12,7 +12,7 @@ from grpo_doctor_probes.procfs import descriptors
 from tests.unit.probes.look.scene import Scene
 
 RANK, OTHER, THIRD = 70, 90, 91
-UNKNOWN = "no process that we may look into serves it"
+UNKNOWN = "no process that can be inspected serves it"
 FAR, CONTAINER, HERE = "0201A8C0", "0200000A", "0100000A"
 
 

@@ -62,7 +62,8 @@ def test_an_end_that_no_process_has_open(
     row = end(rank)
     assert (row.peers, row.peers_known, row.peer_unread_bytes) == ((), not hidden, 7)
     assert (
-        row.note == "ESTABLISHED; nobody holds the other end; it has 7 bytes that it has not read"
+        row.note == "ESTABLISHED; no process holds the other end; it has 7 bytes that it has not "
+        "read"
     )
 
 
@@ -77,8 +78,8 @@ def test_an_end_that_no_process_has_open(
         ),
         ("SYN_RECV", True, (OTHER,), f"accepted by the kernel but not yet by {described(OTHER)}"),
         ("CLOSE_WAIT", True, (OTHER,), f"accepted by the kernel but not yet by {described(OTHER)}"),
-        ("ESTABLISHED", False, (), "nobody holds the other end"),
-        ("FIN_WAIT1", True, (), "nobody holds the other end"),  # its program has closed it
+        ("ESTABLISHED", False, (), "no process holds the other end"),
+        ("FIN_WAIT1", True, (), "no process holds the other end"),  # its program has closed it
     ],
 )
 def test_an_end_that_belongs_to_no_program(
@@ -97,8 +98,8 @@ def test_an_end_that_belongs_to_no_program(
     ("state", "host", "listens", "peers", "complete", "words"),
     [
         ("SYN_SENT", LOOPBACK, True, (OTHER,), True, f"not yet accepted by {described(OTHER)}"),
-        ("SYN_SENT", LOOPBACK, False, (), True, "nobody holds the other end"),
-        ("ESTABLISHED", LOOPBACK, True, (), True, "nobody holds the other end"),
+        ("SYN_SENT", LOOPBACK, False, (), True, "no process holds the other end"),
+        ("ESTABLISHED", LOOPBACK, True, (), True, "no process holds the other end"),
         ("SYN_SENT", FAR, True, (), False, "the other end is on 192.168.1.2 port 5000"),
         ("ESTABLISHED", FAR, False, (), False, "the other end is on 192.168.1.2 port 5000"),
     ],
@@ -133,7 +134,7 @@ def test_a_listening_socket_waits_for_connections(rank: Scene) -> None:
     [
         ((RANK, 77), None, (77,), True, "the other end is held by 77 (python, sleeping)"),
         ((RANK,), None, (), False, "the other end is on 10.0.0.2 port 5000"),
-        ((RANK, 77), 0, (), True, "nobody holds the other end"),
+        ((RANK, 77), 0, (), True, "no process holds the other end"),
     ],
     ids=["of the job", "a stranger's", "of the job, closed"],
 )

@@ -26,7 +26,7 @@ def unix(
         ((OTHER,), (OTHER,), f"the other end is held by {described(OTHER)}"),
         ((RANK, OTHER), (OTHER,), f"the other end is held by {described(OTHER)}"),
         ((RANK,), (RANK,), f"the other end is held by {described(RANK)}"),
-        ((), (), "nobody holds the other end"),
+        ((), (), "no process holds the other end"),
     ],
 )
 def test_the_other_end_of_a_unix_socket(
@@ -55,7 +55,7 @@ def test_a_unix_socket_without_another_end(
     row = end(rank, "out")
     assert (row.kind, row.target, row.peers) == ("socket-send", "unix socket [8]", ())
     assert (row.peers_known, row.peer_unread_bytes) == (not hidden, 0)
-    assert row.note == "nobody holds the other end"
+    assert row.note == "no process holds the other end"
 
 
 def test_a_holder_of_a_unix_socket_is_known_whoever_hides(

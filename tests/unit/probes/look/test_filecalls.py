@@ -84,7 +84,7 @@ def test_who_holds_a_lock_that_a_call_waits_for(
     assert (row.kind, row.fd, row.target) == ("file-lock", 3, str(path))
     assert (row.peers, row.peers_known) == (holders, bool(holders))
     listed = ", ".join(f"{pid} (python, sleeping)" for pid in holders)
-    assert row.note.startswith(f"held by {listed or 'a process that we may not look into'}")
+    assert row.note.startswith(f"held by {listed or 'a process without read permission'}")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_who_has_a_file_that_is_a_lock(rank: Scene, tmp_path: Path) -> None:
     number = number_of(path)
     (rank.root / str(RANK) / "root").symlink_to("/")
     info = f"lock:\t1: FLOCK  ADVISORY  WRITE 4711 {number} 0 EOF\n"
-    left_behind = "nobody holds a lock on it: if it means one by being there, it was left behind"
+    left_behind = "no process holds a lock on it: if its existence is the lock, it was left behind"
     for locks, heir, holders, note in (
         ([], False, (), left_behind),
         ([f"1: FLOCK {HOLDER} {number}"], False, (HOLDER,), "held by 90 (python, sleeping)"),
@@ -212,7 +212,7 @@ def test_a_lock_file_that_is_not_there_has_no_holder(rank: Scene) -> None:
     (rank.root / str(RANK) / "root").symlink_to("/")
     rank.locked(f"1: FLOCK {HOLDER} 08:01:9")
     row = lock_file(RANK, str(rank.root / "none.lock"), rank.root)
-    assert (row.peers, row.note) == ((), "the file is not there, or not to be seen from here")
+    assert (row.peers, row.note) == ((), "the file does not exist, or is not visible from here")
 
 
 # --- paths
@@ -284,7 +284,7 @@ def test_a_fifo_lacks_the_other_way_of_that_in_which_it_is_opened(
     row = the_row(rank)
     assert (row.kind, row.target) == ("fifo-open", "/a/fifo")
     assert (row.peers, row.peers_known) == ((), True)
-    assert row.note == f"waits until somebody opens it for {lacks}"
+    assert row.note == f"waits until a process opens it for {lacks}"
 
 
 def test_who_else_has_a_fifo_open(rank: Scene) -> None:

@@ -32,7 +32,7 @@ def test_the_other_end_of_a_pipe(
     mine = os.O_WRONLY - theirs
     rank.opened(RANK, 3, "pipe:[9]", mine)
     rank.opened(OTHER, 3, "pipe:[9]", mine)  # has the same end
-    assert end(rank, direction).note == "nobody holds the other end"
+    assert end(rank, direction).note == "no process holds the other end"
     rank.opened(RANK, 4, "pipe:[9]", theirs)
     itself = end(rank, direction)
     assert (itself.kind, itself.peers, itself.peers_known) == (kind, (RANK,), True)
@@ -79,7 +79,7 @@ def test_a_hidden_process_of_the_same_session_could_hold_a_pipe(
     hide(monkeypatch, 95)
     row = end(rank)
     assert (row.peers, row.peers_known) == ((), complete)
-    nobody, not_seen = "nobody holds", "no process that we may look into holds"
+    nobody, not_seen = "no process holds", "no process that can be inspected holds"
     assert row.note == f"{nobody if complete else not_seen} the other end"
 
 

@@ -116,7 +116,7 @@ def test_a_core_that_we_may_not_use_takes_the_offset_of_another() -> None:
     clock = SchedulerClock(Path("/proc"))
     ran_ns = clock.monotonic_ns(10**9, 0)
     if not ran_ns:
-        pytest.skip("this kernel does not tell se.exec_start, or core 0 is not ours")
+        pytest.skip("this kernel does not report se.exec_start, or core 0 is not ours")
     assert clock.monotonic_ns(10**9, 100_000) == ran_ns
 
 

@@ -62,7 +62,7 @@ def test_a_lock_file_that_was_left_behind(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     path.touch()
     assert "left behind" in lock_file(os.getpid(), str(path)).note
-    assert "not there" in lock_file(os.getpid(), str(tmp_path / "none.lock")).note
+    assert "does not exist" in lock_file(os.getpid(), str(tmp_path / "none.lock")).note
 
 
 def test_an_open_file_that_another_process_has_locked(tmp_path: Path) -> None:

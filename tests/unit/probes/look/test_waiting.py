@@ -51,7 +51,7 @@ def test_a_fifo_that_nobody_opens(stage: Stage) -> None:
     (row,) = main_rows(pid, "wait_for_partner")
     assert (row.kind, row.peers, row.peers_known) == ("fifo-open", (), True)
     assert row.target == str(stage.folder) + "/a fifo?[31m"
-    assert row.note == "waits until somebody opens it for writing"
+    assert row.note == "waits until a process opens it for writing"
 
 
 def test_a_fifo_whose_writer_is_silent(stage: Stage) -> None:

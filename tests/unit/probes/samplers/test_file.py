@@ -50,7 +50,7 @@ def test_a_full_disk_ends_the_writing_without_an_exception(path: Path) -> None:
     file.open()
     file.write(b"1\n")
     assert file.problem is not None
-    assert ": No space left on device; the run goes on" in file.problem
+    assert ": No space left on device; the run continues" in file.problem
     assert str(path) in file.problem
     file.write(b"2\n")
     file.close()

@@ -115,7 +115,7 @@ def test_a_child_that_ended_is_followed_by_another_a_minute_later(clock: Clock) 
     FakeChild.answers = [answer(1.0), EndedError("it ended"), answer(2.0), EndedError("again")]
     asking.read(1)
     paused = asking.read(2)
-    assert paused.notes == ["GPU samples pause: it ended; the others go on"]
+    assert paused.notes == ["GPU samples pause: it ended; other samples continue"]
     assert paused.values == {UTIL: None}
     clock.now_s += 59.9
     assert asking.read(3).values == {}
@@ -128,7 +128,7 @@ def test_where_no_process_can_be_started_that_is_told_once(clock: Clock) -> None
     asking = sampler(clock)
     FakeChild.answers = [OSError(11, "no room"), OSError(11, "no room"), answer(3.0)]
     assert asking.read(1).notes == [
-        "GPU samples pause: no process can be started: no room; the others go on"
+        "GPU samples pause: no process can be started: no room; other samples continue"
     ]
     clock.now_s += 60.0
     assert asking.read(1).notes == []

@@ -104,7 +104,9 @@ def test_a_broken_source_is_named_once_and_the_others_go_on(tmp_path: Path) -> N
     sampling.stop()
     assert (broken.closed, healthy.closed) == (1, 1)
     notes = [row["note"] for row in rows(sampling) if "note" in row]
-    assert notes == ["the gpu sampler failed and is off (RuntimeError: boom); the others go on"]
+    assert notes == [
+        "the gpu sampler failed and is off (RuntimeError: boom); other samplers continue"
+    ]
     values = [row["v"] for row in rows(sampling) if "v" in row]
     assert values == [{"0": 51, "1": 1}, {"0": 52, "1": 2}, {"0": None, "1": 3}, {"1": 4}, {"1": 5}]
     assert sampling.latest() == {"host.load1": 5}
@@ -217,7 +219,7 @@ def test_a_source_that_never_returns_does_not_hold_up_the_end(
     assert reached.wait(30)
     sampling.stop()
     _, note, end = rows(sampling)
-    assert note["note"] == "the gpu sampler does not return: it was left behind"
+    assert note["note"] == "the gpu sampler does not return: it was abandoned"
     assert end["end"] is True
     release.set()
     assert sampling.wait_for_ticks(1, timeout_s=30)

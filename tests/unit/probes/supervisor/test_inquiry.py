@@ -243,7 +243,7 @@ def test_without_room_anywhere_there_is_a_verdict_and_no_bundle(
     inquiry = ask(tmp_path / "0", code)
     reply = answer(inquiry)
     assert reply.summary == "4711 4712 --json"
-    assert "no room" in reply.not_kept
+    assert "no space" in reply.not_kept
     inquiry.discard()
 
 

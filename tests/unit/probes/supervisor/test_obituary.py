@@ -105,7 +105,7 @@ def test_three_followers_are_named(followers: int, words: str) -> None:
 
 def test_followers_are_ranks_that_failed() -> None:
     deaths = [rank(0, 10, 1 << 8), helper(11, signal.SIGSEGV), rank(1, 12, 0), rank(2, 13, None)]
-    assert obituary(deaths, {})[1:] == ["then rank 2 (pid 102) 3.0 s later, how is not known"]
+    assert obituary(deaths, {})[1:] == ["then rank 2 (pid 102) 3.0 s later, cause unknown"]
     assert len(obituary(deaths[:3], {})) == 1
 
 
@@ -120,7 +120,7 @@ def test_nothing_is_said_of_a_good_end(deaths: list[Death]) -> None:
 
 
 def test_an_unknown_end_says_so() -> None:
-    assert obituary([rank(0, 1, None)], {}) == ["rank 0 (pid 100) ended first, how is not known"]
+    assert obituary([rank(0, 1, None)], {}) == ["rank 0 (pid 100) ended first, cause unknown"]
 
 
 def test_all_that_is_known_of_a_death_is_a_fact() -> None:

@@ -178,4 +178,4 @@ def test_without_a_known_reason_none_is_made_up() -> None:
     path = os.pathsep.join(("/src", str(STARTUP)))
     variables = {"GRPO_DOCTOR": "1", "PYTHONPATH": path}
     reason, _ = explain(("/bin/python", "-m", "x", "-I"), variables, lambda _: False)
-    assert reason == "the reason isn't known"
+    assert reason == "the reason is unknown"

@@ -112,7 +112,7 @@ def test_looks_that_crash_are_said_three_times_and_tried_on(tmp_path: Path) -> N
         job.until_asked(2 * MOST_RETRY_S)
         job.answer()
     assert len(job.messages) == 3
-    assert job.messages[-1].endswith("it is tried again, without a word")
+    assert job.messages[-1].endswith("retrying silently")
     job.watchdog._command = commanded("stuck", "", 3)
     job.until_asked(2 * MOST_RETRY_S)
     job.answer()
