@@ -127,8 +127,8 @@ class TrainerConfig:
     )
     reward_num_workers: int = option(
         1,
-        "processes per rank that run the reward functions, different ones at once and during the "
-        "log-probs; 0: in the trainer's own process, for a debugger, without --reward_timeout",
+        "processes per rank that run the reward functions, different ones at once; 0: in "
+        "the trainer's own process, for a debugger, without --reward_timeout",
         ge=0,
     )
 

@@ -44,7 +44,7 @@ examples:
 """
 _REMOVED = {
     "overlap_sync": "weights go to vLLM's own server in files; leave it out",
-    "overlap_rewards": "reward processes always run during the log-probs; leave it out",
+    "overlap_rewards": "make functions async, or raise --reward_num_workers",
     "on_bad_image": "an image that cannot be read stops the run; remove its row from the dataset",
 }
 """Flags of earlier versions, and what replaces them."""

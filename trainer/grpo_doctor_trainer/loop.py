@@ -109,17 +109,14 @@ def collect(run: Run, number: int) -> tuple[Feed, Metrics]:
 
     with phase("reward"):
         completions = decode(run.tokenizer, completed.tokens)
-        run.rewards.begin(prompts, completed.tokens, completions)
+        advantages, mask, values = reward(run, number, prompts, completed.tokens, completions)
 
     old = reference = None
-    if config.off_policy or config.beta > 0:  # while the reward functions run
+    if config.off_policy or config.beta > 0:
         with phase("logprob"):
             old, reference = earlier_logprobs(run, completed.tokens)
             settle(run.ranks.device)
 
-    with phase("reward"):
-        rewarded = reward(run, number, prompts, completed.tokens, completions)
-    advantages, mask, values = rewarded
     experience = Experience(completed.tokens, advantages, old, reference, completed.logprobs, mask)
     size, iterations = config.per_device_train_batch_size, config.num_iterations
     return Feed.shuffled(experience, size=size, iterations=iterations), values
@@ -134,7 +131,7 @@ def reward(
         the advantages, which completions are in the loss (none: all), and metrics.
     """
     config, group = run.config, run.config.num_generations
-    scores = run.rewards.finish()
+    scores = run.rewards.score(prompts, tokens, completions)
     lengths = tokens.completion_mask.sum(dim=1).cpu()
     ends = torch.isin(tokens.completion_tokens.cpu(), torch.tensor(run.end_tokens)).any(dim=1)
 

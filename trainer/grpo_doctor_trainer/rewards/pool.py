@@ -96,7 +96,7 @@ class Pool:
             raise
 
     def begin(self, inputs: Columns) -> None:
-        """Send a whole batch; the functions run while the trainer does something else."""
+        """Send a whole batch to the processes, which run their functions at once."""
         if not self._workers:
             raise RewardError("the reward processes have ended; start the run again")
         self._answers = {}

@@ -34,16 +34,15 @@ class Rewards:
     def score(
         self, prompts: PromptBatch, tokens: TokenBatch, completions: list[str]
     ) -> torch.Tensor:
-        """Score each completion with each function: `begin` and `finish` in one.
+        """Score each completion with each function.
+
+        The span `reward/<name>` is how long this rank waited for a function after those before it;
+        the counter `reward/<name>_s` has the seconds that the function itself took. Worker
+        processes record spans of their own, too.
 
         Returns:
             [completions, functions], float32; NaN where a function returned None (not applicable).
         """
-        self.begin(prompts, tokens, completions)
-        return self.finish()
-
-    def begin(self, prompts: PromptBatch, tokens: TokenBatch, completions: list[str]) -> None:
-        """Send completions to the functions, whose processes run while the trainer continues."""
         lengths = tokens.completion_mask.sum(dim=1).tolist()
         ids = [row[:n] for row, n in zip(tokens.completion_tokens.tolist(), lengths, strict=True)]
         inputs: dict[str, list[Any]] = {
@@ -52,14 +51,6 @@ class Rewards:
         }
         texts = {"prompts": prompts.texts, "completions": completions, "completion_ids": ids}
         self._runner.begin(inputs | texts)
-
-    def finish(self) -> torch.Tensor:
-        """Wait for the scores of what `begin` was given.
-
-        The span `reward/<name>` is how long this rank waited for a function after those before it;
-        the counter `reward/<name>_s` has the seconds that the function itself took. Worker
-        processes record spans of their own, too.
-        """
         columns = []
         for name in self.names:
             with phase(f"reward/{name}"):
