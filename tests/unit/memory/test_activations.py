@@ -217,19 +217,13 @@ def test_the_worst_of_loss_one_layer_and_tables_counts(
         ("qwen2_vl", {"freeze_vision": False, "vision_recompute": False}, 3840 + 3 * 4480),
         # 3 B of each pair of patches.
         ("qwen2_vl", {"old_vision_tower": True}, 3840 + 4480 / 2 + 4800),
-        (
-            "qwen2_vl",
-            {"old_vision_tower": True, "freeze_vision": False},
-            3840 + 4480 + 4800 + 40 * 2 * 4 * 3,
-        ),
-        (
-            "qwen2_vl",
-            {"old_vision_tower": True, "freeze_vision": False, "vision_recompute": False},
-            3840 + 3 * (4480 + 4800),
-        ),
+        ("qwen2_vl", {"old_vision_tower": True, "freeze_vision": False},
+         3840 + 4480 + 4800 + 40 * 2 * 4 * 3),
+        ("qwen2_vl", {"old_vision_tower": True, "freeze_vision": False,
+                      "vision_recompute": False}, 3840 + 3 * (4480 + 4800)),
         ("qwen3_vl", {"old_vision_tower": True}, 3840 + 4480 / 2),
     ],
-)
+)  # fmt: skip
 def test_a_vision_tower_keeps_pixels_and_layers(
     kind: Any, change: dict[str, Any], size: float
 ) -> None:

@@ -35,33 +35,20 @@ ZERO = replace(ALONE, engine="deepspeed", ranks=2)
         # The first and the last stage have one of the tables each, and a tied one is at both.
         ({"pipeline_parallel": 2}, LAYERS // 2 + TABLE, 0, 0),
         ({"model": replace(TINY, tied=True)}, LAYERS + TABLE, 0, 0),
-        (
-            {"model": replace(TINY, tied=True), "pipeline_parallel": 2},
-            LAYERS // 2 + TABLE,
-            0,
-            0,
-        ),
+        ({"model": replace(TINY, tied=True), "pipeline_parallel": 2}, LAYERS // 2 + TABLE, 0, 0),
         ({"engine": "device_map", "ranks": 2}, ALL // 2, 0, 0),
         ({"model": MIXED}, WITH_EXPERTS, OF_EXPERTS, 0),
         ({"model": MIXED, "expert_parallel": 4}, WITH_EXPERTS, OF_EXPERTS // 4, 0),
-        (
-            {"model": MIXED, "expert_parallel": 2, "pipeline_parallel": 2},
-            (WITH_EXPERTS - 2 * TABLE) // 2 + TABLE,
-            OF_EXPERTS // 4,
-            0,
-        ),
+        ({"model": MIXED, "expert_parallel": 2, "pipeline_parallel": 2},
+         (WITH_EXPERTS - 2 * TABLE) // 2 + TABLE, OF_EXPERTS // 4, 0),
         ({"model": MIXED, "engine": "device_map", "ranks": 2}, WITH_EXPERTS // 2, 2880, 0),
         ({"model": SEEING}, ALL, 0, TOWER),
         ({"model": SEEING, "freeze_vision": False}, ALL + TOWER, 0, 0),
         ({"model": SEEING, "engine": "device_map", "ranks": 2}, ALL // 2, 0, TOWER // 2),
-        (
-            {"model": replace(SEEING, other_parameters=100), "freeze_vision": False},
-            ALL + TOWER,
-            0,
-            100,
-        ),
+        ({"model": replace(SEEING, other_parameters=100), "freeze_vision": False}, ALL + TOWER, 0,
+         100),
     ],
-)
+)  # fmt: skip
 def test_full_training_holds_its_share_of_layers_and_a_table(
     change: dict[str, Any], trained: int, experts: int, frozen: int
 ) -> None:
@@ -86,34 +73,17 @@ def test_full_training_holds_its_share_of_layers_and_a_table(
             15_360,
             WITH_EXPERTS + OF_EXPERTS,
         ),
-        (
-            {"model": MIXED, "expert_parallel": 4},
-            3_200 + 1_248,
-            3 * 1_024,
-            WITH_EXPERTS + OF_EXPERTS // 4,
-        ),
-        (
-            {"model": MIXED, "lora_targets": "attention"},
-            OF_QUERIES_AND_VALUES,
-            0,
-            WITH_EXPERTS + OF_EXPERTS,
-        ),
+        ({"model": MIXED, "expert_parallel": 4}, 3_200 + 1_248, 3 * 1_024,
+         WITH_EXPERTS + OF_EXPERTS // 4),
+        ({"model": MIXED, "lora_targets": "attention"}, OF_QUERIES_AND_VALUES, 0,
+         WITH_EXPERTS + OF_EXPERTS),
         ({"model": SEEING}, ADAPTERS, 0, ALL + TOWER),
         ({"model": SEEING, "freeze_vision": False}, ADAPTERS + 1_152, 0, ALL + TOWER),
         ({"model": SEEING, "freeze_aligner": False}, ADAPTERS + 464, 0, ALL + TOWER),
-        (
-            {
-                "model": SEEING,
-                "freeze_vision": False,
-                "freeze_aligner": False,
-                "lora_targets": "attention",
-            },
-            OF_QUERIES_AND_VALUES,
-            0,
-            ALL + TOWER,
-        ),
+        ({"model": SEEING, "freeze_vision": False, "freeze_aligner": False,
+          "lora_targets": "attention"}, OF_QUERIES_AND_VALUES, 0, ALL + TOWER),
     ],
-)
+)  # fmt: skip
 def test_lora_trains_adapters_of_what_it_targets(
     change: dict[str, Any], adapters: int, of_experts: int, frozen: int
 ) -> None:
