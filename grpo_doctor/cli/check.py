@@ -49,7 +49,7 @@ _PACKAGES = ("ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang", "transform
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("launch", nargs="*", metavar="SCRIPT", help="as LAUNCH after --")
+    parser.add_argument("launch", nargs="*", metavar="SCRIPT", help="same as LAUNCH after --")
     parser.add_argument(
         "--gpus", metavar="NxNAME", help="GPUs per host, such as 8xA100-80G (default: this host's)"
     )

@@ -29,8 +29,8 @@ file, or a folder with one per rank. The report names what such a file does not 
 """
 EPILOG = """\
 examples:
-  grpo-doctor report                                   the newest run: writes report.html into its
-  folder grpo-doctor report grpo-doctor-out/20261121-100000   this run
+  grpo-doctor report                                   the newest run; report.html in its folder
+  grpo-doctor report grpo-doctor-out/20261121-100000   this run
   grpo-doctor report trace.json -o slow-run.html
   grpo-doctor report trace.json --format text          for the terminal
   grpo-doctor report trace.json --json | jq .findings  for programs
