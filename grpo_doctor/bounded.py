@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from grpo_doctor.errors import UsageError
 
 _MIB = 1 << 20
+_HOLDS = (dict, list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +93,8 @@ def nests_deeper(value: object, depth: int) -> bool:
     """Return whether lists and objects nest more than so many levels."""
     level: list[object] = [value]
     for _ in range(depth + 1):
-        inner: list[object] = []
-        for item in level:
-            if isinstance(item, dict):
-                inner += item.values()
-            elif isinstance(item, list):
-                inner += item
-        if not inner:
+        groups = [i.values() if isinstance(i, dict) else i for i in level if isinstance(i, _HOLDS)]
+        level = [item for group in groups for item in group]
+        if not level:
             return False
-        level = inner
     return True

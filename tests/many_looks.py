@@ -102,7 +102,7 @@ def look_often(looks: int) -> Looks:
         result.left_alone_ms, result.looked_at_ms = _parts(alone), _parts(looked_at)
         digests = [json.loads((folder / f"{n}.json").read_text())["digest"] for n in range(RANKS)]
     with tempfile.TemporaryDirectory() as name, _job(Path(name), result.steps) as (_, process):
-        assert process.wait(timeout=600) == 0
+        assert process.wait(timeout=3600) == 0
         undisturbed = [
             json.loads((Path(name) / f"{n}.json").read_text())["digest"] for n in range(RANKS)
         ]
