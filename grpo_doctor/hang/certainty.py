@@ -44,5 +44,5 @@ def at_most(verdict: Verdict, most: Certainty) -> Verdict:
 def with_worth(verdict: Verdict, certainty: str) -> Verdict:
     """Return the verdict with a word of certainty, and as a number the share that was right."""
     worth = next((WORTH[word] for word in WORTH if word == certainty), None)
-    share = 0.0 if worth is None else round(worth.share, 2)
+    share = 0.0 if worth is None else round(worth.share, 3)
     return msgspec.structs.replace(verdict, certainty=certainty, confidence=share)

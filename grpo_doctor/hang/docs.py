@@ -7,11 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_doctor.hang.catalogue import CLASSES, Class
+from grpo_doctor.hang.causes.candidate import PRECEDENCE
 from grpo_doctor.markdown import wrapped
 
 FILE = Path("docs/hang.md")
 _BEGIN = "<!-- Made from hang/catalogue.py by `python -m grpo_doctor.hang.docs`; edit that. -->\n"
 _END = "<!-- End of what is made. -->\n"
+_WHICH = """### Which cause is named
+
+Several causes may explain the same ranks. The first row of this table that applies wins.
+
+Between ranks that do not wait for each other, in this order: a cause that nothing can end, a rank
+that is idle, a rank that does not ask again and again, the rank that most others wait for, and the
+rank that the recordings blame.
+
+| where the waits end | why it beats the next row |
+|---|---|"""
 
 
 def updated(page: str, classes: Sequence[Class] = CLASSES) -> str:
@@ -30,7 +41,13 @@ def updated(page: str, classes: Sequence[Class] = CLASSES) -> str:
 def _classes(classes: Sequence[Class]) -> str:
     index = "\n".join(f"- [{entry.name}](#{entry.name}): {entry.means}" for entry in classes)
     chapters = "\n\n".join(map(_chapter, classes))
-    return wrapped(f"\n{index}\n\n{chapters}\n\n")
+    return wrapped(f"\n{index}\n\n{precedence()}\n\n{chapters}\n\n")
+
+
+def precedence() -> str:
+    """Return the table of ends of waits, strongest first, with why each beats the next."""
+    rows = (f"| {row.end} | {row.why or '-'} |" for row in PRECEDENCE)
+    return "\n".join((_WHICH, *rows))
 
 
 def _chapter(cause: Class) -> str:

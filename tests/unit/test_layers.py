@@ -50,7 +50,7 @@ LAYERS = {
         {"multihost"},
         {"model"},
         {"dumps"},
-        {"certainty"},
+        {"certainty", "limits"},
         {"catalogue", "verdict", "wording", "__init__"},
     ),
     "grpo_doctor.hang.model": (

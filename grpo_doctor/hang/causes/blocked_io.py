@@ -55,9 +55,9 @@ _SLEEP_FIX = "Remove or bound this sleep, and raise an error when it takes too l
 _HOLDS = {"sleep": "sleeps", "poll": "waits in poll"}
 # No service is at the other end of these, whatever the phase of the rank says.
 _CAN_GO_ON = {
-    "waits for another thread": "Only if another thread of its process still wakes it; nothing "
+    "lock": "Only if another thread of its process still wakes it; nothing "
     "outside that process can.",
-    "sleeps": "Yes, when the sleep returns, unless it is in a polling loop.",
+    "sleep": "Yes, when the sleep returns, unless it is in a polling loop.",
 }
 
 
@@ -138,7 +138,7 @@ def _terminal(actor: Actor, hold: Blocked) -> Candidate:
         cause="user-code-blocked",
         reason=f"{activity} at its terminal {hold.target}{in_phase(actor)}",
         evidence=(_held_item(actor, hold), *standstill(actor)),
-        sink=Sink.PIPE,
+        sink=Sink.ANSWER,
         fixes=(Fix("Remove breakpoint() and input() from code that runs on ranks."),),
         confirm=(f"grpo-doctor attach {actor.pid}  # again, to see whether it made progress",),
     )
@@ -161,7 +161,7 @@ def _pipe(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
         cause=blocked_class(actor),
         reason=f"{activity},{in_phase(actor)}".rstrip(","),
         evidence=(_held_item(actor, hold, peers), *standstill(actor)),
-        sink=Sink.PIPE,
+        sink=Sink.ANSWER,
         liveness="never-wakes" if nobody or _ends_stand(scene, hold) else "unseen",
         fixes=(Fix("Close unused pipe ends after fork, and give the read a timeout."),),
         confirm=(f"lsof -p {actor.pid}",),
@@ -202,7 +202,7 @@ def _behind_stopped(actor: Actor, hold: Blocked, activity: str) -> Candidate:
         cause=blocked_class(actor),
         reason=f"{activity}, because it is stopped (SIGSTOP),{in_phase(actor)}".rstrip(","),
         evidence=(_held_item(actor, hold), *standstill(actor)),
-        sink=Sink.PIPE,
+        sink=Sink.ANSWER,
         liveness="never-wakes",
         can_go_on=f"Yes, as soon as pid {first} is resumed; nothing is lost.",
     )
@@ -258,21 +258,25 @@ def _answers(peers: Sequence[Actor], hold: Blocked) -> Liveness:
 
 def _by_place(scene: Scene, actor: Actor) -> Candidate:
     """A sleep, a queue, a future, an event loop: nothing outside shows what is awaited."""
-    sleeping = actor.doer is not None and "nanosleep" in actor.doer.wchan
-    activity = _CALLS.get(actor.deed.call, "")
+    kind: str = actor.deed.call
+    activity = _CALLS.get(kind, "")
     if not activity and actor.doer is not None and actor.tid != actor.pid:
-        # A main thread that polls for the next task tells nothing of the thread that has one.
-        activity = _CALLS["lock"] if "futex" in actor.doer.wchan else ""
+        # A main thread that polls for the next task does not show what the busy thread does.
+        kind = "lock" if "futex" in actor.doer.wchan else ""
+        activity = _CALLS.get(kind, "")
     elif not activity and actor.hold is not None:
-        activity = _HOLDS.get(actor.hold.kind, "waits")
-    activity = activity or ("sleeps" if sleeping else "makes no progress")
+        kind = actor.hold.kind
+        activity = _HOLDS.get(kind, "waits")
+    if not activity:
+        sleeps = actor.doer is not None and "nanosleep" in actor.doer.wchan
+        kind, activity = ("sleep", "sleeps") if sleeps else ("", "makes no progress")
     hidden = asks_engine(actor) and bool(scene.engine_parts())
     return Candidate(
         cause=blocked_class(actor),
         reason=f"{activity}{in_phase(actor)}",
         evidence=standstill(actor),
         sink=Sink.NOTHING if hidden or not actor.place.frames else Sink.LINE,
-        fixes=(Fix(_SLEEP_FIX if activity == "sleeps" else _WAIT_FIX),),
+        fixes=(Fix(_SLEEP_FIX if kind == "sleep" else _WAIT_FIX),),
         confirm=(f"grpo-doctor attach {actor.pid}  # again, to see whether it made progress",),
-        can_go_on=_CAN_GO_ON.get(activity, ""),
+        can_go_on=_CAN_GO_ON.get(kind, ""),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum, auto
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
 from grpo_doctor.hang.certainty import Certainty
 from grpo_doctor.hang.model.nodes import Node, RankNode
@@ -15,40 +15,97 @@ from grpo_doctor.hang.verdict import Fix, Item, Undo
 
 Liveness = Literal[
     "dead",
-    "stopped",
-    "never-wakes",  # nobody holds what it waits for, or only who waits for it
-    "device-hung",
-    "computing",  # on a core or a device, or somebody does for it
-    "outside",  # who is not of the job may answer
-    "progressing",  # was seen to get on: late, and never stuck
+    "never-wakes",  # it may not run, or nothing that is left can wake it
+    "computing",  # on a core or a device, or another process computes for it
+    "outside",  # a process that is not of the job may respond
+    "progressing",  # progress was seen: late, and never stuck
     "unseen",
 ]
-CANNOT_MOVE: frozenset[Liveness] = frozenset({"dead", "stopped", "never-wakes", "device-hung"})
+CANNOT_MOVE: frozenset[Liveness] = frozenset({"dead", "never-wakes"})
 
 
 class Sink(IntEnum):
-    """The kind of edge at the end of the waits, from what explains least to what explains most:
-    what a process is explains everything that it does, whom it waits for more than where it stands.
-    """
+    """The kind of end that a chain of waits has, the weakest explanation first."""
 
-    NOTHING = auto()  # nothing shows what it waits for
-    LINE = auto()  # a line of code alone
-    COUNTERS = auto()  # counts of bytes, launches, or stacks held against each other
-    ANSWER = auto()  # of a socket, or of an actor call
-    PIPE = auto()  # a pipe or a terminal
-    WORKER = auto()  # a process of its own that is at work
-    HELPER = auto()  # a child, a loader's worker, a file, a lock, a core
-    HOLDER = auto()  # a lock or a device whose holder is known
-    KERNEL = auto()  # a sleep in the kernel, or locks that wait for each other
-    INTERPRETER = auto()  # the GIL, or an address at which nobody listens
+    NOTHING = auto()
+    LINE = auto()
+    COUNTERS = auto()
+    ANSWER = auto()
+    WORKER = auto()
+    HELPER = auto()
+    HOLDER = auto()
     ENGINE = auto()
-    ENGINE_GONE = auto()
-    ORDER = auto()  # calls of ranks that do not fit together
-    RING = auto()  # such calls, each waiting for the next
-    UNPAIRED = auto()  # a send or receive without its partner
-    ENDED = auto()  # a process that is gone: at a job's end ranks go one after the other
-    PROCESS = auto()  # a process that is stopped, or ended while it was needed
-    KILLED = auto()  # by the kernel for memory; or never started
+    ORDER = auto()
+    RING = auto()
+    ENDED = auto()
+    PROCESS = auto()
+    KILLED = auto()
+
+
+class Precedence(NamedTuple):
+    """A row of the table: which end of a wait this is, and why it beats the next row."""
+
+    sink: Sink
+    end: str
+    why: str
+
+
+# The only order between causes of the same ranks, strongest first; docs/hang.md shows it.
+PRECEDENCE: Final = (
+    Precedence(
+        Sink.KILLED,
+        "a process that the kernel killed for memory, or that never started",
+        "it says how the process ended",
+    ),
+    Precedence(
+        Sink.PROCESS,
+        "a process that is stopped, or died while others needed it",
+        "it is the first to stop; at the end of a job, ranks exit one after the other",
+    ),
+    Precedence(
+        Sink.ENDED, "a process that has exited", "a rank that has exited makes no more calls"
+    ),
+    Precedence(
+        Sink.RING,
+        "calls that wait for each other in a cycle, or a send or receive without a partner",
+        "the cycle contains the call that does not match",
+    ),
+    Precedence(
+        Sink.ORDER,
+        "calls of ranks that do not match",
+        "an engine may wait for the same transfer of weights",
+    ),
+    Precedence(
+        Sink.ENGINE, "a rollout engine", "its own locks and connections are inside the engine"
+    ),
+    Precedence(
+        Sink.HOLDER,
+        "a lock, a device or the interpreter, with a known holder",
+        "a known holder shows who has to act",
+    ),
+    Precedence(
+        Sink.HELPER,
+        "a child, a dataloader worker, a file, a lock or a core",
+        "it makes no progress; a busy process does",
+    ),
+    Precedence(
+        Sink.WORKER,
+        "a process of the rank that is busy",
+        "it is seen; the other end of a connection may not be",
+    ),
+    Precedence(
+        Sink.ANSWER,
+        "a response, a pipe or a terminal",
+        "a blocked call is seen; counters are compared",
+    ),
+    Precedence(
+        Sink.COUNTERS,
+        "counts of bytes or launches, or stacks compared with each other",
+        "it involves several ranks, a line only one",
+    ),
+    Precedence(Sink.LINE, "a line of code alone", "a line of code shows where to look"),
+    Precedence(Sink.NOTHING, "nothing shows what the rank waits for", ""),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def _starts(scene: Scene, actor: Actor) -> Candidate:
         cause="child-stuck",
         reason=f"waits for a child that does not start its own program{child}{in_phase(actor)}",
         evidence=(kernel_item(actor), *standstill(actor)),
-        sink=Sink.KERNEL,
+        sink=Sink.HOLDER,
         node=youngest.node if youngest is not None else None,
         fixes=(Fix("Check the program that is started: it may be on storage that hangs."),),
         confirm=(f"ps -o pid,stat,wchan:20,args --ppid {actor.pid}",),
@@ -85,7 +85,7 @@ def _beside(scene: Scene, actor: Actor) -> Candidate | None:
     reason = f"waits{in_phase(actor)} while {title(child)} {doing(child)}"
     candidate = replace(
         _waiting(actor, reason, (process_item(child),)),
-        liveness="stopped" if is_blocked_in(actor, *_ASKS) else "unseen",
+        liveness="never-wakes" if is_blocked_in(actor, *_ASKS) else "unseen",
         node=child.node,
     )
     return candidate.continued(child.pid) if child.motion.kind == "stopped" else candidate
@@ -192,7 +192,7 @@ def _forked(actor: Actor, child: Actor) -> Candidate:
     return replace(
         _waiting(actor, reason, (process_item(child),)),
         cause="lock-held",
-        sink=Sink.KERNEL,
+        sink=Sink.HOLDER,
         liveness="never-wakes",
         node=child.node,
         fixes=(Fix("Start the child with spawn, or fork before starting any thread."),),

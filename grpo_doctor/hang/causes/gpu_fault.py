@@ -75,7 +75,7 @@ def _failed(case: Case) -> Iterator[Candidate]:
         whole="" if ranks else "a GPU of this host failed",
         evidence=tuple(faults),
         sink=Sink.ENDED,  # a job that gets on has survived it
-        liveness="device-hung",
+        liveness="never-wakes",
         fixes=(
             Fix("Take the GPU out of service (drain the node, reset or replace it), then restart."),
         ),
@@ -167,7 +167,7 @@ def _in_driver(actor: Actor) -> Candidate:
     return Candidate(
         cause="gpu-fault",
         reason=f"sleeps in the GPU driver and does not return{in_phase(actor)}",
-        sink=Sink.KERNEL,
+        sink=Sink.HOLDER,
         evidence=(kernel_item(actor), *standstill(actor)),
         fixes=(Fix("Drain the host and reset or replace the GPU, then restart."),),
         confirm=("timeout 10 nvidia-smi  # hangs as well", "dmesg -T | grep -i -e nvrm -e xid"),
@@ -182,7 +182,7 @@ def _hung(scene: Scene, rank: int, text: str, actor: Actor | None) -> Candidate:
         reason="has a GPU that does not finish an operation that its peers' GPUs have finished",
         evidence=(Item("flight recorder", rank, text), *_of_gpu(scene, rank), *items),
         sink=Sink.ORDER,
-        liveness="device-hung",
+        liveness="never-wakes",
         phase=actor.phase if actor is not None else None,
         still_s=scene.patience.waited_s,
         fixes=_FIND_KERNEL,
@@ -203,7 +203,7 @@ def _busy_with_its_own(scene: Scene, actor: Actor) -> Candidate:
             cause="gpu-fault",
             reason=f"waits for a kernel of its own GPU that is not a collective{in_phase(actor)}",
             sink=Sink.HELPER,
-            liveness="device-hung" if idle else "computing",
+            liveness="never-wakes" if idle else "computing",
             evidence=(*facts, motion_item(actor), stack_item(actor)),
             fixes=_FIND_KERNEL,
             confirm=("nvidia-smi dmon -s pu -c 10  # busy at high power: it computes and may end",),

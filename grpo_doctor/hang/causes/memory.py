@@ -64,7 +64,7 @@ def _waits_for_memory(actor: Actor) -> Candidate:
         reason=(
             f"waits for memory that its control group does not provide{room},{in_phase(actor)}"
         ),
-        sink=Sink.KERNEL,
+        sink=Sink.HOLDER,
         liveness="never-wakes" if actor.motion.kind == "still" else "unseen",
         evidence=(kernel_item(actor), *standstill(actor)),
         fixes=(Fix("Give the control group more memory, or use less of it."),),
@@ -97,7 +97,7 @@ def _swapped(actor: Actor) -> Candidate:
             ),
             stack_item(actor),
         ),
-        sink=Sink.KERNEL,
+        sink=Sink.HOLDER,
         liveness="progressing",
         fixes=(
             Fix("Keep optimizer state on the GPU.", "offload.optimizer"),

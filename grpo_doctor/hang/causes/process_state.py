@@ -54,7 +54,7 @@ def _stopped(actor: Actor) -> Candidate:
         reason=f"is {how}{in_phase(actor)}",
         evidence=standstill(actor),
         sink=Sink.PROCESS,
-        liveness="stopped",
+        liveness="never-wakes",
         fixes=(_WANTS_TERMINAL,),
     )
     stopped = candidate.of(actor).continued(actor.pid, "the job must resume immediately")
@@ -69,7 +69,7 @@ def _frozen(actor: Actor) -> Candidate:
         cause="rank-stopped",
         reason=f"is frozen by its control group{in_phase(actor)}",
         sink=Sink.PROCESS,
-        liveness="stopped",
+        liveness="never-wakes",
         evidence=(Item("cgroup", actor.rank, f"{file or 'the freezer'} reports frozen"),),
         fixes=(
             Fix(
@@ -203,7 +203,7 @@ def _leaving(scene: Scene, actor: Actor) -> Candidate:
         reason=(
             f"has left its main program, normally or by an exception,{wait or ' and cannot exit'}"
         ),
-        sink=Sink.KERNEL,
+        sink=Sink.HOLDER,
         evidence=(*_last_words(scene, actor), stack_item(actor), still_item(actor)),
         fixes=(
             _READ_LOG,

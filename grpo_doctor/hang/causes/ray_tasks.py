@@ -169,7 +169,7 @@ def _phase(actor: Actor) -> str | None:
 def _liveness(actor: Actor) -> Liveness:
     if actor.motion.kind == "gone":
         return "dead"
-    return "stopped" if actor.held else "unseen"
+    return "never-wakes" if actor.held else "unseen"
 
 
 def _class(actor: Actor, candidate: Candidate) -> str:

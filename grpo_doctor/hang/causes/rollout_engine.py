@@ -55,7 +55,7 @@ def _dead(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
     return replace(
         candidate,
         cause="rollout-engine-dead",
-        sink=Sink.ENGINE_GONE,
+        sink=Sink.ENGINE,
         liveness="dead",
         still_s=scene.patience.waited_s if engine.again else candidate.still_s,
         fixes=(
@@ -74,7 +74,7 @@ def _halted(actor: Actor, engine: RolloutEngine, node: Actor) -> Candidate:
         candidate = stalled(actor, engine, node, "is frozen by its control group", item)
         return replace(candidate, fixes=(thaw,), confirm=())
     candidate = stalled(actor, engine, node, "is stopped (SIGSTOP)", item)
-    stopped = replace(candidate, liveness="stopped", fixes=())
+    stopped = replace(candidate, liveness="never-wakes", fixes=())
     return stopped.continued(node.pid, "tokens must flow immediately")
 
 
@@ -128,7 +128,7 @@ def _unreachable(scene: Scene, actor: Actor, refused: tuple[Item, ...]) -> Candi
         reason="keeps retrying a rollout engine whose address refuses connections"
         f"{in_phase(actor)}",
         evidence=(*refused, stack_item(actor)),
-        sink=Sink.INTERPRETER,
+        sink=Sink.HOLDER,
         liveness="computing" if began else "unseen",
         phase="rollout",
         fixes=(

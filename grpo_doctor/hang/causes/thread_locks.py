@@ -62,7 +62,7 @@ def _gil_held(actor: Actor, thread: PythonThread, task: Thread, *, runs: bool) -
         cause="gil-held",
         reason=f"{does} in a C call that keeps the GIL{where}",
         evidence=(Item("stack", actor.rank, owner), *standstill(actor)),
-        sink=Sink.INTERPRETER,
+        sink=Sink.HOLDER,
         liveness="computing" if runs else "never-wakes",
         fixes=(
             Fix(
@@ -143,7 +143,7 @@ def _two_want(actor: Actor, main: PythonThread, wanting: Sequence[PythonThread])
     reason = f"has two threads that wait for each other's lock: {lines}"
     fix = Fix("Take the two locks in one order everywhere, or use one lock.")
     deadlock = _locked(actor, "thread-deadlock", reason, (main, *wanting))
-    return replace(deadlock, liveness="never-wakes", sink=Sink.KERNEL, fixes=(fix,))
+    return replace(deadlock, liveness="never-wakes", sink=Sink.HOLDER, fixes=(fix,))
 
 
 def _waits_for_waiting(
@@ -172,7 +172,7 @@ def _lock_in_collective(actor: Actor, main: PythonThread, holder: PythonThread) 
         "Call collectives from one thread, and not while holding a lock that the main thread takes."
     )
     ring = _locked(actor, "group-order-cycle", reason, (main, holder))
-    return replace(ring, sink=Sink.KERNEL, fixes=(fix,))
+    return replace(ring, sink=Sink.HOLDER, fixes=(fix,))
 
 
 def _never_released(

@@ -48,7 +48,7 @@ def _unpaired(case: Case) -> Iterator[Candidate]:
                 culprits=ranks_of(actor),
                 reason=f"waits in {actor.place.operation}{partner}{where}",
                 evidence=(still_item(actor),),
-                sink=Sink.UNPAIRED,
+                sink=Sink.RING,
             )
             yield deadlock(scene, mistake)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from grpo_doctor.hang.causes import CAUSES, Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
@@ -49,7 +50,7 @@ def roots_of(scene: Scene, graph: Graph, labels: Iterable[Candidate]) -> tuple[C
     ends = [_End.of(graph, label) for label in best]
     sinks = [end.label for end in ends if not any(_explains(other, end) for other in ends)]
     merged = _merged(scene, sinks or best)
-    return tuple(sorted(merged, key=lambda label: _weight(scene, graph, label), reverse=True))
+    return tuple(sorted(merged, key=lambda label: _strength(scene, graph, label), reverse=True))
 
 
 def _best_of_each(labels: Iterable[Candidate]) -> list[Candidate]:
@@ -114,23 +115,32 @@ def _merged(scene: Scene, labels: list[Candidate]) -> list[Candidate]:
     return merged
 
 
-def _weight(scene: Scene, graph: Graph, label: Candidate) -> tuple[float, ...]:
-    """What makes label root likelier than another: force, hard evidence, how many wait for it."""
+class _Strength(NamedTuple):
+    """What decides between causes at unrelated ends, the first difference first."""
+
+    cannot_move: bool
+    idle: bool  # not seen to compute or progress
+    blocked: bool  # not merely asking again and again
+    waiting_ranks: int
+    blamed: bool  # by the recordings too
+    sink: Sink
+    fewer_culprits: int
+    lower_rank: int
+
+
+def _strength(scene: Scene, graph: Graph, label: Candidate) -> _Strength:
     behind = graph.waiters(*map(RankNode, label.culprits))
     waiters = [node for node in behind if isinstance(node, RankNode)]
     blamed = any(b.rank in label.culprits for b in strongest(scene.matching.blame))
-    few = -len(label.culprits)
-    return (
-        label.sink >= Sink.PROCESS,
-        label.cannot_move,
-        label.liveness not in ("computing", "progressing"),
-        not _asks(scene, label),
-        len(waiters),
-        blamed,
-        label.sink,
-        few,
-        label.still_s or 0.0,
-        *(-rank for rank in label.culprits[:1]),
+    return _Strength(
+        cannot_move=label.cannot_move,
+        idle=label.liveness not in ("computing", "progressing"),
+        blocked=not _asks(scene, label),
+        waiting_ranks=len(waiters),
+        blamed=blamed,
+        sink=label.sink,
+        fewer_culprits=-len(label.culprits),
+        lower_rank=-min(label.culprits, default=0),
     )
 
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.description import peers_seen
+from grpo_doctor.hang.limits import FLOOR_S
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor.hang.model.process.actor import Actor
-from grpo_doctor.hang.model.process.patience import FLOOR_S
 from grpo_doctor.hang.model.scene import Scene
 from grpo_doctor.hang.model.waiting import tasks, wakeups
 from grpo_doctor.hang.model.waiting.chain import asks_strangers, family

@@ -15,8 +15,8 @@ from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.causes.description import peers_seen
 from grpo_doctor.hang.certainty import at_most
 from grpo_doctor.hang.decision.silence import nobody_is_at_it, silence_s
+from grpo_doctor.hang.limits import FLOOR_S, LIMITS, Pace
 from grpo_doctor.hang.model.nodes import RankNode
-from grpo_doctor.hang.model.process.patience import FLOOR_S, LIMITS, Pace
 from grpo_doctor.hang.model.scene import Actor, Scene
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import State, Verdict

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from grpo_doctor.hang.limits import LEAST_ENTRIES, LIMITS
 from grpo_doctor.hang.model.matching.model import Blame, Matching, Reason, Ruling
 from grpo_doctor.hang.model.matching.words import ranks_text, seconds_text
 
@@ -22,10 +23,6 @@ CAUSES: dict[Reason, str] = {
     "not-recorded": "rank-missing",
 }
 SECOND_NS = 1_000_000_000
-FLOOR_NS = 5 * SECOND_NS  # shorter waits are nothing unusual in any job
-TIMES_LONGEST = 4  # a wait is unusual when it is longer than so many of the longest before
-ENOUGH_HISTORY = 8  # entries
-NO_HISTORY_NS = 30 * SECOND_NS
 SELF_EVIDENT = frozenset({"other-op", "other-size", "other-type"})
 
 
@@ -78,9 +75,9 @@ def _waiting(matching: Matching) -> tuple[int | None, bool | None]:
         return None, None
     longest = max((r.longest_gap_ns or 0 for r in matching.rhythms), default=0)
     entries = max((r.entries for r in matching.rhythms), default=0)
-    history = entries >= ENOUGH_HISTORY and matching.familiar
-    limit = max(FLOOR_NS if history else NO_HISTORY_NS, TIMES_LONGEST * longest)
-    return still, still > limit
+    history = entries >= LEAST_ENTRIES and matching.familiar
+    limit = LIMITS["asleep"]
+    return still, limit.exceeded(still / SECOND_NS, longest / SECOND_NS, history=history)
 
 
 def _still_ns(matching: Matching) -> int | None:

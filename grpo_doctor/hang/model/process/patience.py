@@ -5,38 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from grpo_doctor.hang.limits import LEAST_ENTRIES, LIMITS, Pace
 from grpo_doctor.hang.model.matching import Matching
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.actor import Actor
 from grpo_doctor.hang.wording import seconds_text
-
-Pace = Literal["proven", "asleep", "polls", "outside", "computes", "long"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Limit:
-    """A wait is unusual when it is longer than both. `untold_s`: without a history to go by."""
-
-    floor_s: float
-    times_longest: float
-    untold_s: float
-
-
-# The one place that says how long is long. Floors are what healthy jobs were seen to take. None of
-# the recorded healthy and slow jobs would be called stuck at 1.5 times its longest pause before;
-# three times leaves room for longer tails than theirs.
-LIMITS: dict[Pace, _Limit] = {
-    "proven": _Limit(3.0, 0.0, 3.0),  # a shorter wait may be a moment in a healthy job
-    "asleep": _Limit(5.0, 3.0, 30.0),
-    "polls": _Limit(60.0, 10.0, 60.0),  # who asks often may get an answer
-    "outside": _Limit(60.0, 3.0, 60.0),  # judges were seen to answer after 40 s
-    "computes": _Limit(300.0, 10.0, math.inf),  # work has long tails
-    "long": _Limit(1800.0, 10.0, math.inf),  # a rollout, a checkpoint, a download
-}
-FLOOR_S = LIMITS["asleep"].floor_s
-LEAST_ENTRIES = 8  # fewer operations than that are no history
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +35,7 @@ class Patience:
         limit, longest = LIMITS[pace], self.longest_gap_s
         # Work is held against any history; who sleeps only against waits like its own.
         has_history = longest is not None and (self.familiar or limit.untold_s == math.inf)
-        floor_s = limit.floor_s if has_history else limit.untold_s
-        return waited >= max(floor_s, limit.times_longest * (longest or 0.0))
+        return limit.exceeded(waited, longest, history=has_history)
 
     def text(self, still_s: float | None = None) -> str:
         """`8.1 s, where 0.4 s was the longest before`. `still_s` of who is to blame, if longer."""

@@ -305,12 +305,12 @@ SLEEPS = "sleep /usr/lib/python3.11/time.py:1"
 @pytest.mark.parametrize(
     ("stack", "wchan", "blocks", "text", "liveness"),
     [
-        (UPDATE, "hrtimer_nanosleep", None, "sleeps at", "timed"),
+        (UPDATE, "hrtimer_nanosleep", None, "sleeps at", "unseen"),
         (UPDATE, "futex_do_wait", None, "makes no progress at", "unseen"),
         (line_of(SLEEPS), "", None, "sleeps at", "unseen"),
         (UPDATE, "", "sleep", "sleeps at", "unseen"),
         (UPDATE, "", "futex", "waits at", "unseen"),
-        (UPDATE, "hrtimer_nanosleep", "poll", "waits in poll at", "timed"),
+        (UPDATE, "hrtimer_nanosleep", "poll", "waits in poll at", "unseen"),
         (line_of("get /usr/lib/python3.11/queue.py:171"), "", "poll", "waits on a queue", "unseen"),
     ],
 )

@@ -269,7 +269,7 @@ def test_who_is_seen_to_wait_for_something_else_does_not_wait_for_a_process_at_w
     ("how", "kind", "liveness", "undo"),
     [
         ("stopped", None, "unseen", ["continue"]),
-        ("stopped", "socket-receive", "stopped", ["continue"]),
+        ("stopped", "socket-receive", "never-wakes", ["continue"]),
         ("frozen", None, "unseen", []),
         ("asleep", None, None, []),
         ("dead", None, None, []),

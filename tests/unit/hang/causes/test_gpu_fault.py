@@ -144,7 +144,7 @@ def test_a_fault_that_names_nobody_may_have_come_in_the_longest_pause_before(
     build = on_gpus()
     build.kernel = [(age_s, XID + "79, pid='<unknown>', GPU has fallen off the bus.")]
     case = with_scene(case_of(build), patience=Patience(10.0, longest_gap_s))
-    assert labelled(case) == [("gpu-fault", (), "device-hung")] * fault
+    assert labelled(case) == [("gpu-fault", (), "never-wakes")] * fault
 
 
 @pytest.mark.parametrize("nccl", [True, False])
@@ -170,7 +170,7 @@ def test_a_gpu_that_is_lost_counts_unless_its_rank_is_at_work_again(
         build.elsewhere(1, REWARD).works(REWARD)
     lost = GpuJudgement(gpus=(gpu(0, "computes"), gpu(rank, "failed")))
     case = with_scene(case_of(build), gpus=lost)
-    assert labelled(case) == [("gpu-fault", (rank,), "device-hung")] * fault
+    assert labelled(case) == [("gpu-fault", (rank,), "never-wakes")] * fault
 
 
 # A GPU that the recordings show to hang.
@@ -217,7 +217,7 @@ def sleeps_in_driver() -> EvidenceBuilder:
 
 
 @pytest.mark.parametrize(
-    ("doing", "liveness"), [("computes", "computing"), ("idle", "device-hung")]
+    ("doing", "liveness"), [("computes", "computing"), ("idle", "never-wakes")]
 )
 def test_a_host_that_waits_for_its_own_gpu_waits_for_what_runs_there(
     doing: Doing, liveness: str
@@ -242,7 +242,7 @@ def test_nobody_is_held_up_by_the_gpu_of_a_rank_alone() -> None:
 def test_a_gpu_that_hangs_is_not_said_to_be_at_work_as_well() -> None:
     case = case_of(sleeps_in_driver())
     blame = Blame(1, "shown", "device-hung", "rank 1 has not ended it")
-    assert labelled(with_matching(case, blame=(blame,))) == [("gpu-fault", (1,), "device-hung")]
+    assert labelled(with_matching(case, blame=(blame,))) == [("gpu-fault", (1,), "never-wakes")]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_an_old_fault_of_a_rank_s_gpu_counts_if_it_names_the_rank_s_process(
     look = GpuLook(0, 1, bus_id="00000000:3B:00.0", holders=(GpuHolder(102, "pid"),))
     build.gpus = [(look,), (look,)]
     build.kernel = [(age_s, XID + f"79, pid={pid}, GPU has fallen off the bus.")]
-    assert labelled(case_of(build)) == [("gpu-fault", (2,), "device-hung")] * fault
+    assert labelled(case_of(build)) == [("gpu-fault", (2,), "never-wakes")] * fault
 
 
 @pytest.mark.parametrize("nccl", [True, False])

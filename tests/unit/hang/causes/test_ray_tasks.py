@@ -72,11 +72,11 @@ def test_a_controller_is_no_witness_against_itself() -> None:
 @pytest.mark.parametrize(
     ("command", "state", "liveness", "cause", "undo"),
     [
-        ("ray::Rollout.generate", "T", "stopped", "rollout-engine-stalled", ["continue"]),
+        ("ray::Rollout.generate", "T", "never-wakes", "rollout-engine-stalled", ["continue"]),
         ("ray::Rollout.generate", "Z", "dead", "rollout-engine-dead", []),
-        ("ray::Reward.score", "T", "stopped", "reward-blocked", ["continue"]),
+        ("ray::Reward.score", "T", "never-wakes", "reward-blocked", ["continue"]),
         ("ray::Reward.score", "Z", "dead", "reward-blocked", []),
-        ("ray::Logger.write", "T", "stopped", "user-code-blocked", ["continue"]),
+        ("ray::Logger.write", "T", "never-wakes", "user-code-blocked", ["continue"]),
     ],
 )
 def test_an_actor_that_may_not_run_or_has_ended(

@@ -15,7 +15,7 @@ from tests.verdicts import REWARD, verdict
 @pytest.mark.parametrize(
     ("sink", "liveness", "either", "word"),
     [
-        (Sink.PROCESS, "stopped", False, "proven"),
+        (Sink.PROCESS, "never-wakes", False, "proven"),
         (Sink.ORDER, "never-wakes", False, "proven"),
         (Sink.ENDED, "dead", False, "likely"),  # at a job's end ranks exit one after the other
         (Sink.LINE, "unseen", False, "likely"),
@@ -46,7 +46,7 @@ def test_the_number_is_the_share_that_was_right() -> None:
     build.elsewhere(2, REWARD).state = "T"
     outcome = verdict(build)
     assert outcome.certainty == "proven"
-    assert outcome.confidence == round(WORTH["proven"].right / WORTH["proven"].verdicts, 2)
+    assert outcome.confidence == round(WORTH["proven"].right / WORTH["proven"].verdicts, 3)
 
 
 def test_a_verdict_is_lowered_and_never_raised() -> None:

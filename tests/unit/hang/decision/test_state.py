@@ -73,7 +73,7 @@ def test_what_one_look_leaves_of_a_verdict(
     scene = case_of(replace(evidence, looks=evidence.looks[:looks])).scene
     outcome = Verdict(state=state, cause=cause, certainty="proven", summary="Rank 1 stands.")
     sink = Sink.PROCESS if certain else Sink.LINE
-    root = Candidate(cause, "", (), sink, "stopped", culprits=(1,))
+    root = Candidate(cause, "", (), sink, "never-wakes", culprits=(1,))
     softened = as_of_one_look(scene, outcome, root)
     if as_it_is:
         assert softened == outcome

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from grpo_doctor.hang.limits import LIMITS, Pace
 from grpo_doctor.hang.model.matching.model import Matching, Rhythm
-from grpo_doctor.hang.model.process.patience import LIMITS, Pace, Patience, patience_of
+from grpo_doctor.hang.model.process.patience import Patience, patience_of
 from tests.evidence import EvidenceBuilder, frames
 from tests.verdicts import expect
 
