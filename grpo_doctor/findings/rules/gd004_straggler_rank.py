@@ -116,7 +116,7 @@ def check(view: RunView) -> Answer:
         evidence=_evidence(view, column, phases),
         cause=f"Rank {rank} (host {view.process_of(rank).host}) causes {percent(explained)} of all "
         f"wait time and is late in {percent(often)} of the steps; "
-        + (f"per step it takes longer in {excess}." if excess else "its phases do not show why."),
+        + (f"its extra time per step: {excess}." if excess else "its phases do not show why."),
         fixes=(
             view.advice(_where_to_look(view, rank, phases), change, safety="same-math", risk=_RISK),
         ),
