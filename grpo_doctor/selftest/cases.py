@@ -31,7 +31,7 @@ def _case(name: str, says: str, *has: str, may: tuple[str, ...] = ()) -> Case:
 
 
 CASES: tuple[Case, ...] = (
-    _case("healthy", "healthy"),
+    _case("healthy", "no fault"),
     _case("straggler", "rank 1 takes twice as long in training", "GD004"),
     _case("slow-reward", "the reward takes half of the step", "GD033", may=("GD034",)),
     _case("slow-loader", "loading takes half of the step", "GD002", may=("GD030", "GD032")),

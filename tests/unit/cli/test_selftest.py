@@ -76,7 +76,7 @@ NOTHING = Case("healthy", "nothing is wrong")
         ),
         (
             judge(NOTHING, [], 0.1),
-            "ok    healthy   healthy; wanted nothing, found nothing",
+            "ok    healthy        nothing is wrong; wanted nothing, found nothing",
         ),
         (
             judge(FAULT, ["GD001", BUSY_MACHINE], 0.1),
