@@ -40,7 +40,6 @@ examples:
   grpo-doctor attach --replay hang-1          explain it again, anywhere, without the job
   grpo-doctor attach --replay /shared/hang/*  one verdict from the bundles of all hosts
   grpo-doctor attach --dumps /shared/dumps    only flight-recorder dumps, of a job that died
-  grpo-doctor attach --confirm                undo what blocks the job (asks first)
 
 a job on several hosts, with one command (grpo-doctor must be installed on them):
   grpo-doctor attach --slurm 4711             all nodes of a Slurm job, by srun --overlap
@@ -60,7 +59,6 @@ written; 5 no job; 130 interrupted before the verdict, or before it was saved.
 _EXIT_CODES = {"healthy": 0, "slow": 0, "stuck": 3, "dead": 3}
 _UNTOUCHED = "interrupted; the job was not touched."
 _LOOKED = "interrupted; the job was not modified."
-_TOUCHED = "interrupted; the change you confirmed may have been made: run attach again."
 _SECONDS = (0.2, 60.0)
 _CLUSTERS = ("slurm", "kube", "ray")
 _OTHER_ARCHIVES = (".zip", ".tar", ".gz", ".bz2", ".xz", ".zst", ".7z")
@@ -94,10 +92,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(  # its name before attach became read-only
         "--no-inject", dest="no_stop", action="store_true", help=argparse.SUPPRESS
     )
-    parser.add_argument(
-        "--confirm", action="store_true", help="undo what blocks the job, if that is safe"
-    )
-    parser.add_argument("--yes", action="store_true", help="with --confirm: don't ask")
     parser.add_argument(
         "--seconds",
         type=float,
@@ -144,24 +138,19 @@ def execute(options: argparse.Namespace) -> int:
         from grpo_doctor.hang.collection.bundle.packing import packed  # noqa: PLC0415
 
         write_binary(packed(evidence))
-    diagnosis, moves = with_hosts(diagnose_scene(scene), evidence.job), False
+    diagnosis = with_hosts(diagnose_scene(scene), evidence.job)
     if not options.json and not to_stdout:
         from grpo_doctor.cli.rendering import verdict_text  # noqa: PLC0415
         from grpo_doctor.hang.verdict import builtins  # noqa: PLC0415
 
         text = verdict_text(builtins(diagnosis), sys.stdout)
         write_bytes(text.encode("utf-8", "replace"), STDOUT)
-    if options.confirm:
-        from grpo_doctor.cli.confirming import confirm  # noqa: PLC0415
-
-        options.interrupted = _TOUCHED
-        diagnosis, moves = confirm(diagnosis, evidence.job, ask=not options.yes)
     if options.json:
         from grpo_doctor.hang.verdict import encoded_document  # noqa: PLC0415
 
         write_bytes(encoded_document(diagnosis), STDOUT)
     _keep(options, evidence, diagnosis)
-    if not moves and _would_be_lost(options, diagnosis):
+    if _would_be_lost(options, diagnosis):
         say("to save this evidence, run the same command with -o DIR before you end the job")
     _tell_of_others(evidence, diagnosis)
     return _exit_code(options, evidence, diagnosis)
@@ -191,14 +180,8 @@ def _check(options: argparse.Namespace) -> None:
     for pid in options.pids:
         if pid < 1:
             raise UsageError(f"{pid} is not a PID.")
-    if options.confirm and any((options.dumps, options.replay, *clusters)):
-        raise UsageError("--confirm needs a job on this host; give it with or without a PID.")
     if options.json and options.output == Path(STDOUT):
         raise UsageError("--json and -o - both write to standard output; give one.")
-    if options.yes and not options.confirm:
-        raise UsageError("--yes needs --confirm; give --confirm too.")
-    if options.confirm and not options.yes and not (sys.stdin and sys.stdin.isatty()):
-        raise UsageError("--confirm asks first, but there is no terminal; add --yes.")
     if options.output and _is_other_archive(options.output):
         raise UsageError(
             f"-o {options.output}: a bundle is a folder, or one file called .tar.gz or .tgz."

@@ -25,9 +25,9 @@ CLASSES: tuple[Class, ...] = (
         "group is frozen.",
         looks_like="State `T` or `t` in /proc, or every thread in state `D` while the freezer "
         "reports frozen. The others sleep in their next collective.",
-        what_to_do="Run `kill -CONT PID`, or thaw the group (`attach --confirm` does either and "
-        "checks that the job resumes). Then find out what stopped it: Ctrl-Z in its terminal, an "
-        "abandoned debugger, or a batch system that suspends jobs.",
+        what_to_do="Run `kill -CONT PID`, or thaw the group (the verdict prints the command). Then "
+        "find out what stopped it: Ctrl-Z in its terminal, an abandoned debugger, or a batch "
+        "system that suspends jobs.",
         can_go_on="Yes, as soon as the rank is resumed; nothing is lost.",
     ),
     Class(

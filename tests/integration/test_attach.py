@@ -266,11 +266,10 @@ def test_ctrl_c_says_what_was_seen(stopped: Running) -> None:
     assert "Rank 2" in output.splitlines()[0]
 
 
-def test_undoing_confirms_it(stopped: Running) -> None:
+def test_the_printed_command_resumes_the_job(stopped: Running) -> None:
     """The last one: the job moves after it, and is healthy."""
-    document = stopped.document("--confirm", "--yes")
-    assert "confirmed: the job resumed" in document["verdict"]["evidence"][0]["text"]
-    assert document["verdict"]["confidence"] >= 0.99
+    (undo,) = stopped.document()["undo"]
+    os.kill(undo["pid"], signal.SIGCONT)
     start_s = time.monotonic()
     while "healthy" not in (done := stopped.attach()).stdout:
         assert done.returncode == 0, done.stdout  # slow, while others use the cores

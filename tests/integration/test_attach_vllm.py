@@ -131,15 +131,6 @@ def test_a_stopped_part_is_named(served: Stage, role: str) -> None:
     served.moves()
 
 
-def test_waking_a_stopped_core_confirms_it(served: Stage) -> None:
-    pid = process(served, "engine")
-    served.signal(pid, signal.SIGSTOP)
-    once_sure(served)
-    document = served.attach("--confirm", "--yes")
-    assert "confirmed: the job resumed" in document["verdict"]["evidence"][0]["text"]
-    served.moves()
-
-
 def test_a_paused_engine_is_named(served: Stage) -> None:
     """As one whose trainer forgot to resume it after it had sent weights."""
     requests.post(f"{served.url}/pause", params={"mode": "keep"}, timeout=30)

@@ -41,7 +41,7 @@ LAYERS = {
         {"phases", "bounded", "errors", "files", "markdown", "__init__"},
     ),
     "grpo_doctor.hang": (
-        {"docs", "confirm"},
+        {"docs"},
         {"collection"},
         {"diagnose"},
         {"postmortem"},

@@ -36,10 +36,10 @@ class Fix(Part, kw_only=False, frozen=True):
 
 
 class Undo(Part, kw_only=False, frozen=True):
-    """An intervention that can be taken back or does no harm, for `attach --confirm`.
+    """An intervention that does no harm and shows whether the verdict is right.
 
     `kind`: `continue` (SIGCONT to `pid`), `thaw` (write to the freezer file `target`), `drain`
-    (read the full pipe `target`, `/proc/PID/fd/N`). `text` asks the user.
+    (read the full pipe `target`, `/proc/PID/fd/N`). `text` is a question to the user.
     """
 
     kind: Name = ""
