@@ -216,8 +216,7 @@ def _evidence(options: argparse.Namespace) -> Evidence:
         return replayed(options.replay)
     if clusters := [name for name in _CLUSTERS if getattr(options, name)]:
         return _of_cluster(options, clusters[0])
-    from grpo_doctor.cli.hosts import wait_for  # noqa: PLC0415
-    from grpo_doctor.cli.visit import visit  # noqa: PLC0415
+    from grpo_doctor.cli.visit import visit, wait_for  # noqa: PLC0415
 
     wait_for(options.start_at)
     return visit(options.pids, stop=not options.no_stop, seconds_between=options.seconds)

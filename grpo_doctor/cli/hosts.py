@@ -31,7 +31,6 @@ from grpo_doctor_probes.placement.launchers import MOST_HOSTS, expanded
 _LEAD_S, _LEAD_OF_MANY_S, _MANY = 3.0, 8.0, 16
 # A host may take this much longer than the last one that answered.
 _LATE_S, _LATE_SHARE = 5.0, 0.5
-_FAREST_START_S = 60.0
 _ASKED_S = 20.0
 _GZIP = b"\x1f\x8b\x08"
 _WORDS_BYTES = 20_000
@@ -115,13 +114,6 @@ def look_command(program: Sequence[str], seconds: float, *, stop: bool, hosts: i
     moment = f"{time.time() + lead_s:.3f}"
     options = ["--seconds", f"{seconds:g}", "--start-at", moment, *([] if stop else ["--no-stop"])]
     return [*program, "attach", *options, "-o", "-"]
-
-
-def wait_for(moment_unix_s: float | None) -> None:
-    """Waits until the looks of all hosts begin; not for a clock that is far away from ours."""
-    ahead_s = (moment_unix_s or 0.0) - time.time()
-    if 0 < ahead_s < _FAREST_START_S:
-        time.sleep(ahead_s)
 
 
 Look = Callable[[Sequence[str], int], list[str]]

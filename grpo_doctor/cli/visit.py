@@ -20,6 +20,14 @@ from grpo_doctor_probes.placement import placement_of
 
 _MOST_LISTED = 20
 _COMMAND_CHARACTERS = 60
+_FARTHEST_START_S = 60.0
+
+
+def wait_for(moment_unix_s: float | None) -> None:
+    """Waits until the looks of all hosts begin; not for a clock that is far away from ours."""
+    ahead_s = (moment_unix_s or 0.0) - time.time()
+    if 0 < ahead_s < _FARTHEST_START_S:
+        time.sleep(ahead_s)
 
 
 def visit(pids: Sequence[int], *, stop: bool, seconds_between: float) -> Evidence:

@@ -6,6 +6,7 @@ only the lines that it touches.
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ _MAX_BYTES = 16 << 30
 _PACKED_BYTES = 64 << 10
 _GZIP = b"\x1f\x8b"
 _END = re.compile(rb"(?:^|\n)\s*\]\s*\}\s*$")
+_END_BYTES = 100
 _UTF8_MARK = b"\xef\xbb\xbf"
 _OURS = b'"grpoDoctor"'
 _KINETO = (b'"deviceProperties"', b'"schemaVersion"', b'"distributedInfo"')
@@ -71,6 +73,17 @@ class _Blocks:
         """Return the blocks not yet taken: one reader may continue where another stopped."""
         return self._blocks
 
+    def rest_is_whole(self, begun: bytes) -> bool:
+        """Return whether the file ends as it should, after what was read of its events."""
+        tail = begun
+        if self._compressed:
+            for block in self._blocks:
+                tail = (tail + block)[-_END_BYTES:]
+        else:
+            self._file.seek(max(0, os.fstat(self._file.fileno()).st_size - _END_BYTES))
+            tail = self._file.read()
+        return not self.cut_off and _END.search(tail[-_END_BYTES:]) is not None
+
     def _limited(self) -> Iterator[bytes]:
         total = 0
         plain = iter(lambda: self._file.read(_BLOCK_BYTES), b"")
@@ -107,7 +120,11 @@ def _read(path: Path, blocks: _Blocks) -> Trace:
     head, facts = _decode_head(path, head_text.rstrip().rstrip(b",") + b"}", notes)
     del head_text
     if table := _unpacked(path, head, facts, notes):
-        return trace_from(path, head, table, notes, truncated=False)
+        if is_cut := not blocks.rest_is_whole(first_lines):
+            notes.append(
+                f"{path.name} is cut off: its spans are complete, events for viewers are not"
+            )
+        return trace_from(path, head, table, notes, truncated=is_cut)
     events = EventBlocks(facts.last_seen)
     complete = False
     for lines in _whole_lines(first_lines, blocks):
@@ -186,7 +203,7 @@ def _whole_lines(first: bytes, blocks: _Blocks) -> Iterator[bytes]:
 
 def _without_end(lines: bytes) -> tuple[bytes, bool]:
     """Lines without the brackets that close the file, and whether those were there."""
-    end = _END.search(lines, max(0, len(lines) - 100))
+    end = _END.search(lines, max(0, len(lines) - _END_BYTES))
     return (lines[: end.start()], True) if end else (lines, False)
 
 

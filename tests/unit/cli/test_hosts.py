@@ -15,6 +15,7 @@ import pytest
 from grpo_doctor.bounded import BUNDLE
 from grpo_doctor.cli import hosts, main
 from grpo_doctor.cli.hosts import Cluster, Program, Said, gathered, kubernetes, look_command, slurm
+from grpo_doctor.cli.visit import wait_for
 from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
 from grpo_doctor.hang.collection.bundle.packing import packed
 from tests.evidence import EvidenceBuilder
@@ -249,11 +250,11 @@ def test_all_hosts_are_to_look_at_one_moment(count: int, lead_s: float) -> None:
 
 def test_a_moment_that_has_passed_or_is_far_away_is_not_waited_for() -> None:
     begun_s = time.monotonic()
-    hosts.wait_for(None)
-    hosts.wait_for(time.time() - 5)
-    hosts.wait_for(time.time() + 3_600)
+    wait_for(None)
+    wait_for(time.time() - 5)
+    wait_for(time.time() + 3_600)
     assert time.monotonic() - begun_s < 1
-    hosts.wait_for(time.time() + 0.2)
+    wait_for(time.time() + 0.2)
     assert time.monotonic() - begun_s >= 0.15
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import re
 from collections.abc import Callable
@@ -50,10 +51,26 @@ def test_columns_and_events_hold_the_same_spans(path: Path) -> None:
         np.testing.assert_array_equal(getattr(columns.spans, name), getattr(events.spans, name))
 
 
-def test_events_that_are_cut_or_changed_cost_nothing(path: Path) -> None:
-    text = path.read_text()
-    path.write_text(text[: text.index('"traceEvents"') + 400])
-    assert_same(read_trace(path), build())
+@pytest.mark.parametrize("packed", [False, True])
+def test_events_that_are_cut_cost_no_span_and_are_said(path: Path, packed: bool) -> None:
+    text = path.read_bytes()
+    if packed:
+        whole = gzip.compress(text)
+        path.write_bytes(whole[: len(whole) - 60])
+    else:
+        path.write_bytes(text[: text.index(b'"traceEvents"') + 400])
+    trace = read_trace(path)
+    assert trace.loss.truncated
+    (note,) = trace.loss.notes
+    assert note == "trace.json is cut off: its spans are complete, events for viewers are not"
+    assert_same(replace(trace, loss=build().loss), build())
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_whole_file_is_not_called_cut_off(path: Path, packed: bool) -> None:
+    if packed:
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    assert read_trace(path).loss == build().loss
 
 
 def test_names_that_are_cut_to_one_text_are_one_name(tmp_path: Path) -> None:

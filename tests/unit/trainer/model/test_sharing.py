@@ -48,7 +48,7 @@ def test_another_attention_cannot(model: Any) -> None:
     model.set_attn_implementation("eager")
     assert "its attention is eager" in str(reason_not_to_share(model, CPU))
     model.config._attn_implementation = "flash_attention_2"  # which takes no mask
-    reason = "its attention is flash_attention_2, and only sdpa can be told which tokens belong"
+    reason = "its attention is flash_attention_2, and only sdpa supports shared prompts"
     assert reason_not_to_share(model, CPU) == reason
 
 
