@@ -266,6 +266,8 @@ class RunView(Readings):
     def _in_words(self, setting: tuple[str, Any]) -> str:
         name, value = setting
         reason = f"no flag known for {self.framework}"
+        if self.trace.run.framework == "unknown":
+            reason = "in the job's own code or configuration"
         if name.startswith("deepspeed.") and not self.job.has_deepspeed:
             reason = "needs DeepSpeed, which this run does not use: see `accelerate config`"
         elif name.startswith("vllm.") and self.now("vllm.use") is False:

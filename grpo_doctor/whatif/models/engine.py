@@ -27,10 +27,10 @@ _REACHED = 0.9
 
 
 def _more_sequences(case: Case) -> Effect:
-    if case.knob("vllm.use") is not True:
-        raise UnsupportedError("the rollout does not run in vLLM")
     running = case.values("engine/running_requests_peak")
     if not len(running):
+        if case.knob("vllm.use") is not True:
+            raise UnsupportedError("the rollout does not run in vLLM")
         raise UnsupportedError("how many sequences ran at once was not recorded")
     places = float(running.max())
     waiting = case.values("engine/waiting_requests_peak")
