@@ -1,7 +1,7 @@
-"""How much memory a launch takes: a ledger per role and phase, before anything is started.
+"""Estimate the memory of a launch per role and phase, before anything is started.
 
-`estimate` is the whole of it: a launch and a machine in, a `Ledger` out; sizes are bytes, lengths
-tokens. `ledger_of` does the same for a `Setup`, which knows no framework's words.
+`estimate` takes a launch and a machine and returns a `Ledger`; sizes are bytes, lengths tokens.
+`ledger_of` does the same for a `Setup`, which contains no framework's names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def estimate(launch: Launch, machine: Machine) -> Ledger:
-    """The ledger of a launch on a machine.
+    """Return the memory estimate of a launch on a machine.
 
     Raises:
         UsageError: the launch names no model.

@@ -110,7 +110,7 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
         add(name, size, formula, source, knob)
     if whole > 0:
         entries.append(
-            Component(_GATHERED, round(whole), "groups of FSDP at work x 2 to 8 B", _FSDP,
+            Component(_GATHERED, round(whole), "busy groups of FSDP x 2 to 8 B", _FSDP,
                       "deepspeed.stage", factors.spread_overhead)
         )  # fmt: skip
     if copies:
@@ -123,7 +123,7 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
 
 
 Moment = tuple[str, float, str, str, str]
-"""What is at work at one moment of the backward pass: name, bytes, formula, source, knob."""
+"""What one moment of the backward pass needs: name, bytes, formula, source, setting."""
 _GATHERED = "gathered parameters"
 _FSDP = "torch.distributed.fsdp foreach_all_gather, foreach_reduce"
 _NOTHING: Moment = ("", 0.0, "", "", "")
@@ -282,7 +282,7 @@ def _spare(size: float, waste: float, factors: Calibration, budget: int | None) 
 
 
 def _spread(setup: Setup, factors: Calibration) -> float:
-    """Wider where nobody says how long rows are: of data, or of completions that are not padded."""
+    """Return a wider spread for rows of unknown length: data, or completions without padding."""
     if setup.is_grpo:
         mixed = setup.padding_free and setup.micro_batch > 1 and not setup.train_tokens
         return factors.spread_rollout_rows if mixed else factors.spread_activations

@@ -1,8 +1,8 @@
-"""The ledger next to what a recorded step took, and every further answer corrected by it.
+"""Compare the memory estimate with a recorded step, and correct further answers by the result.
 
-What an instrument outside the process shows only grows while PyTorch's allocator, or the C library,
+Memory measured outside the process never shrinks while PyTorch's allocator, or the C library,
 keeps what was freed. So the first step is compared: what was there before it, and what the first
-pass through each phase added. Of each addition the ledger says which entries it is made of.
+pass through each phase added. The memory estimate lists the entries of each addition.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """What a phase added to what was held before it; `entries` are the ledger's, largest first."""
+    """What a phase added to what was held before; `entries` are the estimate's, largest first."""
 
     phase: str
     entries: tuple[str, ...]
@@ -44,7 +44,7 @@ class Addition:
 
     @property
     def ratio(self) -> float:
-        """Measured over predicted. 1 where either is too small to tell."""
+        """Return measured over predicted bytes; 1 if either is too small to compare."""
         if min(self.predicted_bytes, self.measured_bytes) < _SMALLEST:
             return 1.0
         return self.measured_bytes / self.predicted_bytes
@@ -52,7 +52,7 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A job's ledger and what was measured of the job."""
+    """A job's memory estimate and what was measured of the job."""
 
     setup: Setup
     additions: tuple[Addition, ...]
@@ -61,8 +61,8 @@ class Anchor:
     measured_bytes: int
 
     def bytes(self, changed: Setup) -> int:
-        """What the job would hold at most with another setup: the measured peak, and what the
-        ledger adds or takes, each phase's share as far off as it was seen to be."""
+        """Return the peak of the job with another setup: the measured peak plus the change of the
+        memory estimate, with each phase's change scaled by its measured ratio."""
         phases = [addition.phase for addition in self.additions[1:]]
         before = _additions(self.setup, phases)
         after = _additions(changed, phases)
@@ -75,12 +75,12 @@ class Anchor:
 
 
 def anchor(setup: Setup, readings: Sequence[Held]) -> Anchor:
-    """Puts a ledger beside a recording.
+    """Compare a memory estimate with a recording.
 
     Args:
         setup: what ran.
-        readings: first `LOADED`, then the phases in the order of their first pass; of other
-            phases than the ledger's nothing is said.
+        readings: first `LOADED`, then the phases in the order of their first pass; phases that
+            the memory estimate does not have are ignored.
     """
     ledger = ledger_of(setup).train
     in_ledger = {phase.name for phase in ledger.phases}

@@ -1,4 +1,4 @@
-"""What to change: ledgers of changed setups against the ledger of this one."""
+"""Find what to change: compare the memory estimates of changed setups with that of this one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BEAM = 12
 _NOTICEABLE = 0.01
 """Of the card: a smaller change of the peak is no advice, because the peak is elsewhere."""
 Allowed = Callable[[Edit], bool]
-"""Whether the framework at hand has the knob and takes the value."""
+"""Whether the framework at hand has the setting and takes the value."""
 
 
 def _everything(edit: Edit) -> bool:
@@ -26,7 +26,7 @@ def _everything(edit: Edit) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Edits made together, and the ledger with them."""
+    """Edits made together, and the memory estimate with them."""
 
     edits: tuple[Edit, ...]
     ledger: Ledger
@@ -35,10 +35,10 @@ class Change:
 
 
 def solve(setup: Setup, knob: str, server: Setup | None = None) -> float | None:
-    """The largest value of a knob with which the job still fits; None where none does.
+    """Return the largest value of a setting with which the job still fits; None if none does.
 
     Raises:
-        UsageError: the knob has no largest value, or memory does not depend on it.
+        UsageError: the setting has no largest value, or memory does not depend on it.
     """
     if knob not in SOLVABLE:
         raise UsageError(f"{knob} has no largest value; these have: {', '.join(SOLVABLE)}")

@@ -1,4 +1,4 @@
-"""Single knobs set to other values: how a setup follows, and what each costs in time."""
+"""Set single settings to other values: how a setup changes, and what each costs in time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIVIDED = "gradients divided among ranks"
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One knob set to another value; `cost` says in words what that costs in time.
+    """One setting at another value; `cost` says in words what that costs in time.
 
     `slowdown` orders edits by it, 0 costs nothing. What a run with another `experiment` learns is
     not what was asked for.
@@ -47,14 +47,14 @@ SOLVABLE: dict[str, Sequence[float]] = {
     },
     **{knob: range(*reach) for knob, reach in _TABLE["steps"].items()},
 }
-"""Knobs of which more takes more memory, and the values that are tried, ascending."""
+"""Settings whose larger values take more memory, and the values that are tried, ascending."""
 
 
 def apply(setup: Setup, knob: str, value: Any) -> Setup:
-    """The setup with one knob at another value.
+    """Return the setup with one setting at another value.
 
     Raises:
-        UsageError: memory does not depend on the knob.
+        UsageError: memory does not depend on the setting.
     """
     if knob in _IN_OTHER_WORDS:
         return replace(setup, **_IN_OTHER_WORDS[knob](value))

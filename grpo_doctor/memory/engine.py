@@ -30,7 +30,7 @@ class Engine:
 
 
 def engine_of(setup: Setup, factors: Calibration, used: int = 0) -> Engine:
-    """The engine's budget on a card of `setup`, of which `used` bytes are taken at its start."""
+    """Return the engine's budget on a card of `setup`, with `used` bytes taken at startup."""
     engine = setup.rollout_engine
     spread = factors.spread_engine
     knob = "vllm.gpu_memory_utilization"
@@ -101,7 +101,7 @@ def _row(setup: Setup) -> int:
 
 
 def _profile_bytes(setup: Setup) -> int:
-    """The largest forward pass that the engine tries at its start: logits and one layer's MLP."""
+    """Return bytes of the largest forward pass tried at startup: logits and one layer's MLP."""
     model, engine = setup.model, setup.rollout_engine
     logits = 4 * engine.max_sequences * model.vocabulary
     tokens = max(engine.max_batched_tokens, setup.image_tokens)

@@ -1,4 +1,4 @@
-"""The ledger of a setup: what lies on a card in each phase of a step."""
+"""Estimate the memory of a setup: what is on a card in each phase of a step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grpo_doctor.memory.states import States, states_of
 def ledger_of(
     setup: Setup, factors: Calibration | None = None, server: Setup | None = None
 ) -> Ledger:
-    """The ledger of a job, and of the server that rolls out for it on cards of its own."""
+    """Return the memory estimate of a job, and of its rollout server on cards of its own."""
     factors = factors or calibration()
     states = states_of(setup, factors)
     pools = [_train_pool(setup, states, factors)]
@@ -28,7 +28,7 @@ def ledger_of(
 
 
 def server_ledger(server: Setup, factors: Calibration | None = None) -> Ledger:
-    """The ledger of a rollout server alone."""
+    """Return the memory estimate of a rollout server alone."""
     return Ledger((_server_pool(server, factors or calibration()),))
 
 
@@ -174,7 +174,7 @@ def _models_beside(setup: Setup, factors: Calibration) -> list[Component]:
 
 
 def _start_refusals(setup: Setup, states: States, fixed: Sequence[Component]) -> tuple[str, ...]:
-    """vLLM starts beside the trainer's weights, and refuses if too little is free."""
+    """Return why vLLM would not start: too little is free next to the trainer's weights."""
     engine = setup.rollout_engine
     if setup.rollout != "colocate" or engine.name != "vllm" or engine.cache_bytes:
         return ()

@@ -32,8 +32,8 @@ class Calibration:
 
     `fragmentation_*` is what PyTorch's allocator reserves over what is allocated, of what comes
     and goes within a step; `_pressed` where the card is full, so that cached blocks are given
-    back. `*_row_tokens` describe instruction data that was not packed, where
-    nobody said how long its rows are, and `usual_share` is the mean row of a rollout over the
+    back. `*_row_tokens` describe instruction data that was not packed and
+    whose rows have unknown lengths, and `usual_share` is the mean row of a rollout over the
     longest that is allowed. `communicator` is GiB per NCCL group after the first.
     `spread_*` are one standard deviation.
     """

@@ -12,14 +12,14 @@ from grpo_doctor.memory.setup import Attention, Engine, Loss, Setup
 
 _TEXT_PROMPT = 512
 _USUAL_PIXELS = 1_003_520
-"""1280 tokens of Qwen's; its processors allow 12,845,056 pixels, which few images have."""
+"""1280 tokens of Qwen's; its image processor allows 12,845,056 pixels, but few have as many."""
 _ACTOR = "actor_rollout_ref.actor."
 _PASSES = ("actor_rollout_ref.rollout.", "actor_rollout_ref.ref.")
 """Where verl sets what its passes without gradients take."""
 
 
 def with_batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
-    """The setup with the launch's micro-batches; what nobody said goes to `assumptions`."""
+    """Return the setup with the launch's micro-batches; add each default to `assumptions`."""
     setup = _with_lengths(setup, launch, assumptions)
     value = launch.value
     padding_free = bool(value("train.padding_free"))

@@ -34,7 +34,7 @@ def launched_shape(launch: Launch) -> ModelShape:
 def trainer_of(
     launch: Launch, machine: Machine, assumptions: list[str], shape: ModelShape | None = None
 ) -> Setup:
-    """The setup without its rollouts; what nobody said goes to `assumptions`."""
+    """Return the setup without its rollouts; add each default to `assumptions`."""
     model = shape or launched_shape(launch)
     value = launch.value
     per_node = launch.processes_per_node or value("run.gpus_per_node") or machine.cards_per_node

@@ -1,4 +1,4 @@
-"""What one decoder layer takes for each token: kept for the backward pass, at work, gradient-free.
+"""Count bytes per token of a decoder layer: kept for the backward pass, in it, or gradient-free.
 
 Read off the tensors that autograd saves, for the code of transformers, PEFT and Megatron; all in
 bytes. h is the width, q and k those of queries and keys, i that of the MLP.
@@ -52,7 +52,7 @@ def _kept_with_adapters(setup: Setup) -> float:
 
 
 def backward_bytes(setup: Setup) -> float:
-    """What a layer's backward pass has at once beside what was kept."""
+    """Return what a layer's backward pass has at once in addition to what was kept."""
     model = setup.model
     hidden = model.hidden
     if setup.engine == "megatron":
@@ -94,6 +94,6 @@ def _mlp(model: ModelShape, results: int) -> float:
 
 
 def _is_masked(setup: Setup) -> bool:
-    """Rows are padded to the longest, and PyTorch's attention is told so by a mask."""
+    """Return whether rows are padded to the longest, and PyTorch's attention gets a mask."""
     padded = setup.micro_batch > 1 and not (setup.padding_free or setup.packing)
     return padded and setup.attention == "fused" and setup.engine != "megatron"

@@ -1,4 +1,4 @@
-"""The ledger: what lies on a card in each phase, entry by entry, and whether it fits."""
+"""Hold a memory estimate: what is on a card in each phase, by entry, and whether it fits."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def buffers(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
 
 
 def gathered_bytes(setup: Setup) -> int:
-    """Whole parameters that ZeRO-3 or FSDP hold for the layers at work."""
+    """Return bytes of whole parameters that ZeRO-3 or FSDP hold for the running layers."""
     model = setup.model
     if setup.engine == "deepspeed" and setup.zero_stage == 3:
         live = int(facts()["deepspeed"]["live_parameters"]["elements"])
@@ -83,7 +83,7 @@ def gathered_bytes(setup: Setup) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What FSDP holds beside its shards: whole parameters, gradients on their way, in bytes."""
+    """What FSDP holds in addition to its shards: whole parameters, moving gradients, in bytes."""
 
     root: int = 0
     """Elements of the root's group, which stays gathered through the backward pass."""

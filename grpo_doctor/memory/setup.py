@@ -58,7 +58,7 @@ class Setup:
     fully_trained_tables: int = 0
     """With LoRA: tables (embedding, head) that are trained whole."""
     fused_experts: bool = False
-    """Experts are one parameter, as in transformers 5; adapters are multiplied out beside them."""
+    """Experts are one parameter, as in transformers 5; adapters' products are next to them."""
     freeze_vision: bool = True
     freeze_aligner: bool = True
     trained_dtype_bytes: int = 2
@@ -83,7 +83,7 @@ class Setup:
     optimizer_offload_share: float = 0.0
     gather_for_generation: bool = True
     overlaps_reduction: bool = False
-    """ZeRO reduces gradients while the backward pass goes on, from a second bucket."""
+    """ZeRO reduces gradients during the backward pass, from a second bucket."""
     # what a micro-batch is
     micro_batch: int = 1
     logprob_micro_batch: int | None = None
@@ -167,7 +167,7 @@ class Share:
 
 
 def share_of(setup: Setup) -> Share:
-    """The parameters of the worst rank: the one that has a table beside its layers."""
+    """Return the parameters of the worst rank: the one with a table next to its layers."""
     model = setup.model
     tensor, stages = setup.tensor_parallel, setup.pipeline_parallel
     vision = model.vision_parameters + model.other_parameters

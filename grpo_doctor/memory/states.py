@@ -34,7 +34,7 @@ class States:
 
     @property
     def between_steps(self) -> tuple[Component, ...]:
-        """What stays beside the weights when no step is at work."""
+        """Return what stays next to the weights when no step is running."""
         return (self.gradients, *self.optimizer) if self.keeps_gradients else self.optimizer
 
 
@@ -69,7 +69,7 @@ def zero_stage(setup: Setup) -> int:
 
 
 Row = tuple[str, float, str, str, str | None]
-"""Name, bytes, formula, source and knob of an entry."""
+"""Name, bytes, formula, source and setting of an entry."""
 
 
 def _entries(factors: Calibration, *rows: Row) -> tuple[Component, ...]:
@@ -131,7 +131,7 @@ def trained_bytes(setup: Setup) -> int:
 
 
 def _optimizer(setup: Setup, trained: int, shards: int) -> tuple[list[Row], list[Row]]:
-    """Its state, and what its step needs beside that."""
+    """Return its state, and what its step needs in addition to that."""
     moments, deepspeed = _moments(setup), setup.engine == "deepspeed"
     each = 4 if deepspeed else trained_bytes(setup)
     group = trained / shards
