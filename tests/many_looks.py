@@ -132,6 +132,7 @@ def _attach(pid: int, result: Looks) -> None:
         child = os.fork()
         if not child:
             os.dup2(file.fileno(), 1)
+            sys.stdout = os.fdopen(1, "w", closefd=False)  # a test runner has its own
             code = cli.main(["attach", "--json", "--seconds", SECONDS_BETWEEN, str(pid)])
             sys.stdout.flush()
             os._exit(code)

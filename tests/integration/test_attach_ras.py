@@ -113,7 +113,7 @@ def test_equal_launches_blame_nobody(stuck: list[int], port: int) -> None:
     with answering(port, "even", *stuck):
         ruling = verdict(stuck)
     assert (ruling["class"], ruling["culprits"]) == ("unknown", []), ruling
-    assert "does not show there" in "".join(ras_texts(ruling))
+    assert "RAS does not show a hang inside one" in "".join(ras_texts(ruling))
 
 
 def test_the_mesh_of_another_job_at_the_same_port_is_not_believed(
