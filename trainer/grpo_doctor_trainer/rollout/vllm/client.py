@@ -165,9 +165,10 @@ class VllmServer:
                             f"has made no token for {self._patience_s:g} s (--vllm_timeout)"
                         )
             finally:
-                for task in waiting:
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(*waiting, return_exceptions=True)
+                # Of all: asyncio prints a traceback of each failed one that is not retrieved.
+                await asyncio.gather(*tasks, return_exceptions=True)
         completions = [completion for task in tasks for completion in task.result()]
         return completions, watch.work if len(watch.work.loads) >= _FEWEST_LOOKS else None
 
