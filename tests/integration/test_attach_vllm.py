@@ -141,7 +141,8 @@ def test_a_paused_engine_is_named(served: Stage) -> None:
         requests.post(f"{served.url}/resume", timeout=30)
     assert verdict(document)[1:] == ("rollout-engine-stalled", [0], [1])
     assert document["verdict"]["state"] in ("slow", "stuck")  # it may be resumed after a while
-    assert "runs no engine step" in document["verdict"]["summary"]
+    summary = document["verdict"]["summary"]  # by whether it had the request when it was paused
+    assert "runs no engine step" in summary or "generated no token" in summary
     served.moves()
 
 
