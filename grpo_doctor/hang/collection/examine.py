@@ -1,7 +1,7 @@
 """Looking at a live job, or at dump files alone, until there is enough to reason about.
 
-Two looks always; flight recorders are asked only where those two show a rank that does not get on,
-and a third look is taken where they leave open whether a rank works.
+Always take two samples. Ask flight recorders only where both show a rank that makes no progress,
+and take a third sample where it is still open whether a rank works.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOST_LOOKS = 4
 class Wishes:
     """How to look. `stop`: threads may be stopped for as long as it takes to read where they are.
 
-    `seconds_between` two looks; the visit ends after about `at_most_s` whatever is outstanding.
+    `seconds_between` two samples; the visit ends after about `at_most_s` whatever is outstanding.
     """
 
     stop: bool = True
@@ -52,8 +52,8 @@ class Wishes:
 
 
 def examine_job(job: Job, wishes: Wishes, progress: Callable[[str], None]) -> Evidence:
-    """Looks at one job. Ctrl-C ends the visit with what was seen so far, and a problem says so;
-    before the first look there is nothing to reason about."""
+    """Examine one job. Ctrl-C ends the visit with what was seen so far, and a problem says so;
+    before the first sample there is nothing to reason about."""
     visit = Visit(_with_fronts(job))
     try:
         _two_looks(visit, wishes, progress)
@@ -171,8 +171,8 @@ def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> No
 def _third_look(
     visit: Visit, actors: Sequence[Actor], wishes: Wishes, progress: Callable[[str], None]
 ) -> None:
-    """Two looks at a loop may meet it at the same line by chance; three hardly do. That a host that
-    spins stood at its line is known of the visit alone.
+    """Take a third sample: two may meet a loop at the same line by chance; three hardly do. That a
+    host that spins stayed at its line is known of the visit alone.
     """
     unclear = any(actor.motion.kind in ("busy", "polling") or actor.device_wait for actor in actors)
     if unclear:
@@ -180,8 +180,8 @@ def _third_look(
 
 
 def _until_it_moves(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
-    """Where nothing moved between two looks and nothing stands for long, a step may well sleep for
-    that long: more looks show whether it moves.
+    """Sample again where nothing moved between two samples and nothing waits for long: a step may
+    sleep for that long, and more samples show whether it moves.
     """
     while len(visit.looks) < MOST_LOOKS:
         verdict = diagnose(visit.evidence()).verdict
@@ -219,7 +219,7 @@ def _native(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> No
 
 
 def unexplained(evidence: Evidence) -> list[int]:
-    """Processes of ranks of whom only their native frames can tell what they wait for."""
+    """Return processes of ranks where only native frames can show what they wait for."""
     verdict, ranks = diagnose(evidence).verdict, scene.build(evidence).by_rank
     actors = [ranks[rank] for rank in verdict.culprits or tuple(ranks) if rank in ranks]
     if verdict.cause != "unknown":

@@ -106,7 +106,7 @@ class Visit:
         ]
 
     def _is_no_python(self, stack: Stack) -> bool:
-        """A shell or a `sleep` that works for a rank has no Python stack, and nobody misses it."""
+        """Return whether a shell or a `sleep` that works for a rank lacks a Python stack."""
         member = self.job.member(stack.pid)
         helps = member is not None and member.role != "rank"
         return helps and _NO_PYTHON in stack.problem

@@ -1,5 +1,5 @@
 """Operations that were launched as one. NCCL's recorder follows only the entry that ends such a
-group: all before it stay "scheduled" for ever.
+group: all before it stay "scheduled" forever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Key = tuple[str, str, bool, int]
 
 
 def settled(entries: Sequence[Entry], statuses: Mapping[str, Status]) -> tuple[Entry, ...]:
-    """With what the end of each group tells of its parts, and without a group of which the ring
+    """Apply what the end of each group shows of its parts; drop a group of which the ring
     has lost the first ones. `statuses` are the rank's counters by group id.
     """
     only_active = not any(entry.done for entry in entries)

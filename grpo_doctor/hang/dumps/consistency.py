@@ -1,5 +1,5 @@
 """Which dumps are of one job and one moment: a folder also has those of earlier runs, of an
-engine's own world, and of ranks that had gone on when the others were written.
+engine's own world, and of ranks that had continued when the others were written.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def of_one_moment(
 
 
 def _is_near(rank: int, ranks: Sequence[int], last_ns: Mapping[int, int]) -> bool:
-    """Whether its last call is of the same minute as theirs: dumps of a job that goes on are
+    """Return whether its last call is of the same minute as theirs: dumps of a running job are
     written one after the other.
     """
     return any(abs(last_ns[rank] - last_ns[peer]) <= _CLOCKS_NS for peer in ranks)
@@ -151,8 +151,8 @@ def _common(spans: Sequence[_Span]) -> int:
 
 
 def _written(recording: Recording) -> _Span:
-    """From its last call to when the file was written: what it lacks was not called by then. A
-    copy is younger than what it was made of, so a file that seems older than its calls tells
+    """Return the span from its last call to the write of its file: what it lacks was not called by
+    then. A copy is younger than its original, so a file that seems older than its calls shows
     nothing.
     """
     low = max((entry.created_ns or 0 for entry in recording.entries[-1:]), default=0)
@@ -170,8 +170,8 @@ def _active(recording: Recording) -> _Span | None:
 
 
 def _reaches(recordings: Sequence[Recording]) -> Iterator[list[_Span]]:
-    """Of every group whose members are listed, the largest first: from what each member is through
-    with to the last that it called. Nobody is through with what a member has not called.
+    """Yield, of every group whose members are listed, largest first, the spans from what each
+    member has finished to its last call. No rank has finished what a member has not called.
     """
     spans: dict[tuple[str, str, tuple[int, ...]], list[_Span]] = defaultdict(list)
     partial = _partial_groups(recordings)
@@ -213,5 +213,5 @@ def _partial_groups(recordings: Sequence[Recording]) -> set[tuple[str, str]]:
 
 
 def _waits_for_all(entry: Entry) -> bool:
-    """Without an element NCCL does nothing, and waits for nobody."""
+    """Return whether it waits for all: without an element NCCL does nothing and does not wait."""
     return entry.op in _OF_ALL and not any(0 in shape for shape in entry.input_sizes)

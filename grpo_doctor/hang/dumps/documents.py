@@ -2,7 +2,7 @@
 
 torch writes dumps with 25 of pickle's 68 instructions, none of which can name a function, a class
 or an outside object. Only those are let through, and only with memo slots that fit the file: the
-standard unpickler allocates (and touches) memory for whatever slot number it is told.
+standard unpickler allocates (and touches) memory for whatever slot number the file names.
 
 A dump that ends early is not read at all. The calls that its rank made last are what it lacks, so
 that the rank would look behind.

@@ -18,7 +18,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     `op` is one of `dumps.entries.OPERATIONS`, whatever the backend calls it; `label` is the name
     as recorded. `sequence` counts collectives of the group (from 1, the first one recorded may be
     later), `p2p_sequence` its point-to-point launches. `source` and `target` are ranks *within the
-    group*, of point-to-point operations alone. `started` is None where the recorder cannot tell.
+    group*, of point-to-point operations alone. `started` is None where the recorder lacks it.
     `timed_out`: the watchdog gave up on it. `frames` are innermost first, of pickles alone.
     """
 
@@ -73,7 +73,7 @@ class GroupSeen(msgspec.Struct, frozen=True):
 class Recording(msgspec.Struct, frozen=True):
     """What one rank recorded: its newest dump, of each of torch's recorders that was asked.
 
-    `rank` None: not told by anything. `entries` are in the order they were enqueued. `moved`:
+    `rank` None: not known. `entries` are in the order they were enqueued. `moved`:
     whether anything was enqueued or completed since an earlier dump of the same rank; None without
     an earlier one. `at_unix_ns` is when the newest dump was taken.
     """
@@ -88,13 +88,13 @@ class Recording(msgspec.Struct, frozen=True):
 
     @property
     def from_file(self) -> bool:
-        """Whether it was found as a file, of whatever moment; what a process tells is of now."""
+        """Return whether it was a file, of whatever moment; what a process reports is of now."""
         return self.sources[0].startswith("file:")
 
 
 class DumpProblem(msgspec.Struct, frozen=True):
     """A dump, or a part of one, that could not be used: what, and what to do about it. `at_once`:
-    it was written with the others, while the job went on.
+    it was written with the others, while the job continued.
     """
 
     source: str

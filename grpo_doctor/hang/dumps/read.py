@@ -92,8 +92,8 @@ def _checked(recording: Recording, problems: list[DumpProblem]) -> Recording:
 
 
 def _possible(recording: Recording) -> frozenset[int]:
-    """The ranks that this can be of: those in all its groups, whose sends and receives agree.
-    Empty where nothing is said.
+    """Return the ranks that this can be of: those in all groups, whose sends and receives agree.
+    Empty where nothing is recorded.
     """
     lists = [frozenset(group.ranks) for group in recording.groups if group.ranks]
     possible = frozenset.intersection(*lists) if lists else frozenset()

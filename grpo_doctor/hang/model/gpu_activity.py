@@ -1,4 +1,4 @@
-"""What one GPU does, from two looks at its numbers. Pure.
+"""What one GPU does, from two samples of its numbers. Pure.
 
 A kernel of NCCL that waits for its peers keeps a GPU 100% busy and computes nothing, so what counts
 is how much power it draws meanwhile.
@@ -47,7 +47,7 @@ def trouble(looks: Sequence[GpuLook], count: int) -> str:
 
 
 def _growth(counts: Iterable[int | None]) -> int:
-    """By how much a counter grew from the first look that has it to the last."""
+    """Return by how much a counter grew from the first sample that has it to the last."""
     numbers = [count for count in counts if count is not None]
     return max(numbers[-1] - numbers[0], 0) if numbers else 0
 
@@ -58,7 +58,7 @@ def is_silent(look: GpuLook) -> bool:
 
 
 def doing_of(looks: Sequence[GpuLook]) -> Doing:
-    """What a GPU without trouble does; one look leaves it open."""
+    """Return what a GPU without trouble does; a single sample leaves it open."""
     shares = [look.utilization_pct for look in looks]
     measured = [share for share in shares if share is not None]
     if len(measured) < 2 or len(measured) < len(shares):
@@ -88,7 +88,7 @@ def _busy(looks: Sequence[GpuLook], power: Sequence[float]) -> Doing:
 
 
 def _carries_data(looks: Sequence[GpuLook]) -> bool:
-    """Whether data went over its NVLinks between the first look and the last."""
+    """Return whether data went over its NVLinks between the first sample and the last."""
     first, last = looks[0], looks[-1]
     if first.nvlink_bytes is None or last.nvlink_bytes is None or last.at_ns <= first.at_ns:
         return False

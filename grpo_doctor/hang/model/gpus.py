@@ -1,6 +1,6 @@
 """What the GPUs of a job do together: who computes, who waits in the kernel of a collective. Pure.
 
-Two looks are needed; what they leave open is `unknown`.
+Two samples are needed; what they leave open is `unknown`.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ def home_of(job: Job, rank: int) -> str:
 
 
 def parted(evidence: Evidence, unanswered: Iterable[Blocked]) -> tuple[str, ...]:
-    """The hosts between which nothing gets through, where all connections without an answer cross:
-    two, or the one that no other reaches. Empty where they do not tell.
+    """Return the hosts between which nothing gets through, where all unanswered connections cross:
+    two, or the one that no other reaches. Empty where the connections do not show it.
     """
     rows = tuple(unanswered)
     hosts = {member.pid: member.host for member in evidence.job.members}
@@ -107,7 +107,7 @@ def disks_of(evidence: Evidence, pid: int) -> tuple[Disk, ...]:
 
 
 def hosts_of(evidence: Evidence, ranks: Iterable[int]) -> tuple[str, ...]:
-    """The hosts on which these unseen ranks probably are; empty where nothing tells."""
+    """Return the hosts on which these unseen ranks probably are; empty where nothing shows it."""
     away = tuple(ranks)
     homes = _by_nccl(evidence)
     if all(rank in homes for rank in away):

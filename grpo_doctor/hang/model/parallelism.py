@@ -1,6 +1,6 @@
 """Where ranks sit in the parallel layout of their job: TP, PP, DP, CP, EP. Pure.
 
-Process groups tell it (Megatron describes them, torch's device meshes call them `mesh_tp`), or else
+Process groups show it (Megatron describes them, torch's device meshes call them `mesh_tp`), or else
 the sizes on the command line with Megatron's order of ranks: TP varies fastest, then CP, DP, PP.
 """
 
@@ -105,7 +105,7 @@ def coordinates(
 
     Args:
         groups: process groups as ranks know them, of which some may be missing.
-        arguments: sizes by axis, as `sizes` reads them. What groups tell goes first.
+        arguments: sizes by axis, as `sizes` reads them. What groups show takes precedence.
         world: how many ranks the job has.
     """
     by_axis = _from_groups(groups, world)
@@ -146,7 +146,7 @@ def _from_groups(groups: Iterable[GroupSeen], world: int) -> dict[str, Places]:
 
 
 def _places(groups: Sequence[tuple[int, ...]], world: int) -> Places:
-    """The place of each rank in its group. Of groups that no file tells, by the others' stride.
+    """Return the place of each rank in its group. Of groups in no file, by the others' stride.
 
     Nothing where a rank is at two places, as where two meshes have a dimension of the same name.
     """
@@ -165,8 +165,8 @@ def _places(groups: Sequence[tuple[int, ...]], world: int) -> Places:
 
 
 def _from_sizes(arguments: Mapping[str, int], world: int) -> dict[str, Places]:
-    """Megatron's default order, `tp-cp-ep-dp-pp`. Experts have a layout of their own, in which ETP
-    varies fastest, then EP; ETP is TP where nothing else is said."""
+    """Use Megatron's default order, `tp-cp-ep-dp-pp`. Experts have a layout of their own: ETP
+    varies fastest, then EP; ETP is TP unless it is set."""
     size = {axis: arguments.get(axis, 1) for axis in AXES}
     inner = math.prod(size[axis] for axis in ("TP", "CP", "SP"))
     model = inner * size["PP"]

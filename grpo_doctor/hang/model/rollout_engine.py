@@ -71,13 +71,13 @@ class RolloutEngine:
 
     @property
     def works(self) -> bool:
-        """Whether any of its processes gets on, or burns a core."""
+        """Return whether any of its processes makes progress, or burns a core."""
         return any(actor.motion.progresses for actor in self.parts)
 
     @property
     def takes_no_step(self) -> bool:
-        """Whether vLLM's core waits for something to do, which it does with requests only if it was
-        told to: it is paused. Tokens that came out since the first look speak against it.
+        """Return whether vLLM's core waits for something to do, which it does with requests only if
+        paused. Tokens that came out since the first sample speak against it.
         """
         waits = any(frame.function.endswith(_IDLE) for frame in self.core.place.frames)
         made = self.counted is not None and self.counted.gets_on
@@ -186,7 +186,7 @@ def _between_attempts(actor: Actor) -> bool:
 
 
 def refusals(scene: Scene, actor: Actor) -> tuple[Item, ...]:
-    """What logs say of a server that this rank asks for again and again while nobody listens."""
+    """Return what logs say of a server that this rank asks repeatedly while no process listens."""
     if not {"generate", "weight-sync"} & set(actor.place.purposes):
         return ()
     if not _between_attempts(actor) or scene.engine_parts():

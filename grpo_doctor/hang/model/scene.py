@@ -134,7 +134,7 @@ def _by_parent(actors: tuple[Actor, ...]) -> dict[int, tuple[Actor, ...]]:
 
 
 def _ordered(members: tuple[Member, ...]) -> list[Member]:
-    """By rank and process number, so that the order of discovery tells nothing."""
+    """Sort by rank and process number, so that the order of discovery does not matter."""
     return sorted(members, key=lambda m: (m.rank is None, m.rank or 0, m.role != "rank", m.pid))
 
 
@@ -164,8 +164,8 @@ def with_device_waits(
 
 
 def has_pending(recordings: Recordings, matching: Matching, rank: int | None) -> bool | None:
-    """Whether its device has operations queued that are not done; None where no recorder of a
-    device's library tells: that of gloo knows nothing of them.
+    """Return whether its device has operations queued that are not done; None where no recorder of
+    a device's library shows it: that of gloo knows nothing of them.
     """
     recording = recordings.of(rank) if rank is not None else None
     backlog = matching.backlog(rank) if rank is not None else None

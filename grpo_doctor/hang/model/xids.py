@@ -1,7 +1,7 @@
 """Xid and SXid lines of the kernel's log: which GPU or switch failed, and of which rank it is.
 
 Formats: NVIDIA's "XID Errors" guide. The process may be `'<unknown>'` (dcgm-exporter#84), and seen
-from a container its number is the host's: then the PCI address tells whose GPU it is.
+from a container its number is the host's: then the PCI address shows whose GPU it is.
 """
 
 from __future__ import annotations

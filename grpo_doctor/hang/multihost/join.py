@@ -30,10 +30,10 @@ _LOOPBACK = ("127.", "[::1]")
 
 
 def joined(evidences: Sequence[Evidence]) -> Evidence:
-    """What was seen on all hosts of one job.
+    """Return what was seen on all hosts of one job.
 
     Raises:
-        DifferentJobsError: they are of several jobs; the message tells them apart.
+        DifferentJobsError: they are of several jobs; the message distinguishes them.
         ValueError: there is none.
     """
     if not evidences:
@@ -54,7 +54,7 @@ def joined(evidences: Sequence[Evidence]) -> Evidence:
 
 
 def _single_hosts(evidences: Sequence[Evidence]) -> Sequence[Evidence]:
-    """Without what was joined before: it is kept beside the bundles that it was made of."""
+    """Drop what was joined before: it is kept next to the bundles that it was made of."""
     joined_before = [evidence for evidence in evidences if len(evidence.job.placements) > 1]
     single = [evidence for evidence in evidences if len(evidence.job.placements) < 2]
     return single or [max(ordered(joined_before), key=lambda evidence: evidence.taken_unix_ns)]

@@ -1,4 +1,4 @@
-"""Whether bundles are of one job, by what their ranks were told of where to meet."""
+"""Whether bundles are of one job, by the address at which their ranks were set to meet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DifferentJobsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Papers:
-    """What tells jobs apart."""
+    """What distinguishes jobs."""
 
     host: str
     address: str
@@ -53,7 +53,7 @@ def check(evidences: Sequence[Evidence]) -> None:
 
 
 def fits(job: Job, other: Job) -> bool:
-    """Whether two looks can be of one job."""
+    """Return whether two samples can be of one job."""
     return not _differ(_papers(job), _papers(other))
 
 

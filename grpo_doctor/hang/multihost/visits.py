@@ -19,12 +19,12 @@ _TOGETHER = "Inspect all hosts at the same time; `grpo-doctor attach --help` has
 
 
 def apart_s(evidence: Evidence, other: Evidence) -> float:
-    """Seconds between two looks."""
+    """Return the seconds between two samples."""
     return abs(evidence.taken_unix_ns - other.taken_unix_ns) / 1e9
 
 
 def is_old(taken_unix_ns: int, newest_unix_ns: int) -> bool:
-    """Whether a look is so much older than the newest that its ranks may have gone on."""
+    """Return whether a sample is so much older than the newest that its ranks may have resumed."""
     return newest_unix_ns - taken_unix_ns > AT_ONCE_S * 1e9
 
 
@@ -49,7 +49,7 @@ def of_one_moment(
 
 
 def _moved_since(evidences: Sequence[Evidence]) -> list[bool]:
-    """For each look whether a later one, of another host, has recorded calls from after it."""
+    """Return for each sample whether a later one, of another host, has recorded later calls."""
     newest_ns = max(evidence.taken_unix_ns for evidence in evidences)
     oldest_ns = min(evidence.taken_unix_ns for evidence in evidences)
     if newest_ns - oldest_ns <= SLACK_S * 1e9:
@@ -96,7 +96,7 @@ class Chosen:
 
 
 def ordered(evidences: Sequence[Evidence]) -> tuple[Evidence, ...]:
-    """By host and ranks, so that the order in which they were given tells nothing."""
+    """Sort by host and ranks, so that the order in which they were given does not matter."""
     keys = [_key(evidence) for evidence in evidences]
     repeated = {key for key, count in Counter(keys).items() if count > 1}
     full = [

@@ -7,7 +7,7 @@
     hang.html           the same as a page
     README.txt          what this is
 
-Whoever may read it sees log lines, paths and stacks of the job: the files are the user's alone.
+Any reader of it sees log lines, paths and stacks of the job: the files are the user's alone.
 """
 
 from __future__ import annotations

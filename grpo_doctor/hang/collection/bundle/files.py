@@ -160,7 +160,7 @@ def write(folder: Path, evidence: Evidence, diagnosis: Diagnosis, page: bytes = 
     Args:
         folder: where; a name that ends in `.tar.gz` or `.tgz` makes one file.
         evidence: what was seen.
-        diagnosis: what was said about it.
+        diagnosis: what was concluded from it.
         page: its HTML page; without one the bundle has none.
 
     Raises:
@@ -212,7 +212,7 @@ def with_host(path: Path, job: Job, number: int = 1) -> Path:
     """The path with `{host}` replaced: each host of a job writes a bundle of its own.
 
     A host may call itself anything: what could lead elsewhere in the file system is left out.
-    `number` is told from 2 on, for hosts that call themselves alike.
+    `number` is in the name from 2 on, for hosts that call themselves alike.
     """
     if _HOST not in str(path):
         return path
@@ -237,7 +237,7 @@ def own_place(path: Path, job: Job) -> Path:
 
 
 def _reserve(folder: Path) -> bool:
-    """Whether nobody had it and we have it now; what can't be made, writing it will name."""
+    """Return whether the folder was free and is now ours; a later write names any error."""
     try:
         if not folder.parent.is_dir():
             make_private(str(folder.parent))

@@ -61,7 +61,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def with_counts(evidence: Evidence) -> Evidence:
-    """What connections had outstanding was said in words alone before it was counted."""
+    """Add counts to connections whose outstanding data was recorded in words alone."""
     return replace(evidence, blocked=tuple(map(_counted, evidence.blocked)))
 
 

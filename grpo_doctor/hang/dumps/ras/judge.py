@@ -1,9 +1,9 @@
 """Whom the answers of NCCL's RAS point at. Pure.
 
 Counts are of launches, by the processes, not of what the GPUs have done; they are taken at slightly
-different moments. So only who has not launched, at the last look, what the others had launched at
+different moments. So only who has not launched, in the last sample, what the others had launched in
 the first, is behind. Where all have launched the same the hang is in the collective itself: that
-is not seen here, and nobody is blamed.
+is not seen here, and no rank is blamed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 def judge(heard: Heard) -> Findings:
-    """All that two rounds of answers show; one round tells of failures alone."""
+    """Return all that two rounds of answers show; one round shows failures alone."""
     pairs = tuple(_pairs(heard.meshes))
     laggards = [lag for before, after in pairs for lag in _laggards(heard, before, after)]
     return Findings(
@@ -74,7 +74,7 @@ def judge(heard: Heard) -> Findings:
 
 
 def _pairs(meshes: tuple[Mesh, ...]) -> Iterator[tuple[Communicator, Communicator]]:
-    """Each communicator at its first and its last look."""
+    """Yield each communicator in its first and its last sample."""
     first: dict[str, tuple[int, Communicator]] = {}
     last: dict[str, tuple[int, Communicator]] = {}
     for mesh in meshes:
@@ -140,9 +140,9 @@ def _instead(communicator: Communicator, seat: Seat, operation: str) -> str:
 def _bottom(
     pairs: tuple[tuple[Communicator, Communicator], ...], laggards: list[Laggard]
 ) -> tuple[Laggard, ...]:
-    """Without those who are behind because they wait for another such rank in another communicator.
+    """Drop those who are behind because they wait for another such rank in another communicator.
 
-    In a ring of communicators nobody is left, and nobody is blamed.
+    In a ring of communicators no process is left to blame.
     """
     behind = {lag.process for lag in laggards if not lag.ahead}
     waiting: set[Process] = set()

@@ -1,4 +1,4 @@
-"""What NCCL's RAS told, whichever version told it."""
+"""What NCCL's RAS reported, in any of its versions."""
 
 from __future__ import annotations
 

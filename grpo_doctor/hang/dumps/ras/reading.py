@@ -21,7 +21,7 @@ class Heard(msgspec.Struct, frozen=True):
     world: frozenset[str] = frozenset()  # keys of communicators over all ranks of the job
 
     def rank(self, key: str, number: int, process: Process) -> int | None:
-        """The rank of the job that is `number` in a communicator; None where it can't be told.
+        """Return the job's rank that is `number` in a communicator; None where it is not known.
 
         Torch's default group numbers its communicator as the job does.
         """
@@ -63,7 +63,7 @@ def _members(meshes: Sequence[Mesh], size: int | None) -> set[frozenset[Process]
 
 
 class _Own:
-    """Tells the job's processes from others of the same numbers on other hosts."""
+    """Distinguish the job's processes from others of the same numbers on other hosts."""
 
     def __init__(self, job: Job, meshes: Sequence[Mesh]) -> None:
         self._size = job.world_size

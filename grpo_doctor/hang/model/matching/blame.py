@@ -30,7 +30,7 @@ def blame(scene: Scene) -> tuple[Blame, ...]:
     """One blame per rank, the strongest grounds first.
 
     Every sink of the waits has its own: a host with nothing left to do, an operation that all have
-    joined, or a ring. A rank without a dump is named only where nobody else explains anything.
+    joined, or a ring. A rank without a dump is named only where no other rank explains anything.
     """
     blames = list(scene.hung)
     blames += _mistaken(scene)
@@ -153,8 +153,8 @@ def _differs(rank: int, camp: Camp, other: Camp, meeting: Meeting, scene: Scene)
 
 
 def _mistaken(scene: Scene) -> Iterator[Blame]:
-    """Ranks that are in a collective almost alone: a call under `if rank == 0:` looks like this,
-    and so do ranks that are a round ahead after one. Of members without a recording nobody knows.
+    """Yield ranks almost alone in a collective: a call under `if rank == 0:` looks like this, and
+    so do ranks that are a round ahead after one. Members without a recording are unknown.
     """
     came: dict[tuple[str, int], list[Wait]] = defaultdict(list)
     for wait in scene.waits:

@@ -29,7 +29,7 @@ def sides(scene: Scene, meeting: Meeting) -> tuple[tuple[Camp, ...], bool]:
 def _by_step(
     scene: Scene, meeting: Meeting, camps: tuple[Camp, ...]
 ) -> tuple[tuple[Camp, ...], bool]:
-    """The camps of those in step as one, which is right; unchanged where that tells nothing."""
+    """Return the camps, those in step as one, which is right; unchanged if steps show nothing."""
     ranks = {rank for camp in camps for rank in camp.ranks}
     right = {rank for rank in ranks if not scene.is_off(rank, meeting.group)}
     if not right or right == ranks:

@@ -60,7 +60,7 @@ def _same(scene: Scene, rank: int, unit: Unit) -> bool:
 
 
 def _is_empty(entry: Entry) -> bool:
-    """Without an element NCCL does nothing, and waits for nobody."""
+    """Return whether it has no element: then NCCL does nothing and does not wait."""
     return any(0 in shape for shape in entry.input_sizes)
 
 

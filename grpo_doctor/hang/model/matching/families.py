@@ -84,8 +84,8 @@ class Families:
         return False
 
     def _counts(self, unit: Unit, key: str, *, transfers: bool) -> Mapping[int, int]:
-        """How many of a kind of group each rank of this role had called when it came to `unit`, or
-        to what groups of its kind call so.
+        """Return how many groups of one type each rank of this role had called when it came to
+        `unit`, or to what groups of that type call so.
         """
         role = self._roles.get(unit.rank)
         slot = role, self.siblings(key)[0], self.siblings(unit.group)[0], unit.number, transfers

@@ -21,8 +21,8 @@ Camps = Callable[[Meeting], tuple[Camp, ...]]
 
 
 class Waiting:
-    """The graph of hosts, units and meetings, and its sinks. A rank whose GPU is `hung` waits for
-    nobody.
+    """The graph of hosts, units and meetings, and its sinks. A rank whose GPU is `hung` does not
+    wait.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class Waiting:
 
 
 def waits(waiting: Waiting, signatures: Signatures, camps: Camps) -> tuple[Wait, ...]:
-    """One wait for every head of a stream and reason that it does not end, ordered by rank. What
-    stands behind a head waits for that, and has none.
+    """Return one wait for every head of a stream and reason that it does not end, ordered by rank.
+    What is behind a head waits for that head, and has no wait of its own.
     """
     waits_of_heads: list[Wait] = []
     shared: dict[tuple[Meeting, Why], tuple[int, ...]] = {}  # a thousand wait for the same ones

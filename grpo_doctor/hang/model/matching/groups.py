@@ -115,7 +115,7 @@ def _gathered(
 
 
 def _counts(entries: Sequence[Entry]) -> bool:
-    """Whether a group without entries may have unfinished operations all the same: nothing but
+    """Return whether a group without entries may still have unfinished operations: nothing but
     counters was dumped, or the ring is full of later ones.
     """
     lost = bool(entries) and min(entry.record for entry in entries) > 1
@@ -178,7 +178,7 @@ def _joined_by(gathered: Gathered, implied: dict[int, set[int]]) -> Gathered:
 
 
 def world(recordings: Recordings, declared: int | None) -> int | None:
-    """How many ranks the job has: as told, or as many as the recordings name."""
+    """Return how many ranks the job has: as declared, or as many as the recordings name."""
     ranks = (rank for rank in _mentioned(recordings) if rank < MOST_RANKS)
     largest = max(ranks, default=-1) + 1
     return max(declared or 0, largest) or None

@@ -27,7 +27,7 @@ SELF_EVIDENT = frozenset({"other-op", "other-size", "other-type"})
 
 
 def judge(matching: Matching) -> Ruling:
-    """The verdict of the recordings, without a look at any process.
+    """Return the verdict of the recordings, without inspection of any process.
 
     A rank that is merely behind is no fault while the wait is short for this job, and a call that
     does not fit those of the others is one however short. Without a time to go by, when files were
@@ -58,13 +58,13 @@ def judge(matching: Matching) -> Ruling:
 
 
 def _leading(blames: Sequence[Blame]) -> list[Blame]:
-    """All that are to blame for something; alternatives only where nobody is."""
+    """Return all that are to blame for something; alternatives only where there is no other."""
     return [blame for blame in blames if blame.grounds != "either"] or list(blames)
 
 
 def _waiting(matching: Matching) -> tuple[int | None, bool | None]:
-    """For how long the job had stood still when the dumps were taken, and whether that is long for
-    it: the rank that waits least tells, for it moved last.
+    """Return for how long the job had stood still when the dumps were taken, and whether that is
+    long for it: the rank that waits least shows it, for it moved last.
     """
     still = _still_ns(matching)
     if any(standing.timed_out for standing in matching.standings):
@@ -86,7 +86,7 @@ def _still_ns(matching: Matching) -> int | None:
 
 
 def _nobody(matching: Matching, waits_ns: int | None, unusual: bool | None) -> Ruling:
-    """Nobody is behind, or nobody is late yet."""
+    """Return the ruling where no rank is behind, or none is late yet."""
     seconds = None if waits_ns is None else waits_ns / SECOND_NS
     together = [
         standing for standing in matching.standings if standing.kind == "all-joined-none-done"

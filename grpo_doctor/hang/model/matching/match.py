@@ -64,8 +64,8 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
 
 
 def _standing(scene: Scene, key: str, heads: frozenset[int]) -> Standing:
-    """The oldest collective of the group that a rank may be running and that is not done
-    everywhere, and who is where with it; of those that merely stand behind others where none is.
+    """Return the oldest collective of the group that a rank may be running and that is not done
+    everywhere, and who is where with it; where none is, of those that are merely behind others.
 
     `heads` are the numbers of its collectives at the head of a stream.
     """

@@ -30,7 +30,7 @@ class Side(NamedTuple):
 class Meeting:
     """One operation. `joined` have it at a head, `queued` behind something else, `missing` have not
     given it, `unseen` have no recording, `through` are done with it. `open_ended`: there are
-    members that nobody knows. `ends`: of a transfer.
+    members that are not known. `ends`: of a transfer.
     """
 
     group: str
@@ -112,7 +112,7 @@ class Meetings:
             meeting.queued[unit.rank] = unit
 
     def _anything(self, unit: Unit) -> Meeting:
-        """Something of a group that nobody knows: it may need any member that does nothing."""
+        """Return an operation of an unknown group: it may need any member that does nothing."""
         gathered = self._gathered.get(unit.group)
         members = gathered.group.members if gathered is not None else sorted(self._queues)
         idle = [rank for rank in members if rank != unit.rank and self._is_idle(rank)]

@@ -21,7 +21,7 @@ class Group(msgspec.Struct, frozen=True):
     """A process group. `members` are global ranks in group order.
 
     `inferred`: the recordings did not list the members; they are those that used it, or the world
-    for the default group. `size` is how many there are, where a recording tells: with more than
+    for the default group. `size` is how many there are, where a recording has it: with more than
     `members`, some are not known. `key` is unique and does not depend on the order of files.
     """
 
@@ -105,8 +105,8 @@ class Wait(msgspec.Struct, frozen=True):
     """An edge bundle of the wait-for graph: `rank` has `operation` at the head of a stream and
     needs all of `on`.
 
-    Both are global ranks. `why`: `missing` (they have not called it; `on` is empty where nobody
-    knows who else is in the group), `mismatch` (they called something else), `queued` (they have
+    Both are global ranks. `why`: `missing` (they have not called it; `on` is empty where it is not
+    known who else is in the group), `mismatch` (they called something else), `queued` (they have
     called it, behind an unfinished operation of their own), `joined` (they came too, or are
     through), `p2p` (they have not come to their end of the transfer).
     """
@@ -156,8 +156,8 @@ class Rhythm(msgspec.Struct, frozen=True):
 class Backlog(msgspec.Struct, frozen=True):
     """What a rank has called and not seen end, by its entries or its counters.
 
-    `pending` is how many operations; `idle`: none, though its recording tells of some: then it is
-    its host that has to go on.
+    `pending` is how many operations; `idle`: none, though its recording has some: then it is
+    its host that has to continue.
     """
 
     rank: int
@@ -211,9 +211,9 @@ def strongest(blames: Iterable[Blame]) -> tuple[Blame, ...]:
 
 
 class Matching(msgspec.Struct, frozen=True):
-    """All that can be told from the recordings. The order of dumps never matters.
+    """All that the recordings show. The order of dumps never matters.
 
-    `blame` has at most one entry per rank, strongest grounds first; empty when nobody is behind.
+    `blame` has at most one entry per rank, strongest grounds first; empty when no rank is behind.
     `heard` are the ranks with a usable recording. `moved`: any rank progressed between two dumps;
     None when there are not two. `backlogs` has every rank that is heard.
     """
@@ -239,8 +239,8 @@ class Matching(msgspec.Struct, frozen=True):
 
     @property
     def familiar(self) -> bool:
-        """Whether the recordings have earlier waits like those of now, against which these can be
-        held. That of a rank to blame is unlike any, so it counts only where nobody else waits.
+        """Return whether the recordings have earlier waits with which to compare those of now.
+        That of a rank to blame is unlike any, so it counts only where no other rank waits.
         """
         blamed = {blame.rank for blame in self.blame}
         judged = [rhythm for rhythm in self.rhythms if rhythm.familiar is not None]

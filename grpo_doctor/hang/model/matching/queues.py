@@ -28,7 +28,7 @@ class Unit:
     """Something that a rank gave to a stream at once: a collective, a transfer, a batch of them.
 
     `behind` is what has to be over before it can start; None: it is at a head. Without `parts` only
-    counters tell of it, and with number 0 they do not say which one it is; `group` may be "" then.
+    counters show it, and with number 0 they do not say which one it is; `group` may be "" then.
     """
 
     rank: int
@@ -73,7 +73,7 @@ def order_of(entry: Entry) -> Order:
 
 
 def on_device(entry: Entry) -> bool:
-    """Whether the host goes on while it runs."""
+    """Return whether the host continues while it runs."""
     return entry.backend in GIVES_UP
 
 

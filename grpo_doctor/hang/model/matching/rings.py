@@ -31,8 +31,8 @@ def of_ring(scene: Scene, ring: frozenset[Node]) -> Iterator[Blame]:
 
 
 def _left_out(scene: Scene, ring: frozenset[Node], inside: list[Wait]) -> Iterator[Blame]:
-    """Ranks that went on past the transfer that a partner waits for: they have given fewer than
-    those of their role, or had it there in earlier rounds. How many wait beside them says nothing:
+    """Yield ranks that continued past the transfer that a partner waits for: they gave fewer than
+    those of their role, or had it there in earlier rounds. How many wait with them shows nothing:
     a send has one partner and a collective has many.
     """
     ranks = {node.rank for node in ring if isinstance(node, Unit)}
@@ -68,7 +68,7 @@ def _not_met(scene: Scene, rank: int, grounds: Grounds, awaited: Wait, how: str)
 def _wrong(
     scene: Scene, ring: frozenset[Node], inside: list[Wait]
 ) -> tuple[Grounds, Sequence[Wait]]:
-    """The waits that should not be there yet, and what that is told by."""
+    """Return the waits that should not be there yet, and the grounds for that."""
     verdicts: dict[tuple[str, int, Meeting], bool] = {}
     strayed = set()
     for rank, first, later in _turned(ring):

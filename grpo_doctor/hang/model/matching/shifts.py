@@ -64,8 +64,8 @@ def _first_divergence(past: History, signatures: Signatures) -> int | None:
 
 
 def _in_the_right(first: int, past: History, signatures: Signatures) -> frozenset[int]:
-    """The ranks taken as right where ways part: most of them; of equally many, those who do what
-    earlier rounds did. Nobody where neither tells.
+    """Return the ranks taken as right where ways part: most of them; of equally many, those who do
+    what earlier rounds did. Empty where neither decides.
     """
     camps: dict[int, set[int]] = defaultdict(set)
     for rank, call in past.calls[first].items():

@@ -56,15 +56,15 @@ def is_alone(scene: Scene, unit: Unit) -> bool:
 
 
 def novel(scene: Scene, wait: Wait) -> bool:
-    """Whether nobody had made this call, from this line, in this group before."""
+    """Return whether no rank had made this call, from this line, in this group before."""
     past = scene.pasts[wait.group]
     mine = past.calls.get(wait.sequence, {}).get(wait.rank)
     return mine is not None and wait.why != "p2p" and past.new(mine, wait.sequence)
 
 
 def as_before(scene: Scene, wait: Wait) -> bool | None:
-    """Whether the rank, over all its groups, came to this call as in earlier rounds. None where
-    they do not tell, or where it is the usual call from another line.
+    """Return whether the rank, over all its groups, came to this call as in earlier rounds. None
+    where they do not show it, or where it is the usual call from another line.
     """
     made: list[tuple[int, str, int]] = []
     for key, past in scene.pasts.items():

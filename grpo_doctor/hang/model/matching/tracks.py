@@ -19,9 +19,9 @@ T = TypeVar("T")
 class Track:
     """The collectives of a rank in a group, by sequence number; several entries are one coalesced
     collective. `last` is the newest that the ring still has, `unfinished` those of them that are
-    not done, oldest first. `counter`: what its counter said of the last that
+    not done, oldest first. `counter`: what its counter had for the last that
     was called, collective or transfer. `counts`: its counters, which lag behind, are all
-    that is left of what was called. `busy`: something of it is unfinished, nobody knows what.
+    is left of what was called. `busy`: something of it is unfinished, not known what.
     """
 
     rank: int
@@ -36,7 +36,7 @@ class Track:
 
     @property
     def mixed(self) -> bool:
-        """Whether its group has transfers too: then the counters count both and tell little."""
+        """Return whether its group has transfers too: then counters count both and show little."""
         return bool(self.p2p) or any(parts[0].p2p_sequence for parts in self.calls.values())
 
     @property

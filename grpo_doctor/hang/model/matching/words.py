@@ -1,4 +1,4 @@
-"""How ranks and times are said."""
+"""The wording of ranks and times."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ NCCL_THREADS = ("pt_nccl_", "NCCL ")  # torch's watchdog and heartbeat, NCCL's o
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """One process of the job. `place` is of its main thread, at the last look that had a stack;
+    """One process of the job. `place` is of its main thread, in the last sample that had a stack;
     `deed` and `tid` are of the thread of its own that the main one waits for, else of the main one.
     """
 
@@ -91,7 +91,7 @@ class Actor:
 
     @property
     def waits(self) -> bool:
-        """Whether it needs other ranks to get on, and is not itself held by force."""
+        """Return whether it needs other ranks to make progress, and is not itself held by force."""
         unseen = not self.place.frames and any(span.collective for span in self.spans)
         beside = self.deed.communicates and not self.motion.progresses
         called = self.place.communicates or beside or unseen
@@ -104,10 +104,10 @@ class Actor:
 
     @property
     def spins(self) -> bool:
-        """Whether it waits for its GPU, by the looks of it.
+        """Return whether it appears to wait for its GPU.
 
         The CUDA driver burns a core at one line until a kernel ends, one of NCCL that never will
-        included. Only the flight recorders tell that from a long computation.
+        included. Only the flight recorders distinguish that from a long computation.
         """
         threads = self.look.threads if self.look is not None else ()
         on_gpu = any(thread.name.startswith(NCCL_THREADS) for thread in threads)
@@ -116,8 +116,8 @@ class Actor:
 
     @property
     def device_wait(self) -> bool:
-        """Whether its host waits for its device, spinning or asleep in the driver: that may be at
-        work, or wait for others'.
+        """Return whether its host waits for its device, spinning or asleep in the driver: the
+        device may be busy, or wait for others.
         """
         return self.motion.kind == "spinning" or bool(self._driver)
 
@@ -148,7 +148,7 @@ class Actor:
     @property
     def carriers(self) -> frozenset[int]:
         """The threads of which one may end its wait: the main one, the one that it needs, and a
-        pool's at work where it needs a pool's or a queue.
+        pool's busy one where it needs a pool's or a queue.
         """
         asks = self.place.call in ("pool", "asyncio", "lock", "queue")
         pool = [thread.tid for thread in self.python_threads if asks and works_for_pool(thread)]
@@ -177,13 +177,13 @@ class Actor:
         return rows[0] if len(rows) == 1 and rows[0].peers else None
 
     def _is_own_alarm(self, row: Blocked) -> bool:
-        """The socket by which an event loop's other threads wake it: nobody else writes to it."""
+        """Return whether it is an event loop's own wake-up socket: no other process writes it."""
         return row.peers == (self.pid,) and self.place.call == "asyncio"
 
     @property
     def waits_in_c(self) -> bool:
-        """Whether its main thread sleeps in a C call of the user's own line that is no plain lock;
-        which one it is only its native stack tells.
+        """Return whether its main thread sleeps in a C call of the user's own line that is no plain
+        lock; only its native stack shows which call.
         """
         own = self.place.user is not None and self.place.user == self.place.frames[0]
         asleep = any(row.kind == "futex" for row in self.blocked if row.tid == self.pid)
@@ -208,9 +208,9 @@ def _asks_store(port: str, row: Blocked) -> bool:
 
 
 def _outstanding(matching: Matching, member: Member, place: Place, motion: Motion) -> bool:
-    """An NCCL rank waits at its next synchronization, and a backward pass of DDP for its last
-    gradients: not in the collective's own call. Who also misses one that others are in waits for
-    that only if it stands in torch's own code; else it is on its way there.
+    """Return whether an NCCL rank waits at its next synchronization, or a DDP backward pass for its
+    last gradients, not in the collective's call. A rank that also misses one that others are in
+    waits for that only if it is in torch's own code; else it is on its way there.
     """
     if member.role != "rank" or member.rank is None:
         return False

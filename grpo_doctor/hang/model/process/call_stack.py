@@ -61,7 +61,7 @@ class Place:
 
     @property
     def phase(self) -> str | None:
-        """The phase of `grpo_doctor.phases`, None where the stack does not tell."""
+        """The phase of `grpo_doctor.phases`, None where the stack does not show it."""
         phases = (PHASE_OF[purpose] for purpose in self.purposes)
         return next((phase for phase in phases if phase is not None), None)
 
@@ -171,7 +171,7 @@ def _is_of_pool(frame: Frame, functions: Sequence[str]) -> bool:
 def awaited(
     place: Place, threads: Sequence[PythonThread], rows: Sequence[Blocked] = ()
 ) -> PythonThread | None:
-    """The thread that a main thread at `place` waits for, if it can be told.
+    """Return the thread that a main thread at `place` waits for, if it is known.
 
     Of a pool any thread with a task, one that is blocked before others. A `join` means the only
     thread that runs the user's code; so may a queue, an event or a lock, but only one whose code

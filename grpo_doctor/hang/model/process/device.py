@@ -38,8 +38,8 @@ _WAITS = (
 
 @dataclass(frozen=True, slots=True)
 class Closer:
-    """A closer look at threads that use a core. `needs_stacks`: without its stacks nothing can be
-    said of it, as of a rank; a compiler that works for one has none.
+    """A closer sample of threads that use a core. `needs_stacks`: without stacks its state is open,
+    as a rank's is; a compiler that works for one has none.
     """
 
     positions: tuple[Position, ...] = ()

@@ -1,4 +1,4 @@
-"""Functions by which a stack tells what it does: names and files of torch, the training frameworks,
+"""Functions by which a stack shows what it does: names and files of torch, the training frameworks,
 vLLM and the standard library, and the words by which people name their own.
 
 Rules are tried in order; patterns are matched case-insensitively (`search`). A file pattern is

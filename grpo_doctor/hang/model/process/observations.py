@@ -65,7 +65,7 @@ class Observation:
 
     @property
     def motion(self) -> Motion:
-        """What it did between the first look and the last."""
+        """Return what it did between the first sample and the last."""
         if not self.looks:
             return Motion("unknown")
         stacks = [look[0] if look else None for look in self.stacks]
@@ -73,7 +73,7 @@ class Observation:
 
     @property
     def ended_meanwhile(self) -> bool:
-        """Whether the first look found it alive and the last did not."""
+        """Return whether the first sample found it alive and the last did not."""
         ended = [look is None or look.state in ("Z", "X") for look in self.looks]
         return len(ended) > 1 and ended[-1] and not ended[0]
 
@@ -116,8 +116,8 @@ def _first_of_each(rows: Iterable[Row]) -> dict[int, Row]:
 
 
 def native_calls(processes: Iterable[Observation]) -> NativeCalls:
-    """Stacks of Python frames whose main threads stand in C++ under a line of the user's own, and
-    the call they are in: who stands at the same line of the same callers is in the same one.
+    """Return stacks of Python frames whose main threads are in C++ under a line of the user's own,
+    and their call: who is at the same line of the same callers is in the same one.
     """
     calls: NativeCalls = {}
     for process in processes:

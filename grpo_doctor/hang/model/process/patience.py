@@ -1,4 +1,4 @@
-"""For how long the job has not got on, and whether that is long for this job."""
+"""For how long the job has made no progress, and whether that is long for this job."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whether a process moved between two looks, and how: the difference between stuck, slow, healthy.
+"""Whether and how a process moved between two samples: what separates stuck, slow, healthy.
 
-One look cannot tell: in a healthy loop most ranks stand in the same line of the same collective.
+A single sample cannot show it: in a healthy loop most ranks are at one line of one collective.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BESIDE = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|cuda|heartbeat", re.IGNORE
 
 @dataclass(frozen=True, slots=True)
 class Motion:
-    """What a process did in the `seconds` between the first look and the last.
+    """What a process did in the `seconds` between the first sample and the last.
 
     `still_s` is for how long its main thread has not run, None where the kernel does not say.
     `cpu_share` and `delay_share` are of one core: time on it, time runnable without it. `moved` are
@@ -71,12 +71,12 @@ class Motion:
 
     @property
     def progresses(self) -> bool:
-        """Whether it may well get on by itself. A host that spins for its device does not."""
+        """Return whether it may progress by itself. A host that spins for its device does not."""
         return self.kind in ("working", "busy")
 
     @property
     def got_on(self) -> bool:
-        """Whether it was seen to get on: the only sign of health. To use a core is none."""
+        """Return whether it was seen to progress: the only sign of health. Using a core is none."""
         return self.kind == "working"
 
     @property
@@ -101,8 +101,8 @@ def motion(
     frozen: bool = False,
     at: Closer | None = None,
 ) -> Motion:
-    """Compares two looks at one process; None: it was not there. `stacks`: one per look. `at` is
-    what a closer look at threads that use a core has shown.
+    """Compare two samples of one process; None: it was not there. `stacks`: one per sample. `at` is
+    what a closer sample of threads that use a core has shown.
     """
     if after is None or after.state in ("Z", "X"):
         return Motion("gone")
@@ -115,7 +115,7 @@ def motion(
 
 
 def _goes_on_and_off(before: ProcessLook | None, after: ProcessLook) -> bool:
-    """Whether something stops and continues it all the time, as `cpulimit` does: it gets on."""
+    """Return whether something keeps stopping and continuing it, as `cpulimit` does."""
     if before is None or not before.threads or not after.threads:
         return False
     return wakes_between(before.threads[0], after.threads[0]) >= WAKES_OF_A_POLL
@@ -201,10 +201,10 @@ def uses_gpu(look: ProcessLook) -> bool:
 def _sleeps_in_a_loop(
     before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | None]
 ) -> bool:
-    """Whether it sleeps, looks at something and sleeps again, all in one function of its own.
+    """Return whether it sleeps, checks something and sleeps again, all in one function of its own.
 
-    A thread that asks whether a file is there stands in other library code each time, and does not
-    move; a rank that is in a collective at one look and not at the other has completed it.
+    A thread that asks whether a file is there is in other library code each time, and does not
+    move; a rank that is in a collective in one sample and not in the other has completed it.
     """
     if not any(look.threads[0].syscall in _SLEEPS for look in (before, after)):
         return False
@@ -224,7 +224,7 @@ def _own_functions(frames: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
 
 
 def wakes_between(before: Thread | None, after: Thread) -> int:
-    """How often a thread went to sleep or lost its core between two looks; 0 for a new one."""
+    """Return how often a thread slept or lost its core between two samples; 0 for a new one."""
     if before is None:
         return 0
     return after.voluntary - before.voluntary + after.involuntary - before.involuntary
@@ -244,7 +244,7 @@ def _worker_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[
 
 
 def _native_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[int]:
-    """The threads that a library started for work of its own; none where no stack tells which
+    """Return the threads that a library started for its own work; none where no stack shows which
     threads run Python.
     """
     python = {thread.tid for stack in stacks if stack for thread in stack.threads}
@@ -254,10 +254,10 @@ def _native_ids(look: ProcessLook, stacks: Sequence[Stack | None]) -> frozenset[
 
 
 def _moved(stacks: Sequence[Stack | None]) -> bool:
-    """Whether the main thread's Python frames differ between looks.
+    """Return whether the main thread's Python frames differ between samples.
 
     Innermost frames of a wait (a poll loop in `threading` or `selectors`) may alternate between two
-    lines for ever, so a change counts only where a caller's line changed as well, or where the
+    lines forever, so a change counts only where a caller's line changed as well, or where the
     functions differ by more than one.
     """
     readings = [frames for frames in map(_main_frames, stacks) if frames]

@@ -44,7 +44,7 @@ def _is_of_worker(frame: Frame, functions: Sequence[str]) -> bool:
 
 
 def in_framework(frames: Sequence[Frame]) -> bool:
-    """Whether a thread stands in a line of a training framework itself."""
+    """Return whether a thread is in a line of a training framework itself."""
     return bool(frames) and FRAMEWORK.search(frames[0].file) is not None
 
 
@@ -109,8 +109,8 @@ def _least_telling(thread: PythonThread) -> tuple[bool, bool, int]:
 
 
 def serves(member: Member) -> bool:
-    """Whether it is a daemon or an agent of Ray's own, or a worker without an actor: they wake and
-    write whether or not the job gets on.
+    """Return whether it is a daemon or agent of Ray's own, or a worker without an actor: they wake
+    and write whether or not the job makes progress.
     """
     title = member.command.partition(" ")[0]
     own = _DAEMONS.search(member.command) is not None or _AGENTS.match(title) is not None

@@ -52,7 +52,7 @@ def family(scene: Scene, children: Sequence[Actor]) -> list[Actor]:
 
 
 def has_succeeded(actor: Actor) -> bool:
-    """Whether it has ended in order and its parent has not asked yet: nobody waits for that."""
+    """Return whether it ended in order and its parent has not asked yet: none waits for it."""
     return actor.look is not None and actor.look.state == "Z" and actor.look.exit_code == 0
 
 

@@ -43,7 +43,7 @@ class Graph:
 
     @classmethod
     def of(cls, links: Iterable[Link]) -> Graph:
-        """The graph of these links, in whatever order they come; nobody waits for itself."""
+        """Return the graph of these links, in any order; no process waits for itself."""
         ordered = tuple(sorted(set(_of_others(links)), key=_order))
         by_source: dict[Node, list[Link]] = defaultdict(list)
         for link in ordered:

@@ -43,7 +43,7 @@ def _polls(actor: Actor) -> bool:
 
 
 def wakes_by_ray(actor: Actor) -> bool:
-    """Whether it wakes every second by Ray's own clock, which tells nothing of its progress."""
+    """Return whether it wakes every second by Ray's own clock, which is no sign of progress."""
     return is_idle(actor) or asks(actor)
 
 
@@ -62,7 +62,7 @@ def own_threads(scene: Scene, actor: Actor) -> frozenset[int]:
 
 
 def idle_ranks(scene: Scene) -> tuple[Actor, ...]:
-    """Ranks that nobody can be waiting for but the driver: not while others need them."""
+    """Return ranks for which only the driver can wait; none while others need them."""
     ranks = tuple(scene.by_rank.values())
     if any(actor.waits for actor in ranks):
         return ()
@@ -87,10 +87,10 @@ def controllers(scene: Scene) -> tuple[Actor, ...]:
 
 
 def at_work(scene: Scene) -> tuple[Actor, ...]:
-    """Whoever has a task and asks nobody, ranks left out, as the thread that does it moved; without
-    any, who asks deepest. An actor's title has its method for as long as a coroutine of it waits.
+    """Return actors that have a task and ask no other, except ranks, as the thread that moved;
+    without any, who asks deepest. An actor's title has its method while a coroutine of it waits.
 
-    A stopped actor keeps its title, so its task; of one that has died Ray tells the driver.
+    A stopped actor keeps its title, so its task; Ray reports one that has died to the driver.
     """
     ranks = {actor.pid for actor in scene.by_rank.values()}
     beside = [actor for actor in scene.actors if actor.pid not in ranks]
@@ -122,7 +122,7 @@ def awaits_coroutine(actor: Actor) -> bool:
 
 
 def quiet_s(scene: Scene) -> float | None:
-    """Since a rank began its last collective; None where no recording tells."""
+    """Return seconds since a rank began its last collective; None where no recording shows it."""
     ages = [
         (rhythm.taken_ns - rhythm.last_enqueued_ns) / 1e9
         for rhythm in scene.matching.rhythms
@@ -142,7 +142,7 @@ def _is_needed(actor: Actor) -> bool:
 
 
 def _works_for_others(scene: Scene, actor: Actor) -> bool:
-    """An engine, a server, or what an actor has started, that gets on: an actor may await it."""
+    """Return whether it progresses as an engine, server or actor's child: an actor may await it."""
     parent = scene.by_pid.get(actor.member.parent)
     below = parent is not None and ray_code.is_actor(parent.member)
     awaited = actor.member.role in _AT_WORK_FOR_OTHERS or below
@@ -162,7 +162,7 @@ def _deepest(asking: list[Actor]) -> tuple[Actor, ...]:
 
 
 def seen_through(scene: Scene, actor: Actor) -> Actor:
-    """`actor` as the thread that decides for it: one that gets on, else the one that has stood for
+    """Return `actor` as its deciding thread: one that makes progress, else the one that waits for
     the longest; without any at a task its event loop; itself where its main thread does the task.
     """
     main = next((thread for thread in actor.python_threads if thread.tid == actor.pid), None)
@@ -179,13 +179,13 @@ def seen_through(scene: Scene, actor: Actor) -> Actor:
 
 
 def event_loop_of(actor: Actor) -> PythonThread | None:
-    """The thread of its event loop while that waits; None where it has none, or it is at work."""
+    """Return the thread of its event loop while that waits; None where it has none or is busy."""
     loops = [thread for thread in actor.python_threads if thread.name.startswith("AsyncIO Thread")]
     return next((thread for thread in loops if ray_code.waits_for_events(thread)), None)
 
 
 def motion_of(scene: Scene, pid: int, tid: int) -> Motion:
-    """What one thread did between the first look and the last."""
+    """Return what one thread did between the first sample and the last."""
     looks = [_of_thread(process, tid) for look in scene.evidence.looks for process in look.processes
              if process.pid == pid]  # fmt: skip
     stacks = [_stack_of(look, pid, tid) for look in scene.evidence.stacks]
@@ -221,7 +221,7 @@ def _as_thread(scene: Scene, actor: Actor, thread: PythonThread) -> Actor:
 
 
 def _decides(actor: Actor) -> tuple[bool, bool, float, int]:
-    """Who gets on comes first: the others of a pool may wait for its lock. Then the user's code."""
+    """Put who progresses first: others of a pool may wait for its lock. Then the user's code."""
     still_s = actor.motion.still_s
     users = actor.place.user is not None
     return not actor.motion.progresses, not users, -(still_s or 0.0), actor.tid

@@ -64,7 +64,7 @@ def build(scene: Scene) -> Graph:
 
 
 def _recorded(scene: Scene) -> Iterator[Link]:
-    """What flight recorders say; ranks that got on since then, or died, wait for nobody."""
+    """Yield waits of flight recorders; ranks that made progress since then, or died, have none."""
     shared = _Shared()
     for wait in scene.matching.waits:
         actor = scene.by_rank.get(wait.rank)
@@ -84,7 +84,7 @@ def absent(scene: Scene) -> tuple[int, ...]:
 
 
 def _by_stack(scene: Scene) -> Iterator[Link]:
-    """Ranks of which no recording tells: they wait for the ranks outside such a call."""
+    """Yield waits of ranks without a recording: they wait for the ranks outside such a call."""
     recorded = {wait.rank for wait in scene.matching.waits if wait.why != "joined"}
     absentees, shared = absent(scene), _Shared()
     for rank, actor in scene.by_rank.items():
@@ -171,7 +171,7 @@ def _engines(scene: Scene) -> Iterator[Link]:
 
 
 def _tasks(scene: Scene) -> Iterator[Link]:
-    """An idle actor of Ray waits for its driver's next call, and who asks for those at work."""
+    """Link an idle actor of Ray to its driver's next call, and who asks for tasks to busy ones."""
     callers = tasks.drivers(scene)
     for rank in tasks.idle_ranks(scene):
         calling = frozenset(caller.node for caller in callers)
@@ -205,9 +205,9 @@ def _numbers(scene: Scene, actor: Actor, names: Sequence[str]) -> Iterator[int]:
 
 
 def _of_the_job(scene: Scene, actor: Actor, number: int) -> int | None:
-    """The stack does not tell which group it is: known where all of this rank's groups agree.
+    """Return the group, which the stack does not show, where all of this rank's groups agree.
 
-    Groups whose members no recorder lists do not count: there may be others beside them.
+    Groups whose members no recorder lists do not count: there may be others in addition to them.
     """
     recording = scene.recordings.of(actor.rank) if actor.rank is not None else None
     groups = recording.groups if recording is not None else ()
