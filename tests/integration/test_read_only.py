@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,18 @@ def contents_of(pid: int) -> str:
     return digest.hexdigest()
 
 
+def wait_for_threads(pid: int) -> None:
+    """Wait until the process is a rank: before its process group it has one thread, as a helper."""
+    deadline = time.monotonic() + 60
+    while len(os.listdir(f"/proc/{pid}/task")) == 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_a_rank_that_is_stopped_is_the_same_to_the_last_byte_after_it() -> None:
     with job(("asleep", "asleep"), 50) as ranks:
         stopped = ranks.pids[0]
+        wait_for_threads(stopped)
         os.kill(stopped, signal.SIGSTOP)
         before = contents_of(stopped), threads_of(stopped)
         command = [sys.executable, "-m", "grpo_doctor", "attach", "--json", str(stopped)]
