@@ -25,7 +25,7 @@ _COUNTED_SINCE = {"trl": "0.17.0", "ms-swift": "3.3.0", "bundled": "0.1.0"}
 
 
 @rule("GL004", PLAIN_LIKE_TRL)
-def group_does_not_divide(view: View) -> Flaw | None:
+def rollout_without_whole_groups(view: View) -> Flaw | None:
     """The rollout does not hold whole groups.
 
     GRPO compares the completions of one prompt with each other, so a rollout must hold whole
@@ -64,7 +64,7 @@ def _batches(group: int, times: int) -> list[int]:
 
 
 @rule("GL005", SWIFT_AND_TRL)
-def generation_batch_does_not_divide(view: View) -> Flaw | None:
+def generation_batch_without_whole_steps(view: View) -> Flaw | None:
     """The generation batch does not hold whole steps.
 
     A generation batch is handed out in steps of per-device batch x processes completions. If it is
@@ -121,7 +121,7 @@ def group_of_one(view: View) -> Flaw | None:
 
 
 @rule("GL007", PLAIN_SWIFT_AND_TRL)
-def evaluation_batch_does_not_divide(view: View) -> Flaw | None:
+def evaluation_without_whole_groups(view: View) -> Flaw | None:
     """The evaluation batch does not hold whole groups.
 
     An evaluation also generates. The evaluation batch per device x processes must hold whole
@@ -257,7 +257,7 @@ def verl_no_micro_batch(view: View) -> Flaw | None:
 
 
 @rule("GL013", OPENRLHF)
-def openrlhf_batch_does_not_divide(view: View) -> Flaw | None:
+def openrlhf_batch_not_divisible(view: View) -> Flaw | None:
     """OpenRLHF cannot divide its training batch.
 
     DeepSpeed takes the batch of one step as micro batch x accumulation x ranks, and OpenRLHF

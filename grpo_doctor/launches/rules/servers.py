@@ -18,7 +18,7 @@ from grpo_doctor.launches.rule import (
 
 
 @rule("GL023", replace(SWIFT, trainings=("grpo", "gkd"), whole=True))
-def mode_not_said(view: View) -> Flaw | None:
+def mode_not_set(view: View) -> Flaw | None:
     """vLLM's mode is not set.
 
     Since 3.12 ms-swift has no default for --vllm_mode and refuses to start with --use_vllm alone.
