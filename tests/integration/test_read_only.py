@@ -46,7 +46,7 @@ def contents_of(pid: int) -> str:
 def wait_for_threads(pid: int) -> None:
     """Wait until the process is a rank: before its process group it has one thread, as a helper."""
     deadline = time.monotonic() + 60
-    while len(os.listdir(f"/proc/{pid}/task")) == 1:
+    while len(list(Path(f"/proc/{pid}/task").iterdir())) == 1:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
