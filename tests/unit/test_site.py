@@ -20,8 +20,8 @@ _NUMBER = re.compile(r"\d+(?:[,.-]\d+)*")
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
-def test_readme_is_read_in_five_minutes() -> None:
-    assert len(README.split()) < 1000
+def test_readme_is_read_in_three_minutes() -> None:
+    assert len(README.split()) < 700
 
 
 def test_readme_names_every_command() -> None:
