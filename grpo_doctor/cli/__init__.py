@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from grpo_doctor.cli.confined import in_child, is_wanted
-from grpo_doctor.cli.console import say
+from grpo_doctor.cli.console import Quiet, say
 from grpo_doctor.errors import GrpoDoctorError, UsageError
 
 _INTERRUPTED = 130
@@ -50,6 +50,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args([*own[1:], "--help"] if own[0] == "help" else own)
     if unknown:
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    Quiet.wanted = options.quiet
     options.job_arguments = arguments[len(own) + 1 :] if len(own) < len(arguments) else None
     if options.job_arguments and not options.takes_job:
         raise UsageError(f"{options.name} takes no arguments after `--`.")

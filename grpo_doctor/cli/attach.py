@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_doctor.cli.console import say
+from grpo_doctor.cli.console import inform, say
 from grpo_doctor.cli.output import STDOUT, add_output, given_path, write_binary, write_bytes
 from grpo_doctor.errors import PermissionNeededError, UsageError
 
@@ -253,12 +253,12 @@ def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis)
         if options.html:
             html = with_host(options.html, evidence.job)
             write_bytes(page, str(html))
-            say(f"wrote {html}")
+            inform(f"wrote {html}")
         if options.output:
             from grpo_doctor.hang.collection import bundle  # noqa: PLC0415
 
             out = bundle.own_place(options.output, evidence.job)
-            say(f"wrote {bundle.write(out, evidence, diagnosis, page)}")
+            inform(f"wrote {bundle.write(out, evidence, diagnosis, page)}")
 
 
 def _would_be_lost(options: argparse.Namespace, diagnosis: Diagnosis) -> bool:

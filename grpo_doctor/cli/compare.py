@@ -7,7 +7,7 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
-from grpo_doctor.cli.console import say
+from grpo_doctor.cli.console import inform
 from grpo_doctor.cli.output import STDOUT, check_output, document_json, given_path, write_bytes
 from grpo_doctor.errors import UsageError
 
@@ -72,7 +72,7 @@ def execute(options: argparse.Namespace) -> int:
     comparison = compare(load(options.before), load(options.after))
     if options.html is not None:
         write_bytes(comparison_page(comparison), str(options.html))
-        say(f"wrote {options.html}")
+        inform(f"wrote {options.html}")
     if options.json:
         write_bytes(document_json(comparison), STDOUT)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from grpo_doctor.cli.console import say
+from grpo_doctor.cli.console import inform
 from grpo_doctor.errors import NoJobError, UsageError
 from grpo_doctor.hang.collection.bundle.packing import ARCHIVES, EVIDENCE
 from grpo_doctor.hang.collection.examine import examine_dumps
@@ -50,7 +50,7 @@ def _tell_of_a_wait(evidence: Evidence) -> None:
     megabytes = sum(len(dump.data) for dump in evidence.dumps) / 1e6
     if megabytes >= _SAID_FROM_MB:
         seconds = math.ceil(megabytes / _MB_PER_S)
-        say(f"reading {len(evidence.dumps):,} dumps, {megabytes:,.0f} MB: about {seconds} s ...")
+        inform(f"reading {len(evidence.dumps):,} dumps, {megabytes:,.0f} MB: about {seconds} s ...")
 
 
 def _nothing_usable(folder: Path, problems: tuple[DumpProblem, ...]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from grpo_doctor.cli.console import put, say
+from grpo_doctor.cli.console import Quiet, inform, put, say
 from grpo_doctor.cli.output import write_bytes
 from grpo_doctor.errors import GrpoDoctorError, OutputError
 from grpo_doctor_probes.rundir import FINDINGS_JSON, REPORT_HTML, TRACE_JSON
@@ -58,11 +58,11 @@ def finish(folder: Path, end: Ended, aftermath: Aftermath, *, report: bool) -> F
         from grpo_doctor.trace.merge import merge  # noqa: PLC0415 - numpy only after the job
         from grpo_doctor.trace.write import write_trace  # noqa: PLC0415
 
-        say("merging the recording ...")
+        inform("merging the recording ...")
         write_trace(merge(folder), folder / TRACE_JSON)
         trace_path = folder / TRACE_JSON
         if report:
-            say("writing the report ...")
+            inform("writing the report ...")
             document = _write_report(folder)
     except GrpoDoctorError as error:
         problem = str(error)
@@ -77,7 +77,8 @@ def finish(folder: Path, end: Ended, aftermath: Aftermath, *, report: bool) -> F
         report_path = folder / REPORT_HTML
         from grpo_doctor.cli.rendering import digest  # noqa: PLC0415
 
-        put(f"\n{digest(document, sys.stderr)}\n")
+        if not Quiet.wanted:
+            put(f"\n{digest(document, sys.stderr)}\n")
     _say_end(end, aftermath)
     _say_results(folder, trace_path, report_path)
     exit_code = end.code or (OutputError.exit_code if problem else 0)
@@ -125,8 +126,8 @@ def _say_end(end: Ended, aftermath: Aftermath) -> None:
 
 def _say_results(folder: Path, trace: Path | None, report: Path | None) -> None:
     if trace is not None:
-        say(f"trace   {trace}")
+        inform(f"trace   {trace}")
     if report is not None:
-        say(f"report  {report}")
+        inform(f"report  {report}")
     elif trace is not None:
-        say(f"report it with: grpo-doctor report {folder}")
+        inform(f"report it with: grpo-doctor report {folder}")

@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import IO, NamedTuple, Protocol
 
 from grpo_doctor.bounded import BUNDLE
-from grpo_doctor.cli.console import say
+from grpo_doctor.cli.console import inform, say
 from grpo_doctor.cli.replaying import replayed
 from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
 from grpo_doctor_probes.evidence import Evidence, Problem
@@ -205,7 +205,7 @@ def gathered(cluster: Cluster, timeout_s: float) -> Evidence:
         PermissionNeededError: no host lets its processes be read.
     """
     count = len(cluster.hosts)
-    say(f"inspecting {count} host{'s' * (count != 1)} of {cluster.name} ...")
+    inform(f"inspecting {count} host{'s' * (count != 1)} of {cluster.name} ...")
     codes: dict[str, int | None] = {}
     problems = list(cluster.absent)
     with tempfile.TemporaryDirectory(prefix="grpo-doctor-") as folder:

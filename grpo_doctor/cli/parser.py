@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -31,6 +32,19 @@ examples:
 
 `grpo-doctor help COMMAND` shows the options of a command.
 """
+
+
+class Completion(argparse.Action):
+    """Print the completion script of a shell, and exit."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *values: Any) -> NoReturn:
+        """Print it, made by shtab from the parser itself."""
+        try:
+            import shtab  # noqa: PLC0415 - a library for this alone
+        except ImportError:
+            parser.error("the completion script needs shtab: pip install shtab")
+        sys.stdout.write(shtab.complete(parser, values[1]))
+        parser.exit()
 
 
 class Parser(argparse.ArgumentParser):
@@ -77,6 +91,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     version = f"grpo-doctor {__version__}"
     parser.add_argument("-V", "--version", action="version", version=version)
+    parser.add_argument(
+        "--print-completion",
+        action=Completion,
+        choices=("bash", "zsh", "tcsh"),
+        help="print the completion script of a shell (needs `pip install shtab`)",
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         sub = commands.add_parser(
@@ -87,6 +107,9 @@ def make_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(sub)
+        sub.add_argument(
+            "-q", "--quiet", action="store_true", help="print results and problems, no progress"
+        )
         takes_job = command in (run, check)
         sub.set_defaults(run=command.execute, parser=sub, name=command.NAME, takes_job=takes_job)
     return parser

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.choosing import add_rule_options, fail_on_code, price_of, selection_of
-from grpo_doctor.cli.console import say
+from grpo_doctor.cli.console import inform, say
 from grpo_doctor.cli.output import STDOUT, check_output, document_json, given_path, write_bytes
 from grpo_doctor.errors import OutputError, UsageError
 
@@ -102,7 +102,7 @@ def execute(options: argparse.Namespace) -> int:
         rendered = text_in(form, document).encode()
     write_bytes(rendered, output)
     if output != STDOUT:
-        say(f"wrote {output}")
+        inform(f"wrote {output}")
     return fail_on_code(options.fail_on, (found.severity for found in document.findings))
 
 
@@ -114,7 +114,7 @@ def _newest_run() -> Path:
     if not runs:
         raise UsageError(f"{DEFAULT_PARENT}/ has no run; give a run directory or a trace.json.")
     newest = max(runs, key=lambda path: path.stat().st_mtime).parent
-    say(f"the newest run: {newest}")
+    inform(f"the newest run: {newest}")
     return newest
 
 

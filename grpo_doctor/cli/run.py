@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor import __version__
-from grpo_doctor.cli.console import say
+from grpo_doctor.cli.console import inform, say
 from grpo_doctor.cli.finish import Finished, finish
 from grpo_doctor.cli.output import STDOUT, add_output, document_json, given_path, write_bytes
 from grpo_doctor.errors import LaunchError, OutputError, UsageError
@@ -248,7 +248,7 @@ def _run(
         line = warning(arguments, options.nproc)
         if line is not None:
             say(line)
-    say(f"recording into {folder}")
+    inform(f"recording into {folder}")
     facts: dict[str, Any] = {}
     if not options.no_watchdog:
         launch, facts["flight_recorder"] = with_flight_recorder(launch, arguments, folder)
@@ -269,7 +269,7 @@ def _run(
     aftermath = watching.close(end)
     _try_write(run_file, end, {**facts, **aftermath.facts})
     if options.join is not None:
-        say(f"the run's report shows what the server did: grpo-doctor report {options.join}")
+        inform(f"the run's report shows what the server did: grpo-doctor report {options.join}")
         return Finished(folder, end.code, end.state, None, None, None, aftermath)
     return finish(folder, end, aftermath, report=not options.no_report)
 

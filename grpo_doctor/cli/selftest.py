@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_doctor.cli.console import say
+from grpo_doctor.cli.console import inform
 from grpo_doctor.cli.output import STDOUT, document_json, given_path, write_bytes
 from grpo_doctor.errors import GrpoDoctorError, OutputError, UsageError
 
@@ -97,7 +97,7 @@ def _outcome(case: Case, folder: Path) -> Outcome:
         "--no-watchdog", "--no-report", "--",
         sys.executable, "-m", "grpo_doctor.selftest.actor", case.name,
     ]  # fmt: skip
-    say(f"running {case.name}: {case.says} ...")
+    inform(f"running {case.name}: {case.says} ...")
     began = time.monotonic()
     try:
         done = subprocess.run(

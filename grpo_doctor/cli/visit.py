@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from grpo_doctor.cli.console import put, say
+from grpo_doctor.cli.console import Quiet, inform, put
 from grpo_doctor.cli.output import color_wanted, terminal_width
 from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
 from grpo_doctor.hang.collection.examine import Wishes, examine_job
@@ -57,8 +57,8 @@ def visit(pids: Sequence[int], *, stop: bool, seconds_between: float) -> Evidenc
 @contextmanager
 def _telling() -> Iterator[Callable[[str], None]]:
     """Yield a progress printer: one erased line on a terminal, one line per message elsewhere."""
-    if not color_wanted(sys.stderr):
-        yield lambda words: say(f"{words} ...")
+    if Quiet.wanted or not color_wanted(sys.stderr):
+        yield lambda words: inform(f"{words} ...")
         return
     room = terminal_width() - 1
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor.cli.beside import Beside
-from grpo_doctor.cli.console import put, say
+from grpo_doctor.cli.console import Quiet, inform, put, say
 from grpo_doctor.errors import OutputError
 from grpo_doctor_probes.outlet import has_room
 from grpo_doctor_probes.rundir import FLIGHT, HOOKS_VARIABLE
@@ -56,7 +56,7 @@ def with_flight_recorder(
         except OSError as problem:
             say(f"the flight recorder's variables are not set: {problem}")
             return launch, {}
-        say(f"set for the job: {' '.join(f'{name}={value}' for name, value in added.items())}")
+        inform(f"set for the job: {' '.join(f'{name}={value}' for name, value in added.items())}")
     environment = {**launch.environment, **added}
     return replace(launch, environment=environment), added
 
@@ -89,7 +89,8 @@ class Watching:
         self._headers = Headers(folder)
         self._deaths = DeathWatch()
         self._members = Members(job.pid, folder, self._deaths)
-        self._live = LiveLine(sys.stderr) if sys.stderr and not options.no_live else None
+        live = sys.stderr and not options.no_live and not Quiet.wanted
+        self._live = LiveLine(sys.stderr) if live else None
         hooked = launch.environment.get(HOOKS_VARIABLE) == "1"
         self._hooks = HookWatch(folder, say) if hooked else None
         self._watchdog: Watchdog | None = None

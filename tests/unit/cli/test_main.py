@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -17,6 +18,28 @@ def test_version(option: str, capsys: pytest.CaptureFixture[str]) -> None:
         cli.main([option])
     assert exit_info.value.code == 0
     assert capsys.readouterr().out.strip() == f"grpo-doctor {__version__}"
+
+
+def test_a_completion_script_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("shtab")
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main(["--print-completion", "bash"])
+    script = capsys.readouterr().out
+    assert exit_info.value.code == 0
+    assert subprocess.run(["bash", "-n"], input=script.encode(), check=False).returncode == 0
+    assert {c.NAME for c in parser.COMMANDS} <= set(
+        script.replace("(", " ").replace(")", " ").split()
+    )
+
+
+def test_a_completion_script_needs_shtab(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main(["--print-completion", "zsh"])
+    assert exit_info.value.code == 2
+    assert "pip install shtab" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [c.NAME for c in parser.COMMANDS])

@@ -30,8 +30,9 @@ def test_a_page_lies_beside_the_recording_unless_told_otherwise(
     assert page.read_bytes().startswith(b"<!doctype html>")
     assert f"wrote {page}" in capsys.readouterr().err
     second = trace.with_name("other.html")
-    assert main(["report", str(trace), "-o", str(second)]) == 0
+    assert main(["report", str(trace), "-o", str(second), "--quiet"]) == 0
     assert second.read_bytes() == page.read_bytes()
+    assert capsys.readouterr().err == ""
 
 
 def test_without_a_recording_the_newest_run_is_taken(

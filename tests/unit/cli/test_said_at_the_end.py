@@ -24,7 +24,7 @@ def test_results_that_were_written(
     trace: str | None, report: str | None, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages: list[str] = []
-    monkeypatch.setattr(finish, "say", messages.append)
+    monkeypatch.setattr(finish, "inform", messages.append)
     paths = [Path(name) if name else None for name in (trace, report)]
     finish._say_results(Path("run"), *paths)
     assert messages == lines
@@ -60,7 +60,7 @@ def test_a_wait_of_seconds_is_told(
     megabytes: float, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages: list[str] = []
-    monkeypatch.setattr(dumped, "say", messages.append)
+    monkeypatch.setattr(dumped, "inform", messages.append)
     data = range(round(megabytes * 1e6))
     dumped._tell_of_a_wait(cast(Any, SimpleNamespace(dumps=(SimpleNamespace(data=data),))))
     assert messages == lines
