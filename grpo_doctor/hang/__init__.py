@@ -1,5 +1,5 @@
-"""Why a job does not move: from what was seen of it to the guilty rank, the reason and the fix.
+"""Why a job does not move: from the evidence to the culprit, the reason and the fix.
 
-`examine` looks at a live job and gives an `Evidence`; `diagnose` is a pure function from that to a
+`examine` samples a live job and returns `Evidence`; `diagnose` is a pure function from that to a
 `Diagnosis`; `bundle` keeps both in a file.
 """

@@ -93,7 +93,7 @@ def _shows_in_motion(root: Candidate) -> bool:
 
 
 def _named_first(root: Candidate, stall: Stall) -> bool:
-    """Whether a soft cause says more than that its rank is at work."""
+    """Return whether a soft cause says more than that its rank is busy."""
     working = {actor.rank for actor in stall.working}
     return root.sink >= Sink.HELPER or not set(root.culprits) <= working
 

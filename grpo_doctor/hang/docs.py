@@ -17,9 +17,13 @@ _WHICH = """### Which cause is named
 
 Several causes may explain the same ranks. The first row of this table that applies wins.
 
-Between ranks that do not wait for each other, in this order: a cause that nothing can end, a rank
-that is idle, a rank that does not ask again and again, the rank that most others wait for, and the
-rank that the recordings blame.
+Between ranks that do not wait for each other, these decide, in this order:
+
+- a cause that nothing can end,
+- a rank that is idle,
+- a rank that does not poll,
+- the rank that most others wait for,
+- the rank that the recordings blame.
 
 | where the waits end | why it beats the next row |
 |---|---|"""

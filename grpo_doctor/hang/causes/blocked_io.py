@@ -196,7 +196,7 @@ def _ends_stand(scene: Scene, hold: Blocked) -> bool:
 
 
 def _behind_stopped(actor: Actor, hold: Blocked, activity: str) -> Candidate:
-    """Whoever could go on at the other end may not run."""
+    """Return the cause of a wait for a process that is stopped."""
     first = hold.stopped_peers[0]
     candidate = Candidate(
         cause=blocked_class(actor),

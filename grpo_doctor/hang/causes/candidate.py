@@ -118,16 +118,16 @@ class Case:
 
     @property
     def hosts(self) -> tuple[Actor, ...]:
-        """The suspects whose host side tells what they are at; others wait for their device."""
+        """Suspects that do not wait for their GPU: their host side shows what they do."""
         return tuple(actor for actor in self.suspects if not actor.spins)
 
     @property
     def standing(self) -> tuple[Actor, ...]:
-        """Those of `hosts` that may run and were not seen to move."""
+        """Those of `hosts` that may run and made no progress."""
         return tuple(actor for actor in self.hosts if not (actor.held or actor.motion.progresses))
 
     def waits_for_work(self, actor: Actor) -> bool:
-        """Whether its chain of waits, as in a pipeline, ends at a rank that may be at work."""
+        """Return whether its chain of waits, as in a pipeline, ends at a rank that may be busy."""
         ends: set[Node] = {suspect.node for suspect in self.suspects}
         ends |= {RankNode(rank) for rank in self.scene.elsewhere}
         return not ends.isdisjoint(self.graph.reach.get(actor.node, ()))
@@ -157,10 +157,10 @@ class Candidate:
     confirm: tuple[str, ...] = ()
     undo: tuple[Undo, ...] = ()
     either: bool = False  # the culprits are alternatives, not accomplices
-    can_go_on: str = ""  # where this case tells more than its class
+    can_go_on: str = ""  # where this case says more than its class
 
     def of(self, actor: Actor) -> Candidate:
-        """The same of this process: of its rank, in its phase, for as long as it has stood."""
+        """Return a copy for this process: its rank, its phase and its idle time filled in."""
         return replace(
             self,
             culprits=ranks_of(actor),
@@ -169,7 +169,7 @@ class Candidate:
         )
 
     def continued(self, pid: int, sign: str = "the rank must resume immediately") -> Candidate:
-        """The same of a stopped process: what lets it go on, and shows by a sign that it was it."""
+        """Return a copy for a stopped process: how to resume it, and a `sign` of success."""
         go_on = Fix(f"Resume it: kill -CONT {pid}. Then find out what stopped it.")
         return replace(
             self,
@@ -204,7 +204,7 @@ class Candidate:
 
 
 def ranks_of(actor: Actor) -> tuple[int, ...]:
-    """Its rank, as culprits; nobody of a process that is no rank's."""
+    """Return its rank as the culprit; none for a process of no rank."""
     return (actor.rank,) if actor.rank is not None else ()
 
 

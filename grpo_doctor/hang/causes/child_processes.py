@@ -67,9 +67,9 @@ def _starts(scene: Scene, actor: Actor) -> Candidate:
 
 
 def _beside(scene: Scene, actor: Actor) -> Candidate | None:
-    """A rank that waits for nobody who can be seen, while a process of its own computes, or may
-    not run: between two polls no descriptor tells, and a connection that was not accepted yet has
-    no other end.
+    """Return the cause of a wait for no visible process, while a process of the rank computes or
+    is stopped. Between two polls no descriptor shows what a rank waits for, and a connection that
+    was not accepted yet has no other end.
     """
     hold = actor.hold
     if hold is not None and (hold.peers or hold.kind in _SHOWS_ITS_END):
@@ -141,8 +141,8 @@ def _lost(actor: Actor) -> str:
     if _takes_results(actor):
         return "a pool worker died and its task is lost: all other workers are idle"
     return (
-        "all workers of its pool are idle, and the pool's result thread has ended, as it does "
-        "when a result or an exception can't be unpickled"
+        "all workers of its pool are idle, and the pool's result thread has ended. "
+        "That happens when a result or an exception can't be unpickled"
     )
 
 

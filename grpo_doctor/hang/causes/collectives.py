@@ -87,8 +87,8 @@ def _blamed(case: Case) -> Iterator[Candidate]:
 
 
 def _may_still_come(case: Case, blame: Blame) -> bool:
-    """Whether all that it is blamed for is that others are late, or that it is late itself: one is
-    always the first in a call. Whoever is in no call has a cause of its own.
+    """Return whether it is blamed only because others are late, or it is late itself: some rank
+    is always the first in a call. A rank that is in no call has a cause of its own.
     """
     late = {suspect.rank for suspect in case.suspects}
     if _CLASSES[blame.reason] == "p2p-unmatched":

@@ -1,4 +1,4 @@
-"""Ranks that use a core without getting on, or that get none."""
+"""Ranks that use a core without progress, or that get none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def propose(case: Case) -> Iterator[Candidate]:
 
 
 def _computes(actor: Actor) -> bool:
-    """Without a stack nobody can say that it stands at one place: it may just be ending."""
+    """Return whether it computes at one line; without a stack, it may just be ending."""
     return actor.motion.kind == "busy" and actor.long_work is None and bool(actor.place.frames)
 
 

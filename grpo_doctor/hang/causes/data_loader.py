@@ -29,7 +29,7 @@ def propose(case: Case) -> Iterator[Candidate]:
 
 
 def waits_for_loader(scene: Scene, actor: Actor) -> bool:
-    """Whether it stands in a loader, or loads while it has processes that do so for it."""
+    """Return whether it waits in a loader, or loads data although it has loader processes."""
     if actor.place.call == "loader":
         return True
     children = scene.children(actor.pid)

@@ -42,9 +42,9 @@ def busy_class(actor: Actor) -> str:
 
 
 def working_class(actor: Actor, worker: Actor) -> str:
-    """The class of a rank that waits for a process which gets on: on a core, or with a device.
+    """Return the class of a rank that waits for a process that makes progress.
 
-    A loader's worker that computes keeps its rank's batch back all the same.
+    A loader's worker that computes still blocks its rank's batch.
     """
     busy = worker.motion.cpu_share >= BUSY_SHARE and (actor is worker or actor.phase != "dataload")
     return busy_class(actor) if busy else blocked_class(actor)

@@ -30,7 +30,7 @@ _RESUME = Fix("If it was paused for new weights, resume it (vLLM: POST /resume).
 
 
 def stalled(actor: Actor, engine: RolloutEngine, node: Actor, says: str, *items: Item) -> Candidate:
-    """The engine cannot get on, because of its process `node`, of which `says` tells."""
+    """Return the cause of an engine that makes no progress because of its process `node`."""
     metrics = (Item("metrics", actor.rank, engine.counted.text()),) if engine.counted else ()
     return Candidate(
         cause="rollout-engine-stalled",
@@ -92,10 +92,11 @@ def _without_tokens(
 
 
 def _paused(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
-    """Its core waits for work while this rank waits for it. While it is paused it counts no
-    request that has come since. A rank that polls may wait for something else beside a connection
-    that it keeps open, as an agent's tool, and a server may run such a tool itself between two
-    turns of an answer: then time decides.
+    """Return the cause of a rank that waits for an engine whose core waits for work.
+
+    A paused engine does not count requests that arrive later. A rank that polls may wait for
+    something else, such as an agent's tool, and keep its connection open. A server may run such a
+    tool itself between two turns of an answer. In both cases time decides.
     """
     elsewhere = _calls_tool(scene, engine)
     receives = is_blocked_in(actor, "socket-receive", "pipe-read")
@@ -117,7 +118,7 @@ def _calls_tool(scene: Scene, engine: RolloutEngine) -> bool:
 
 
 def _generates(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
-    """Nothing is wrong: the engine is at it, or on its way up."""
+    """Return the explanation that the engine is generating or still starting."""
     counts = engine.counted
     did = f" ({counts.text()})" if counts is not None and counts.asked else ""
     does = "is still starting" if engine.starts else f"works{did}"

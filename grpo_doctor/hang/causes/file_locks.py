@@ -71,14 +71,14 @@ def _release(path: str) -> Fix:
 
 
 def _sleeps_on(scene: Scene, holder: Actor) -> bool:
-    """Whether it sleeps until a signal comes, and nobody of the job is at work who may send one."""
+    """Return whether it sleeps until a signal arrives and no running process may send one."""
     free = (actor for actor in scene.actors if not actor.waits)
     return only_by_signals(holder) and not any(actor.motion.progresses for actor in free)
 
 
 def _may_have_it(scene: Scene, actor: Actor) -> tuple[Actor, ...]:
-    """Who is at work on its host, where nothing tells whose a lock file is: the first rank that
-    compiles an extension keeps one for all others.
+    """Return the busy processes of its host, any of which may hold a lock file of unknown owner:
+    the first rank that compiles an extension holds one for all others.
     """
     return tuple(
         peer

@@ -1,4 +1,4 @@
-"""GPUs that hold the others up: failed, hung, or at work of their own."""
+"""GPUs that block other ranks: failed, hung, or busy with work of their own."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _by_nvml(case: Case) -> Iterator[Item]:
 
 
 def _since_the_wait(scene: Scene, age_s: float) -> bool:
-    """Whether the job has not got on since then: no process is named, so it may be another's."""
+    """Return whether the job made no progress since then: the message names no process."""
     patience = scene.patience
     before_s = max(BEFORE_THE_WAIT_S, patience.longest_gap_s or 0.0)
     return patience.waited_s is None or age_s <= patience.waited_s + before_s
@@ -127,8 +127,8 @@ def _all_get_on(case: Case) -> bool:
 
 
 def _got_over_it(case: Case, actor: Actor) -> bool:
-    """Whether it is at work again, or waits for those that are. Who burns a core at one line may
-    wait for a GPU that is gone.
+    """Return whether it is running again, or waits for ranks that are. A rank that spins at one
+    line may wait for a GPU that is gone.
     """
     return actor.motion.kind == "working" or (actor.waits and _all_get_on(case))
 
@@ -191,7 +191,7 @@ def _hung(scene: Scene, rank: int, text: str, actor: Actor | None) -> Candidate:
 
 
 def _busy_with_its_own(scene: Scene, actor: Actor) -> Candidate:
-    """No collective is queued on it, and its host waits for it all the same."""
+    """Return the cause of a host that waits for its GPU while no collective is queued there."""
     facts = _of_gpu(scene, actor.rank)
     if has_pending(scene.recordings, scene.matching, actor.rank) is False:
         finding = "has finished every collective that it was given"
@@ -213,8 +213,9 @@ def _busy_with_its_own(scene: Scene, actor: Actor) -> Candidate:
 
 
 def _by_power(scene: Scene) -> Iterator[Candidate]:
-    """Every host waits for its GPU and no recording tells for what: a GPU that computes draws
-    power, one that waits in the kernel of a collective hardly any.
+    """Yield causes where every host waits for its GPU and no recording shows for what.
+
+    A GPU that computes draws power; one that waits in the kernel of a collective draws little.
     """
     judged = scene.gpus
     if judged.conclusion == "one-computes":

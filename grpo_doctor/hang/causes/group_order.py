@@ -77,8 +77,8 @@ def _title(scene: Scene, key: str) -> str:
 
 
 def _blamed_in_rings(scene: Scene, rings: Sequence[Cycle]) -> list[int]:
-    """Who turned the order around; nobody where nothing tells that. What the recordings blame a
-    rank of a ring for otherwise is the reason of the ring.
+    """Return the ranks that reversed the order; empty where nothing shows that. Any other blame of
+    a rank in a ring is the reason of the ring.
     """
     inside = {rank for ring in rings for wait in ring.waits for rank in (wait.rank, *wait.on)}
     blames = [blame for blame in scene.matching.blame if blame.rank in inside]

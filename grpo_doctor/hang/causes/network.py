@@ -18,7 +18,7 @@ _SURE, _LIKELY = 2, 1  # how much an end of a connection counts
 
 
 def propose(case: Case) -> Iterator[Candidate]:
-    """Everyone came to the same collective, and nobody is through or some are not."""
+    """Yield the cause of a collective that all ranks reached and some did not finish."""
     scene = case.scene
     if case.suspects:
         return

@@ -89,8 +89,9 @@ def _missed(scene: Scene, actor: Actor) -> bool:
 
 
 def _first_is_unknown(scene: Scene) -> bool:
-    """Whether a rank has failed and of another one that is gone too nobody knows how it ended: who
-    fails because another one died ends soon after it.
+    """Return whether one rank failed and another ended in an unknown way.
+
+    A rank that fails because another one died ends soon after it.
     """
     ended_ranks = [actor for actor in scene.by_rank.values() if actor.motion.kind == "gone"]
     codes = [_exit_code(actor) for actor in ended_ranks]

@@ -1,6 +1,6 @@
 """What NCCL itself knows of its ranks: who launched less than the others, whom it has lost.
 
-Written from NCCL's sources and tried on recorded answers; it was never run beside real NCCL.
+Written from NCCL's sources and tried on recorded answers; it was never run with real NCCL.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _waits_for_suspect(case: Case, actor: Actor) -> bool:
 
 
 def _behind(case: Case, rank: int, lags: list[Laggard]) -> Candidate:
-    """RAS tells that it has not called something, not why: most are only late."""
+    """Return the cause of a rank with a lower count: RAS does not show why it is late."""
     actor = case.scene.by_rank.get(rank)
     lag = lags[0]
     items = tuple(Item(SOURCE, rank, _words(lag)) for lag in lags[:3])

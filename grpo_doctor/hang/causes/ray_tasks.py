@@ -78,7 +78,7 @@ def _source(workers: list[Actor]) -> str:
 
 
 def _unanswered(scene: Scene, actor: Actor) -> Candidate:
-    """Somebody asks and nobody has a task: an answer of a dead actor, or a task never started."""
+    """Return the cause of a call that no actor executes: its actor died, or it never started."""
     asking = _asking(scene, actor)
     return replace(
         asking,

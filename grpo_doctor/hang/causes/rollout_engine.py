@@ -79,8 +79,9 @@ def _halted(actor: Actor, engine: RolloutEngine, node: Actor) -> Candidate:
 
 
 def _waits_for_trainer(actor: Actor, engine: RolloutEngine) -> Actor | None:
-    """A process of the engine that stands in a transfer of weights, or in a collective, for which
-    this rank does not come: it waits for the engine's answer, and so do all of its threads.
+    """Return a process of the engine that waits for this rank in a weight transfer or a collective.
+
+    The rank does not join: all of its threads wait for the engine's answer.
     """
     if any(place_of(thread).communicates for thread in actor.python_threads):
         return None
@@ -109,7 +110,7 @@ def _deadlocked(actor: Actor, engine: RolloutEngine, sender: Actor) -> Candidate
 
 
 def _not_up_yet(actor: Actor) -> Candidate:
-    """A job that has never got on, and a server that may load a model for minutes."""
+    """Return the cause of a job without progress so far whose server may still load a model."""
     return Candidate(
         cause="",
         reason=f"waits{in_phase(actor)} for its server to start",
@@ -121,7 +122,7 @@ def _not_up_yet(actor: Actor) -> Candidate:
 
 
 def _unreachable(scene: Scene, actor: Actor, refused: tuple[Item, ...]) -> Candidate:
-    """Nobody listens. A job that has never got on may wait for a server that is still to come."""
+    """Return the cause of refused connections. Early in a job, the server may still start."""
     began = scene.patience.longest_gap_s is None
     candidate = Candidate(
         cause="rollout-engine-dead",

@@ -94,8 +94,8 @@ def _owned_always(scene: Scene, actor: Actor, tid: int) -> bool:
 
 
 def _wants_lock(actor: Actor, thread: PythonThread) -> bool:
-    """Whether a thread stands in the acquire of a plain lock: asleep in a futex without a limit, in
-    code that is the user's own or a wrapper of acquire. Waits for events and queues stand in
+    """Return whether a thread is in the acquire of a plain lock: asleep in a futex without a
+    limit, in the user's own code or a wrapper of acquire. Waits for events and queues are in
     `threading.wait`.
     """
     if not thread.frames:
@@ -209,6 +209,6 @@ def _locked(actor: Actor, cause: str, reason: str, threads: Sequence[PythonThrea
 
 
 def waits_in_fork(actor: Actor) -> bool:
-    """Whether a child stands in a lock's acquire with no other thread that could release it."""
+    """Return whether a child is in a lock's acquire and has no other thread to release it."""
     threads = actor.python_threads
     return len(threads) == 1 and _wants_lock(actor, threads[0])

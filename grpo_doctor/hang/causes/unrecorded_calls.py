@@ -31,7 +31,7 @@ def propose(case: Case) -> Iterator[Candidate]:
 
 
 def _unpaired(case: Case) -> Iterator[Candidate]:
-    """A rank in send or recv whose partner stands in another call."""
+    """Yield ranks in send or recv whose partner is in another call."""
     scene = case.scene
     for actor in scene.by_rank.values():
         if actor.held or actor.place.call != "p2p" or case.waits_for_work(actor):
@@ -109,7 +109,7 @@ def _with_wrong_root(roots: dict[int, int]) -> tuple[int, ...]:
 
 
 def _not_come(scene: Scene) -> Iterator[Candidate]:
-    """Most ranks make a group or stand in a barrier that no recorder shows, some do not."""
+    """Yield the few ranks that did not reach a barrier or group creation that most are in."""
     ranks = scene.by_rank.values()
     calls = Counter(rank.place.operation for rank in ranks if _is_unrecorded(rank))
     operation, count = calls.most_common(1)[0] if calls else ("", 0)
@@ -135,7 +135,7 @@ def _is_unrecorded(actor: Actor) -> bool:
 
 
 def _operations(scene: Scene) -> Iterator[Candidate]:
-    """Ranks that stand in another operation than most."""
+    """Yield ranks that are in another operation than most."""
     camps: dict[str, list[Actor]] = {}
     for actor in scene.by_rank.values():
         recorded = actor.rank in scene.matching.heard

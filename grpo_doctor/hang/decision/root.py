@@ -91,7 +91,7 @@ def _woke_lately(actor: Actor) -> bool:
 
 
 def _merged(scene: Scene, labels: list[Candidate]) -> list[Candidate]:
-    """Ranks with the same trouble are one verdict; what is said is that of the first."""
+    """Merge labels of ranks with the same problem; the texts are those of the first rank."""
     groups: dict[tuple[str, str, bool], list[Candidate]] = {}
     for label in labels:
         key = (label.cause, label.liveness, _asks(scene, label))
@@ -145,9 +145,7 @@ def _strength(scene: Scene, graph: Graph, label: Candidate) -> _Strength:
 
 
 def with_library_threads(scene: Scene, root: Candidate) -> Candidate:
-    """The same root, or, where nothing proves it and such threads of a culprit use a core, as one
-    that may well be at work.
-    """
+    """Return the root; as computing where it is not proven and library threads use a core."""
     ranks = [scene.by_rank[rank] for rank in root.culprits if rank in scene.by_rank]
     at_work = [actor for actor in ranks if actor.motion.works_beneath]
     if root.cannot_move or not at_work:

@@ -1,4 +1,4 @@
-"""For how long nothing that could end a wait has run: what tells a hang from a slow answer.
+"""How long nothing that could end a wait has run: this separates a hang from a slow answer.
 
 That the others have waited long says nothing of a rank that asks, sleeps and asks again.
 """
@@ -45,8 +45,8 @@ def silence_s(scene: Scene, root: Candidate, culprits: Sequence[Actor]) -> float
 
 
 def _at_work_s(scene: Scene, bottom: Actor) -> float:
-    """Since any thread ran that may be at work for this rank; of the processes that it started too,
-    where it is a server whose other threads only accept.
+    """Return the seconds since any thread ran that may serve this rank; for a server whose other
+    threads only accept connections, its child processes count too.
     """
     of_ray = tasks.own_threads(scene, bottom)
     if of_ray:
@@ -71,9 +71,9 @@ def nobody_is_at_it(scene: Scene, actor: Actor) -> bool:
     """Whether an answer cannot be on its way: each process that could compute it is seen,
     is silent, and has set no timer.
 
-    That is the process at the other end, and as it may have handed the request on, all others that
-    the job has beside its ranks. Who waits for an answer from elsewhere in turn has handed it on to
-    somebody who is not seen.
+    Those are the process at the other end and, as it may have forwarded the request, all other
+    processes of the job that are no ranks. A process that waits for an answer from outside the job
+    has forwarded the request to one that was not inspected.
     """
     hold = actor.hold
     ends = {scene.by_pid.get(pid) for pid in hold.peers} if hold is not None else set()

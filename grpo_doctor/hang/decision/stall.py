@@ -11,7 +11,7 @@ from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.scene import Actor, Scene, has_pending
 from grpo_doctor.hang.model.waiting import tasks
 
-_GOES_ON = 2  # calls of one rank in a group, while another waits for ever
+_GOES_ON = 2  # calls of one rank in a group, while another waits forever
 MOMENT_S = 2.0  # collectives of a healthy step may take that long
 
 
@@ -63,8 +63,8 @@ def stall_of(scene: Scene) -> Stall:
 
 
 def _waits_for_unknown(scene: Scene, actor: Actor) -> bool:
-    """Whether its host spins for its device and nothing tells what that does; not one for which
-    others wait in a collective.
+    """Return whether its host spins for its GPU and nothing shows what that does; False for a rank
+    for which others wait in a collective.
     """
     if not actor.spins or has_pending(scene.recordings, scene.matching, actor.rank) is not None:
         return False
@@ -73,8 +73,8 @@ def _waits_for_unknown(scene: Scene, actor: Actor) -> bool:
 
 
 def _waits_for_ranks(scene: Scene, actor: Actor) -> bool:
-    """Whether its collective is one of the job's ranks. Who gets on in one that no recorder has, or
-    of a group of which no other rank is known, sends its weights to a rollout engine.
+    """Return whether its collective is one of the job's ranks. A rank that makes progress in an
+    unrecorded one, or in a group of no other known rank, sends weights to a rollout engine.
     """
     known = any(wait.rank == actor.rank and wait.on for wait in scene.matching.waits)
     return actor.place.communicates and (known or not actor.motion.stirs)
@@ -108,9 +108,9 @@ def _recorded_waits(scene: Scene, recordings: Sequence[Recording]) -> list[_Wait
 
 
 def _transfer_waits(scene: Scene) -> list[_WaitAsRead]:
-    """Of the ranks whose stack is in a send or recv, which gloo's recorder does not have: since the
-    call before. A visit begins a little before its first look, so a moment is taken as too early
-    rather than too late.
+    """Return the waits of ranks whose stack is in a send or recv, which gloo does not record: they
+    count since the call before. An attach begins shortly before its first sample, so a time is
+    rather too early than too late.
     """
     evidence = scene.evidence
     if not evidence.looks:
@@ -128,15 +128,15 @@ def _transfer_waits(scene: Scene) -> list[_WaitAsRead]:
 
 
 def called_since_first_look(scene: Scene) -> bool:
-    """Whether a rank began a collective after the first look."""
+    """Return whether a rank began a collective after the first sample."""
     began_ns = scene.evidence.taken_unix_ns
     newest_ns = max((rhythm.last_enqueued_ns or 0 for rhythm in scene.matching.rhythms), default=0)
     return 0 < began_ns < newest_ns
 
 
 def _called_meanwhile(recordings: Sequence[Recording], waits: Sequence[_WaitAsRead]) -> bool:
-    """Groups in which calls went on all the time that a rank waits do not count: a thread beside
-    the main one uses them.
+    """Return whether a rank called something while another one waited. Groups with calls during the
+    whole wait do not count: a thread other than the main one uses them.
     """
     if not waits:
         return False
@@ -155,8 +155,8 @@ def _called_meanwhile(recordings: Sequence[Recording], waits: Sequence[_WaitAsRe
 
 
 def _unanswered(scene: Scene) -> bool:
-    """Whether nobody makes progress of those who have a task while no rank has one. A rank that
-    worked between the looks had one, and a wait shorter than an earlier one shows nothing.
+    """Return whether no rank has a task and no process with a task makes progress. A rank that
+    worked between the samples had one, and a wait shorter than an earlier one shows nothing.
     """
     quiet, usual_s = tasks.quiet_s(scene), scene.patience.longest_gap_s
     usual = quiet is not None and usual_s is not None and quiet <= usual_s
@@ -169,8 +169,8 @@ def _unanswered(scene: Scene) -> bool:
 
 
 def _all_want_locks(scene: Scene) -> bool:
-    """Whether every rank tries a lock file again and again and nobody is at work who may have it:
-    who polls has just run, however long it has been at it.
+    """Return whether every rank polls a lock file and no running process may hold it. A rank that
+    polls has just run, however long it has polled.
     """
     ranks = scene.by_rank.values()
     tries = all(actor.place.call == "file-lock" and actor.motion.only_ticks for actor in ranks)
@@ -179,14 +179,14 @@ def _all_want_locks(scene: Scene) -> bool:
 
 
 def _works(actor: Actor) -> bool:
-    """A rank that burns a core at one place is at work only where that is what its work is like."""
+    """Return whether a rank works; one that spins at one line does only in CPU-bound work."""
     if actor.motion.kind == "busy":
         return actor.long_work is not None
     return actor.motion.kind == "working"
 
 
 def _stands(scene: Scene, actor: Actor) -> bool:
-    """Whether a rank has not got on for longer than a moment."""
+    """Return whether a rank made no progress for longer than a moment."""
     if actor.device_wait:
         return True  # two looks and a closer one, some seconds, at one line
     if actor.waits:

@@ -56,7 +56,7 @@ def _pace(
 
 
 def _somebody_works(scene: Scene, graph: Graph, root: Candidate) -> bool:
-    """Whether a process that the culprits wait for gets on: a loader's worker, an engine."""
+    """Return whether a process that the culprits wait for, such as an engine, makes progress."""
     alive = frozenset(
         actor.node
         for actor in scene.actors
@@ -68,7 +68,7 @@ def _somebody_works(scene: Scene, graph: Graph, root: Candidate) -> bool:
 
 
 def _may_wait_for_work(scene: Scene, culprits: Sequence[Actor]) -> bool:
-    """Whether a culprit waits in C++, which may be for another rank, and one is at work."""
+    """Return whether a culprit waits in C++, perhaps for another rank, and one makes progress."""
     if not any(actor.waits_in_c for actor in culprits):
         return False
     blamed = {actor.rank for actor in culprits}
@@ -77,8 +77,8 @@ def _may_wait_for_work(scene: Scene, culprits: Sequence[Actor]) -> bool:
 
 
 def _is_held_up_by(graph: Graph, helper: Actor, root: Candidate) -> bool:
-    """Whether it is the root's own node, of which `works` tells, or waits for that: a process may
-    burn a core while it waits.
+    """Return whether it is the root's own process or waits for that: a process may spin while it
+    waits.
     """
     return helper.node == root.node or root.node in graph.reach.get(helper.node, ())
 
@@ -100,7 +100,7 @@ def _receives(scene: Scene, actor: Actor) -> bool:
 
 
 def as_of_one_look(scene: Scene, verdict: Verdict, root: Candidate | None) -> Verdict:
-    """`verdict`, unless it rests on one look and that found nobody who is stopped or has ended."""
+    """Return `verdict`, weakened if a single sample found no stopped or ended process."""
     if len(scene.evidence.looks) > 1 or (root is not None and root.certain):
         return verdict
     has_cause = verdict.state in ("stuck", "dead") and bool(verdict.cause)

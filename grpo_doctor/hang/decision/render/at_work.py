@@ -1,4 +1,4 @@
-"""Verdicts on jobs that get on, are slow at their work, or end."""
+"""Verdicts on jobs that make progress, are slow, or end."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def healthy(scene: Scene, graph: Graph) -> Verdict:
 
 
 def _got_on(scene: Scene, graph: Graph) -> bool:
-    """Whether anything that the job needs was seen to get on: who burns a core at one line may be
-    waiting for its GPU, and who wakes now and then may ask for ever.
+    """Return whether anything that the job needs made progress. A process that spins at one line
+    may wait for its GPU, and one that wakes from time to time may poll forever.
     """
     counts = counted([look for looks in scene.evidence.engines for look in looks])
     if counts is not None and counts.gets_on:
@@ -162,7 +162,7 @@ def job_ended(left: Iterable[Actor]) -> Verdict:
 
 
 def ending(ranks: tuple[int, ...], remaining: int) -> Verdict:
-    """Some ranks ended in order, or nobody knows how, and none of the others waits for them yet."""
+    """Return the verdict on ranks that ended while no other rank waits for them yet."""
     alive = f"{remaining} other{'s continue' if remaining != 1 else ' continues'}"
     return Verdict(
         state="slow",

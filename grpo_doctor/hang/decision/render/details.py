@@ -1,5 +1,5 @@
-"""What a verdict gets beside its words: places in the parallel layout, options as the framework
-takes them, whether the job can be saved, and what could not be seen.
+"""Additions to a verdict: places in the parallel layout, the framework's own names of settings,
+whether the job can be saved, and what could not be inspected.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _with_axes(summary: str, coordinates: Coordinates) -> str:
 
 
 def with_spelled_fixes(verdict: Verdict, framework: str) -> Verdict:
-    """The verdict with every fix's option spelled, where this framework has the option."""
+    """Return the verdict with each fix's setting under this framework's own name."""
     return msgspec.structs.replace(
         verdict, fixes=tuple(_spelled(fix, framework) for fix in verdict.fixes)
     )
@@ -113,6 +113,6 @@ def unseen(scene: Scene) -> tuple[Problem, ...]:
 
 
 def _of_process(scene: Scene, pid: int | None, text: str) -> str:
-    """Numbers of several hosts' processes are not their own: there none is said."""
+    """Return `text` after the PID; without it for several hosts, whose PIDs are translated."""
     several = len(scene.evidence.job.placements) > 1
     return text if pid is None or several or str(pid) in text else f"pid {pid}: {text}"

@@ -124,7 +124,7 @@ def _ends(drawn: Set[nodes.Node]) -> tuple[str, ...]:
 
 
 def groups_of(scene: Scene) -> tuple[StackGroup, ...]:
-    """Processes whose main threads stand in the same functions, largest group last."""
+    """Return groups of processes whose main threads are in the same functions, largest last."""
     groups: dict[tuple[str, ...], list[Actor]] = {}
     for actor in scene.actors:
         if actor.place.frames:

@@ -1,5 +1,5 @@
-"""Verdicts on a job that stands, or may: its root cause, that what was seen tells none, or that no
-rank was started.
+"""Verdicts on a job without progress: its root cause, that none was found, or that no rank was
+started.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def hidden(scene: Scene) -> Verdict:
         state="slow",
         cause="unknown",
         summary=(
-            "Ranks use a core and their stacks can't be read, so attach cannot tell whether "
+            "Ranks use a core and their stacks can't be read, so attach cannot say whether "
             "they compute or wait for each other forever."
         ),
         evidence=tuple(motion_item(actor) for actor in list(scene.by_rank.values())[:8]),
@@ -207,7 +207,7 @@ def not_started(scene: Scene, starters: Sequence[Actor]) -> Verdict:
 
 
 def _other_hosts(scene: Scene) -> int:
-    """How many more hosts than were looked at the launcher was told of."""
+    """Return how many hosts of the launcher's settings were not inspected."""
     job = scene.evidence.job
     nodes = max((placement.nodes or 0 for placement in job.placements), default=0)
     nodes = nodes or (job.world_size or 0) // (job.local_ranks or job.world_size or 1)
