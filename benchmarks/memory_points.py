@@ -20,7 +20,7 @@ NOT_MEASURED = frozenset(
         "vendor_minimum",
         "upper_bound",
         "author_estimate",
-        "maintainer_measured_avg",  # a mean over the run is no peak
+        "maintainer_measured_avg",  # a mean over the run is not a peak
         "max_context_boundary",
     }
 )
@@ -82,7 +82,7 @@ def point_of(record: Mapping[str, Any]) -> Point:
     """One record as a point.
 
     Raises:
-        UnreadableError: it is no measurement, or its configuration lacks what memory depends on.
+        UnreadableError: it is not a measurement, or its configuration lacks what memory depends on.
         UnknownModelError: its model's shape is not known.
     """
     config, measured = record["config"], record["measured"]

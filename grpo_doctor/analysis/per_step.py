@@ -93,7 +93,7 @@ def gap_seconds(analysis: Analysis) -> dict[tuple[str, str], float]:
 
 
 def unattributed_span_seconds(analysis: Analysis) -> dict[str, float]:
-    """Unattributed seconds per step within spans that are no phase's, by name, largest first.
+    """Unattributed seconds per step within spans that belong to no phase, by name, largest first.
 
     Such are the user's own spans and a trainer's callbacks. Means over used steps and stepping
     ranks; of spans within spans each counts.

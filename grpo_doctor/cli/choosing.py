@@ -59,7 +59,7 @@ def selection_of(options: argparse.Namespace) -> Selection:
 
 
 def price_of(options: argparse.Namespace) -> Price | None:
-    """Return the price of a GPU-hour, if one is given. Raises UsageError if it is no amount."""
+    """Return the price of a GPU-hour, if one is given. Raises UsageError if it is not an amount."""
     if options.price is None:
         return None
     from grpo_doctor.document import Price  # noqa: PLC0415

@@ -123,7 +123,7 @@ def slurm(job: str, remote: str | None, look: Look) -> Cluster:
     """The nodes of a running Slurm job.
 
     Raises:
-        UsageError: it is no job's number, it does not run, or this is no host of the cluster.
+        UsageError: it is not a job's number, it does not run, or this is not a host of the cluster.
     """
     if not _JOB.fullmatch(job):
         raise UsageError(f"--slurm {job}: give the job's number, as squeue lists it.")

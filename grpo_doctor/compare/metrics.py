@@ -18,9 +18,9 @@ IDENTICAL, SAME, PARTED, UNKNOWN = "identical", "same", "parted", "not enough ev
 # Of a window's mean: four of its standard errors are passed by chance in one of 16,000.
 _SIGMAS = 4.0
 _WINDOW = 5
-# How long the runs have to stay apart: a spike that comes back is no parting.
+# How long the runs have to stay apart: a spike that returns is not a divergence.
 _STAYS = 2 * _WINDOW
-# Times of this machine are no learning curves.
+# Times on this machine are not learning curves.
 _CLOCKS = ("time", "second", "runtime", "throughput", "num_tokens", "epoch", "learning_rate")
 _DIGITS = 6
 

@@ -107,7 +107,7 @@ def step_time(before: ComparedRun, after: ComparedRun) -> Change:
 
 
 def per_token(before: ComparedRun, after: ComparedRun) -> Change:
-    """Seconds per thousand completion tokens: what longer completions cost is no slowness."""
+    """Seconds per thousand completion tokens: the cost of longer completions is not a slowdown."""
     tokens = before.step_tokens, after.step_tokens
     if tokens[0] is None or tokens[1] is None:
         missing = " and ".join(

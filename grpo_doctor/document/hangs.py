@@ -20,9 +20,9 @@ _LARGEST_BYTES = 32 << 20
 
 
 def hang_entries(recording: Path) -> list[HangEntry]:
-    """Return each verdict below `recording` that has a page; none where that is no run directory.
+    """Return each verdict below `recording` that has a page; none outside a run directory.
 
-    One that can't be read is linked without words: its page says more.
+    One that can't be read is linked without text: its page says more.
     """
     if not recording.is_dir():
         return []

@@ -36,7 +36,7 @@ class Price:
     currency: str = "USD"
 
 
-# Without them there is no step: what they take is no loss, only what of it can go is.
+# Without them there is no step: what they take is not a loss, only what of it can go is.
 _NEEDED = ("rollout", "reward", "logprob", "train", "optimizer", "sync")
 _MOST_OF_IT = 0.5
 

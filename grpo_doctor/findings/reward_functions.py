@@ -12,7 +12,7 @@ from grpo_doctor.analysis.sampled import values_in
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.trace.model import Trace
 
-# Spans within `reward` that are no reward functions.
+# Spans within `reward` that are not reward functions.
 OTHERS = ("log_completions", "decode", "gather", "advantages")
 _PREFIX = "reward/"
 # The seconds of each call of a function.

@@ -76,7 +76,7 @@ def _neighbours(view: RunView, phase: str, other: str, *, after: bool) -> float:
         in_phase, in_other = track.phase == CODES[phase], track.phase == CODES[other]
         windows, _ = view.analysis.steps.windows(column, used=True)
         step = np.searchsorted(windows.start_ns, track.pieces.start_ns, side="right")
-        same = step[1:] == step[:-1]  # what another step begins with is no neighbour
+        same = step[1:] == step[:-1]  # what another step begins with is not a neighbour
         beside = np.r_[in_other[1:] & same, False] if after else np.r_[False, in_other[:-1] & same]
         per_rank_ns.append(intersect(windows, track.pieces.select(in_phase & beside)).total_ns)
     steps = len(view.analysis.steps.used)
@@ -99,7 +99,7 @@ def span_lengths(view: RunView, name: str) -> NDArray[np.float64]:
 
 
 GATHER = "sync/gather"
-# A gather's fixed part is what even the smallest of a run take; the 5th percentile is no outlier.
+# A gather's fixed part is what even the smallest take; the 5th percentile is not an outlier.
 _SMALLEST = 5
 
 

@@ -41,7 +41,7 @@ class FatalLines:
         self.text, self._in_traceback = "", False
 
     def read(self, number: int, line: str) -> None:
-        """A line that is no step."""
+        """A line that is not a step."""
         if self.text or _TABLE.match(line):
             return
         text = _RANK.sub("", without_actor(line)[1])

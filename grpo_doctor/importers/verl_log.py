@@ -142,7 +142,7 @@ class _Facts:
         self._printed: list[str] = []
 
     def read(self, line: str) -> None:
-        """A line that is no step."""
+        """A line that is not a step."""
         actor, text = without_actor(line)
         if self._printed or text.startswith(_CONFIG_BEGINS):
             if not self._printed:

@@ -61,7 +61,7 @@ def braced(text: str) -> tuple[str | None, str, str, str]:
 
 
 def changed(value: str, mark: str, more: str) -> str | None:
-    """`X##*/` of `${X##*/}` and the like; None where its pattern is no plain one."""
+    """`X##*/` of `${X##*/}` and the like; None where its pattern is not a plain one."""
     if mark in _DEFAULTS:
         return value
     if mark in _CASES and not more:

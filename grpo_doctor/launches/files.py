@@ -79,7 +79,7 @@ def read_text(path: Path) -> str:
 
 
 def tree_of(path: Path | None) -> ast.Module | None:
-    """Return a Python file as syntax; None where it can't be read or is no Python."""
+    """Return a Python file as syntax; None where it can't be read or is not Python."""
     try:
         return parsed(read_text(path), str(path)) if path is not None else None
     except UnreadableFileError:
@@ -91,7 +91,7 @@ def parsed(text: str, shown: str) -> ast.Module:
     """Python as syntax that is shallow enough to be walked and printed.
 
     Raises:
-        UnreadableFileError: it is no Python, or larger or deeper than any script.
+        UnreadableFileError: it is not Python, or larger or deeper than any script.
     """
     if len(text) > PYTHON.bytes:
         raise UnreadableFileError(f"{shown} is larger than {PYTHON.bytes >> 10} KiB")
@@ -121,7 +121,7 @@ def _too_deep(shown: str, depth: int) -> str:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Return what JSON says that stands on a command line; empty where it is no object."""
+    """Return what JSON says that stands on a command line; empty where it is not an object."""
     try:
         content = json.loads(text[: JSON.bytes])
     except (ValueError, RecursionError):
@@ -180,7 +180,7 @@ def read_python(path: Path, shown: str) -> Contents:
     """The literal arguments of `GRPOConfig(...)` and the like in a script, which is never run.
 
     Raises:
-        UnreadableFileError: it can't be read or is no Python.
+        UnreadableFileError: it can't be read or is not Python.
     """
     tree = parsed(read_text(path), shown)
     constants = _constants(tree)

@@ -34,7 +34,7 @@ def judge(view: View) -> tuple[Judged, ...]:
 
 
 def _in_every_version(view: View) -> Iterator[Judged]:
-    """What the rules find; an end that the oldest version possible does not know is no end."""
+    """What the rules find; an end that the oldest version possible does not know is not an end."""
     oldest = view.launch.oldest
     ends = {j.id for j in _rules(replace(view, launch=oldest), "train")} if oldest else None
     for judged in _rules(view, "train"):

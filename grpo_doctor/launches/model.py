@@ -96,7 +96,7 @@ class Launch:
 
     framework: Framework
     version: str | None
-    """None: nothing is known of it, and the newest that was read counts."""
+    """None: unknown; the newest version that was read is used."""
     role: Role
     versions: Mapping[str, str] = field(default_factory=dict)
     """The given versions of all packages, `vllm` and `transformers` among them."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from grpo_doctor.knobs.model import Version, version_of
 
 FOLDER = Path(__file__).parent / "options"
-# What was renamed and is no knob of ours; the new names are known to the lists.
+# What was renamed and is not a knob of ours; the new names are known to the lists.
 RENAMED: Mapping[tuple[str, str], str] = {
     ("ms-swift", "multi_turn_func"): "multi_turn_scheduler",
     ("ms-swift", "limit_mm_per_prompt"): "vllm_limit_mm_per_prompt",

@@ -124,7 +124,7 @@ class Statements(Lexer):
         self.here_text = text if is_quoted else self.inside(text).double_quoted("\0")[0]
 
     def skip_blanks(self) -> None:
-        """Move to what is no space."""
+        """Move to what is not a space."""
         while blank := self.blank(" \t\n"):
             self.at += blank
 

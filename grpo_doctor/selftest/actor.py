@@ -93,7 +93,7 @@ class Rank:
             file.write(os.urandom(_CHECKPOINT_BYTES))
             file.flush()
             os.fsync(file.fileno())
-        time.sleep(0.02)  # a disk that is faster than any is no cure for saving too often
+        time.sleep(0.02)  # a disk that is faster than any is not a cure for saving too often
 
 
 def metrics(case: str, step: int) -> dict[str, float]:

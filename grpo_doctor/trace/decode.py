@@ -92,7 +92,7 @@ class EventBlocks:
         self._add(events)
 
     def add_array(self, text: bytes) -> None:
-        """Add a whole JSON array of events. Raises one of BAD_JSON if it is no array."""
+        """Add a whole JSON array of events. Raises one of BAD_JSON if it is not an array."""
         try:
             events = _decoder.decode(text)
         except BAD_JSON:

@@ -113,7 +113,7 @@ def mapping(value: object) -> dict[str, Any]:
 
 
 def texts(value: object) -> tuple[str, ...]:
-    """Return the items of a list as text; nothing if it is no list."""
+    """Return the items of a list as text; nothing if it is not a list."""
     return tuple(str(item) for item in value) if isinstance(value, list) else ()
 
 

@@ -87,7 +87,7 @@ def _lines(trace: Trace, spans: Any, lane: Any, tracks: dict[int, set[int]]) -> 
 
 
 def _document_head(trace: Trace) -> dict[str, Any]:
-    """Return the `grpoDoctor` object: all facts that are no events."""
+    """Return the `grpoDoctor` object: all facts that are not events."""
     run = asdict(trace.run)
     settings = {key: run.pop(key) for key in ("config", "knobs", "versions")}
     if trace.run.origin:

@@ -8,7 +8,7 @@ work in the stretch::
 
 Waiting is not work: it follows from the maximum. Transfer, the time from the last arrival to the
 end of a collective, is work of the span it lies in. Without recorded collectives a step is one
-stretch. Asynchronous collectives and those of a part of the ranks are no barriers; what that costs
+stretch. Asynchronous collectives and those of a part of the ranks are not barriers; what that costs
 in accuracy shows when the unedited model is replayed.
 """
 

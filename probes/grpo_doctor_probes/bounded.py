@@ -1,7 +1,7 @@
 """Calls that can block forever, made where they cannot block us.
 
 Files of the job may lie on a file system that hangs, and its memory may be locked forever. On a
-loaded machine our own thread may wait long for a core; that is no hanging, so `unless_blocked` and
+loaded machine our own thread may wait long for a core; that is not a hang, so `unless_blocked` and
 `ask_each` count only the time in which it does not want to run.
 """
 

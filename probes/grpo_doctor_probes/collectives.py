@@ -47,7 +47,7 @@ class _Numbering:
         self.works: dict[int, tuple[ref[Any], str, int]] = {}
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int] | None:
-        """Group and sequence number of a call; None if this rank is no member of the group."""
+        """Group and sequence number of a call; None if this rank is not a member of the group."""
         group = self._group_name(args, kwargs)
         if group is None:
             return None

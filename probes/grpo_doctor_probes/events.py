@@ -37,7 +37,7 @@ def _moment(kind: int, name: str, value: float) -> None:
 def metrics(step: int, values: Mapping[str, float]) -> None:
     """Append one step's training metrics to `metrics.jsonl`. Call on rank 0.
 
-    What is no number is left out. NaN and infinities are kept, as the strings "nan", "inf" and
+    What is not a number is left out. NaN and infinities are kept, as the strings "nan", "inf" and
     "-inf": a reward that is NaN is a finding, and JSON has no number for it. None counts as NaN.
     """
     active = recorder.ACTIVE or recorder.start_if_asked()

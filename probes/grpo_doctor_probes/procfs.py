@@ -84,6 +84,6 @@ def socket_inodes(targets: Iterable[str]) -> Iterator[str]:
 def _targets(folder: str, fds: list[int]) -> Iterator[tuple[int, str]]:
     for number in fds:
         try:
-            yield number, os.readlink(f"{folder}/{number}")  # noqa: PTH115 - it is no path always
+            yield number, os.readlink(f"{folder}/{number}")  # noqa: PTH115 - not always a path
         except OSError:  # closed meanwhile
             continue

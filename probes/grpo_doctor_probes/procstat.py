@@ -134,7 +134,7 @@ def parse_stat(record: bytes, fields: int = _ALL) -> Stat:
         fields: How many behind the name will be asked for, at most: who samples can save the rest.
 
     Raises:
-        ValueError: it is no stat record.
+        ValueError: it is not a stat record.
     """
     return Stat(record, record[record.rindex(b")") + 2 :].split(None, fields))
 

@@ -153,7 +153,7 @@ class Recorder:
         return self.name_ids.setdefault(key, identity)
 
     def write(self, kind: int, name_id: int, start_ns: int, end_ns: int, value: float) -> None:
-        """Append one record of this thread that is no span; see `append`."""
+        """Append one record of this thread that is not a span; see `append`."""
         if monotonic_ns() > self.check_at_ns and self.is_lost(monotonic_ns()):
             return
         self.append(self.thread().level.word(kind, name_id), start_ns, end_ns, value)

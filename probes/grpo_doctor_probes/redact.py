@@ -30,7 +30,7 @@ _BEFORE_KEY = (
     "subscription wandb openai anthropic azure aws gcp google hf hub huggingface swanlab comet "
     "mistral cohere groq together deepseek dashscope gemini judge client license hmac"
 )
-# With one of these in front `tokens` are no number, and `pass` is a password.
+# With one of these in front `tokens` are not a number, and `pass` is a password.
 _BEFORE_PLURAL = "access api auth bearer git github hf hub refresh secret"
 _LOGINS = "admin db database mail mysql pg postgres redis root smtp ssh user"
 # A tokenizer's tokens, and numbers of tokens.
@@ -146,7 +146,7 @@ def redact_text(text: str) -> str:
 
 
 def _hide_random(match: re.Match[str]) -> str:
-    """Letters and digits that take turns so often are no word that somebody has chosen."""
+    """Letters and digits that take turns so often are not a word that somebody chose."""
     word = match["word"] or ""
     numbers = len(_DIGITS.findall(word))
     is_random = numbers and numbers + len(word) // 10 >= _RANDOM_NUMBERS

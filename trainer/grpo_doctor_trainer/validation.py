@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.config import TrainerConfig
 
 DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
-"""The values of `--deepspeed` that are no file."""
+"""The values of `--deepspeed` that are not files."""
 # vLLM compiles its adapter kernels for these ranks alone (vllm.config.lora, 0.32).
 VLLM_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What an engine can take as its largest rank of adapters."""
@@ -167,7 +167,7 @@ def _check_adapters(config: TrainerConfig) -> None:
 
 
 def wanted_trackers(config: TrainerConfig) -> list[str]:
-    """Return the names in `--report_to`, each once; ms-swift's `none` is no tracker."""
+    """Return the names in `--report_to`, each once; ms-swift's `none` is not a tracker."""
     return [name for name in dict.fromkeys(config.report_to) if name.lower() != _NONE]
 
 

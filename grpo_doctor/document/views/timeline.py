@@ -181,7 +181,7 @@ def _end_ns(analysis: Analysis) -> int:
 
 
 def _meetings(analysis: Analysis, rows: list[Rows]) -> list[NDArray[np.int64]]:
-    """Of each lane, a number per span that is equal where ranks meet; -1 for what is no meeting."""
+    """Per lane a number per span, equal where ranks meet; -1 for a span that is not a meeting."""
     together = np.concatenate(rows) if rows else np.empty(0, dtype=np.intp)
     calls = np.flatnonzero(np.isin(analysis.trace.spans.kind[together], _CALLS))
     keys = collective_keys(analysis.trace, together[calls])

@@ -91,7 +91,7 @@ def check(view: RunView) -> Answer:
 
 def _untimed(view: RunView, origin: Origin, share: float) -> Finding:
     """What a file of another program has no name for: where in the step it lies is unknown. A
-    profile names only what the job marks, so that there it is no cost."""
+    profile names only what the job marks, so it is not a cost there."""
     seconds = share * view.step_s
     steps = len(view.analysis.step_seconds)
     source = f"step time less what {origin.what} names, mean of {steps} steps"

@@ -56,7 +56,7 @@ def check(view: RunView) -> Answer:
     if share < MIN_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
     if step_s is not None and step_s > MAX_STEP_S:
-        return Passed(f"a decoding step takes {1000 * step_s:.0f} ms, of which little is launching")
+        return Passed(f"a decoding step takes {1000 * step_s:.0f} ms, mostly not kernel launches")
     risk = "CUDA graphs take 0.2-2 GiB of GPU memory and make vLLM's startup slower."
     return Finding(
         severity="medium" if step_s is not None else "low",

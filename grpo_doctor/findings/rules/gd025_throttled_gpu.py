@@ -62,7 +62,7 @@ HOT = 0x8 | 0x20 | 0x40 | 0x80
 POWER_LIMIT = 0x4
 # A GPU that hits its thermal limit for a twentieth of its busy time is not cooled as it should be.
 MIN_HOT_TIME = 0.05
-# The clocks of GPUs of one kind under one load differ by 5%; less is no slowdown to speak of.
+# The clocks of GPUs of one kind under one load differ by 5%; less is not a slowdown to speak of.
 MIN_HOT_LOSS = 0.05
 # Dense kernels at the power limit run 10-15% below the top clock on any H100 or A100.
 MIN_LIMITED_TIME, MIN_LIMITED_LOSS = 0.50, 0.20

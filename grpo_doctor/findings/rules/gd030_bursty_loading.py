@@ -52,7 +52,7 @@ MIN_SHARE = 0.03
 # A burst is this many times the usual wait, and a twentieth of a step.
 BURST_FACTOR = 3.0
 BURST_SHARE = 0.05
-# One long wait is an accident; and what more than half of the steps have is no burst.
+# One long wait is an accident; and what more than half of the steps have is not a burst.
 MIN_BURSTS = 2
 MIN_STEPS = 8
 # Batches ready per process: one that fills host memory helps nobody.

@@ -69,7 +69,7 @@ def check(view: RunView) -> Answer:
     if not per_rank.any():
         return NotApplicable("no time in `reward` was recorded")
     scorings = functions(view)
-    # What is left of the phase, decoding and gathering, is no function's.
+    # What is left of the phase, decoding and gathering, is not a function's.
     seconds = min(typical(per_rank), sum(typical(f.seen_s) for f in scorings) or np.inf)
     share = view.of_step(seconds)
     if share < MIN_SHARE or seconds < MIN_SCORING_S:

@@ -98,7 +98,7 @@ class _Plan:
 
 
 def check(view: RunView) -> Answer:
-    """Compare what was waited with the slowest function."""
+    """Compare the wait time with the slowest function."""
     plan = _plan(view)
     if plan is None:
         return NotApplicable("one reward function, called once per batch")

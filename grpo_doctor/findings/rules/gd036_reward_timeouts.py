@@ -82,7 +82,7 @@ class _Calls:
     count: int
     usual_s: float
     longest_s: float
-    limited: int  # calls that end at the longest length, 0 where that is no limit
+    limited: int  # calls that end at the longest length, 0 where that is not a limit
     factor: float  # what is left of the function's time with those calls at the usual length
     cost: float  # their excess, as a share of the step
 
@@ -115,7 +115,7 @@ def _calls(view: RunView, name: str) -> _Calls | None:
     ranks = call_seconds(view, name)
     if not ranks:
         return None
-    # One rank's usual length is no limit, however long it is next to the others'.
+    # One rank's usual length is not a limit, however long it is next to the others'.
     usual = np.concatenate([np.full(len(calls), np.median(calls)) for calls in ranks])
     seconds = np.concatenate(ranks)
     longest = float(seconds.max())

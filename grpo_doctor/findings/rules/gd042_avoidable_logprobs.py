@@ -51,7 +51,7 @@ OLD, REFERENCE = "logprob/old", "logprob/reference"
 
 
 def check(view: RunView) -> Answer:
-    """Look for passes whose results hardly enter the loss."""
+    """Look for passes whose results barely affect the loss."""
     old, reference = _share(view, OLD), _share(view, REFERENCE)
     if not old and not reference:
         return NotApplicable("neither logprob/old nor logprob/reference takes any time")

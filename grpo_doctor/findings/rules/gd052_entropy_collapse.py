@@ -65,7 +65,7 @@ RULE = rule(__name__, __doc__, "learning", metric("entropy", POINTS), uses=("rew
 FLOOR_SHARE = 0.10
 # Who was below it and crawls back to less than twice as much has not recovered.
 RECOVERED_SHARE = 0.20
-# A projection is only made once a third is gone, on a fall that is no noise, by a law that fits,
+# A projection is only made once a third is gone, on a fall beyond noise, by a law that fits,
 # and not further ahead than the run is long.
 MIN_LOST = 0.33
 MIN_FALLING = -0.60
@@ -78,7 +78,7 @@ _SMOOTH_SHARE = 0.05
 
 
 def check(view: RunView) -> Answer:
-    """Look for a lasting stay below the floor, else for a fall that is about to get there."""
+    """Look for entropy that stays below the floor, else for a fall that will soon reach it."""
     entropy = finite(view, "entropy")
     # The highest of the first tenth: a collapse within it would hide in its median.
     first = float(entropy.values[: end_points(len(entropy))].max())

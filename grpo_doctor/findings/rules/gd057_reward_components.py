@@ -170,7 +170,7 @@ def _dead(
 
 
 def _weigh_less(view: RunView, rewards: list[Component], lead: Component) -> Fix:
-    """A weight with which the leader varies as much as the next one, where there is a flag."""
+    """Set a weight with which the leader varies as much as the next function, if a flag exists."""
     following = max(reward.spread for reward in rewards if reward is not lead)
     factor = float(f"{following / lead.spread:.1g}")
     weights = _weights(view, len(rewards))

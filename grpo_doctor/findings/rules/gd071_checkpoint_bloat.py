@@ -55,7 +55,7 @@ RULE = rule(
     sampled(_OPTIMIZER, "record it with grpo_doctor_probes.counter after each checkpoint"),
     uses=("checkpoint/*",),
 )
-# Less than half of a checkpoint is no bloat, and fewer than three with state are no habit.
+# Less than half of a checkpoint is not bloat, and fewer than three with state are not a habit.
 MIN_OPTIMIZER_PART = 0.50
 MIN_CHECKPOINTS = 3
 KEEP = 2

@@ -122,7 +122,7 @@ def check(view: RunView) -> Answer:
 
 def _plan(view: RunView) -> _Plan | None:
     scoring = typical(reward_seconds(view))
-    # What a rollout with turns scores between them is no part of this.
+    # What a rollout with turns scores between them is not a part of this.
     following = min(scoring, seconds_just_after(view, "reward", "rollout"))
     lengths = _lengths(view)
     if following <= 0 or lengths is None:

@@ -77,7 +77,7 @@ def read_rank(path: Path) -> RankFile:
     """Read one file in constant memory, plus 16 bytes for each kernel.
 
     Raises:
-        TraceError: it can't be read, or is no Chrome trace.
+        TraceError: it can't be read, or is not a Chrome trace.
     """
     stream, file = EventStream(path), RankFile(path)
     for events in stream.blocks():

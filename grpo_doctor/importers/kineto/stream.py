@@ -85,7 +85,7 @@ class EventStream:
         """Return a list of events, in the file's order.
 
         Raises:
-            TraceError: the file can't be read, or is no Chrome trace; the message has the byte.
+            TraceError: the file can't be read, or is not a Chrome trace; the message has the byte.
         """
         blocks = self._blocks()
         pending = self._after_head(blocks)

@@ -167,7 +167,7 @@ def verl_batch_below_gpus(view: View) -> Flaw | None:
     more = range(prompts + 1, prompts + min(ranks, _MOST) + 1)
     valid = [number for number in more if number * group % ranks == 0]
     return fatal_flaw(
-        headline=f"{prompts * group} completions are not divisible by {ranks} GPUs",
+        headline=f"{prompts * group} completions can't be split evenly over {ranks} GPUs",
         evidence=(f"{prompts} prompts x {group} completions; {ranks} GPUs",),
         fixes=(view.flag("rollout.prompts", valid[0]),) if valid else (),
         source=view.source("rollout.prompts"),
@@ -198,7 +198,7 @@ def verl_mini_batch_below_gpus(view: View) -> Flaw | None:
 
     verl multiplies ppo_mini_batch_size by n and divides by the data-parallel ranks. If the result
     is 0 it ends with `ppo_mini_batch_size 0 should be larger than 0 after normalization`, which
-    reaches the user as ActorDiedError; where what is left is no multiple of the micro batch, it
+    reaches the user as ActorDiedError; where what is left is not a multiple of the micro batch, it
     ends as well.
     """
     mini, group = view.integers("train.prompts_per_step", "rollout.num_generations")

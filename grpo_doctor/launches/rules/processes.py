@@ -172,7 +172,7 @@ def _groups(view: View) -> Iterator[tuple[str, int]]:
 
 
 def _size(view: View, group: str) -> int:
-    """Return GPUs of a group; 0 where what the launch says is no number."""
+    """Return GPUs of a group; 0 where what the launch says is not a number."""
     product = 1
     options = view.launch.options
     for name, default in (("num_nodes", 1), ("num_gpus_per_node", 8)):

@@ -35,7 +35,7 @@ def _steps_per_generation(case: Case) -> Effect:
     if not passes or not before or not after:
         raise UnsupportedError("how many passes one rollout feeds was not recorded")
     if after % passes or before % passes:
-        raise UnsupportedError(f"{after} is no multiple of {passes} passes per optimizer step")
+        raise UnsupportedError(f"{after} is not a multiple of {passes} passes per optimizer step")
     steps_before, steps_after = before // passes, after // passes
     if (case.knob("train.num_iterations") or 1) > 1:
         raise UnsupportedError("with several iterations over a rollout, more than this changes")

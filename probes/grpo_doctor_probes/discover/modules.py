@@ -96,7 +96,7 @@ def _version_in(path: str) -> str:
 
 
 def live_environment(proc: Path, pid: int, pointers: Sequence[int]) -> dict[str, str]:
-    """The variables of `scan.WANTED`; empty where its memory may not be read or is no C program's.
+    """Return the variables of `scan.WANTED`; empty if its memory can't be read or has none.
 
     The process may change them while we read: what does not parse is left out.
 

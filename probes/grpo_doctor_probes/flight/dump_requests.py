@@ -79,7 +79,7 @@ def _ring(pipe: Path) -> str:
         return f"its dump pipe {'has no reader' if nobody else f'is closed to us: {error}'}"
     try:
         if not stat.S_ISFIFO(os.fstat(file).st_mode):
-            return "its dump pipe is no pipe"
+            return "its dump pipe is not a pipe"
         os.write(file, b"1")
     except OSError as error:
         return f"its dump pipe takes nothing: {error.strerror}"

@@ -57,7 +57,7 @@ def _rank_after_word(text: str) -> int | None:
 
 
 def dump_files(paths: Sequence[Path]) -> tuple[FlightDump, ...]:
-    """One record per file of `paths`, and of the folders among them; what is no dump says so.
+    """One record per file of `paths`, and of the folders among them; what is not a dump says so.
 
     Nothing is parsed or executed: bytes are only looked at. Never raises OSError.
     """
@@ -91,7 +91,7 @@ def read_dump(path: Path) -> FlightDump:
 
 
 def checked(data: bytes) -> bytes:
-    """`data`, unpacked if it was compressed. Raises ValueError: it is no dump, or not all of one.
+    """Return `data` unpacked. Raises ValueError: it is not a dump, or not all of one.
 
     A dump ends as its format does: a file that torch is still writing, or that a full disk cut,
     does not.

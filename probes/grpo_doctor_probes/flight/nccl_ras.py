@@ -119,7 +119,7 @@ def ask(host: str, port: int, deadline: float) -> str:
 
     Raises:
         OSError: no connection, or silence for a second.
-        RasError: what came was no status.
+        RasError: what came was not a status.
     """
     first = min(deadline, time.monotonic() + _TRY_S)
     with socket.create_connection((host, port), timeout=_seconds_until(first)) as connection:
@@ -136,7 +136,7 @@ def ask(host: str, port: int, deadline: float) -> str:
     if in_json:
         return repaired(text)
     if _TEXT_MARK not in text:
-        raise RasError(f"{len(text)} bytes that are no status of NCCL")
+        raise RasError(f"{len(text)} bytes that are not an NCCL status")
     return text
 
 

@@ -26,7 +26,7 @@ MOST_S = 6.0  # for all GPUs: without persistence mode an idle one takes a secon
 ALL_GPUS = -1
 _CHILD = "grpo_doctor_probes.look.gpu_child"
 _LONGEST = 200
-# nvml.h, nvmlClocksEventReasons. Idle (1) and application clocks (2) are no throttling.
+# nvml.h, nvmlClocksEventReasons. Idle (1) and application clocks (2) are not throttling.
 _REASONS = (
     (0x4, "power cap"),
     (0x8, "hardware slowdown"),

@@ -51,8 +51,8 @@ class SchedulerClock:
 
     The offset of a core is measured at its first use, by a thread of ours that runs on it.
 
-    `se.exec_start` is on the scheduler's own clock. It is no CLOCK_MONOTONIC, and each core has its
-    own: time that a hypervisor stole from a core, or interrupts took, does not pass on it
+    `se.exec_start` is on the scheduler's own clock. It is not CLOCK_MONOTONIC, and each core has
+    its own: time that a hypervisor stole from a core, or interrupts took, does not pass on it
     (update_rq_clock_task in kernel/sched/core.c). After 3.5 h on a virtual machine, two cores were
     13.37 and 13.04 s behind. So a thread of ours runs on the core in question, and its own value
     has what that clock shows now.

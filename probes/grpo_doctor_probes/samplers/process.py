@@ -28,7 +28,7 @@ class Environment(NamedTuple):
 
 
 def parse_environment(environ: bytes) -> Environment:
-    """From /proc/<pid>/environ; what is not a number is no rank."""
+    """From /proc/<pid>/environ; what is not a number is not a rank."""
     values = variables(environ)
     rank = values.get("RANK", "")
     return Environment(

@@ -152,7 +152,7 @@ class LiveLine:
         self._terminal = shows and os.environ.get("TERM", "dumb") != "dumb"
 
     def tick(self, headers: Sequence[Header], samples: Mapping[str, float]) -> None:
-        """Shows how the job is. A terminal that went away is no problem: nothing is shown."""
+        """Shows how the job is. A terminal that went away is not a problem: nothing is shown."""
         now = self._watch.look(headers)
         try:
             if self._terminal and self._in_background():

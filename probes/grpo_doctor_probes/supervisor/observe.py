@@ -102,7 +102,7 @@ class Observer:
         return self._since_they_moved(Moment(tuple(standings), activities, now_ns))
 
     def distrust(self) -> None:
-        """The job was found stuck: what is open now is no example of a usual length."""
+        """The job was found stuck: what is open now is not an example of a usual length."""
         for follower in self._followers.values():
             follower.distrust()
         for own in self._unrecorded.values():

@@ -35,7 +35,7 @@ MOVED_SLEEPS = 8
 # A rank that gives up, as torch's own timeout makes it, says so at length before it ends: progress
 # is what a job outlives for so long.
 OUTLIVES_NS = 3_000_000_000
-# Less than this is no progress even of one that did nothing while it was looked at: a request that
+# Less than this is not progress even of one that did nothing while it was looked at: a request that
 # is made again once a minute, a signal, somebody else's py-spy.
 _IDLE_NS_PER_S, _IDLE_SLEEPS_PER_S = 1_000_000.0, 1.0
 _OF_EXAMPLE = 2.0

@@ -198,7 +198,7 @@ class Follower:
         return Standing(header.rank, header.pid, place, since_ns, first, waits, begun_ns)
 
     def distrust(self) -> None:
-        """What is open now was found to be stuck: how long it takes in the end is no example."""
+        """Forget how long open phases take: the job was found stuck in them."""
         self._distrusted = set(self._open)
 
     def _note_names(self, names: tuple[str, ...], now_ns: int) -> None:

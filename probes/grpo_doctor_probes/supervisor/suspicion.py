@@ -1,4 +1,4 @@
-"""When a job is worth an inspection. A suspicion is no verdict: it costs one inspection."""
+"""When a job is worth an inspection. A suspicion is not a verdict: it costs one inspection."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Watchdog:
             self._ask(self.hangs[-1].suspicion, now, pids, "-again")
 
     def rest(self) -> None:
-        """The job is ending: what its ranks do on their way out is no hang."""
+        """The job is ending: what its ranks do on their way out is not a hang."""
         self._presence.pause()
         if self._look is not None:
             look, self._look = self._look, None

@@ -126,7 +126,7 @@ function matrixShown() {
   return Number(document.getElementById("heatmap-kind").value);
 }
 
-// A finding about phases is best seen in the matrix of the first of them; without one all is as before.
+// A finding about phases is best seen in the matrix of the first of them; without one nothing changes.
 let matrixBefore = null;
 function chooseLitMatrix() {
   const select = document.getElementById("heatmap-kind");

@@ -31,7 +31,7 @@ _RANKS: Final = re.compile(r"rank:(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)
 _CYCLE_LINES: Final = 8  # of a longer cycle the middle is left out
 _NAMED_HOSTS: Final = 2  # of one row
 _MANY_ROWS: Final = 20  # then who waits for whom is left to the graph
-_PLAINLY: Final = {"sleep": "its sleep to end"}  # a wait whose one word is no thing to wait for
+_PLAINLY: Final = {"sleep": "its sleep to end"}  # a wait whose one word is not a thing to wait for
 _SOURCES_FIRST: Final = ("confirmation",)  # the strongest evidence there is
 
 

@@ -175,8 +175,8 @@ def _missing(folder: Path) -> str:
     near = checkpoints_in(folder) or checkpoints_in(folder.parent)
     hint = f" There are: {', '.join(str(path) for path in near)}." if near else ""
     return (
-        f"--resume_from_checkpoint {folder} is no checkpoint: it has no {STATE_JSON}.{hint} Give a "
-        f"checkpoint-N folder, or {LATEST} for the newest in --output_dir"
+        f"--resume_from_checkpoint {folder} is not a checkpoint: it has no {STATE_JSON}.{hint} "
+        f"Give a checkpoint-N folder, or {LATEST} for the newest in --output_dir"
     )
 
 

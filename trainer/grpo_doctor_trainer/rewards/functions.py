@@ -340,7 +340,7 @@ def _module(path: Path, source: str) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise RewardError(f"--reward_funcs {source}: {path} is not a Python file")
+        raise RewardError(f"--reward_funcs {source}: {path} is not Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickling look their module up there
     try:

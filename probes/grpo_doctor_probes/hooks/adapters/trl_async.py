@@ -46,7 +46,7 @@ def fetch_span(trainer: object, *_: object, **__: object) -> str:
 
 
 def _around_tools(execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Each tool under its own name; those that are no coroutines run in threads of their own."""
+    """Each tool under its own name; those that are not coroutines run in threads of their own."""
 
     async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         by_keyword = {name: _with_spans(value) for name, value in kwargs.items()}

@@ -85,7 +85,7 @@ def test_a_rank_that_does_not_answer_costs_the_time_given(job: Job, tmp_path: Pa
     [
         (lambda path: None, "is not there"),
         (os.mkfifo, "has no reader"),
-        (lambda path: path.write_bytes(b"kept"), "is no pipe"),
+        (lambda path: path.write_bytes(b"kept"), "is not a pipe"),
         (os.mkdir, "is closed to us: "),
     ],
     ids=["missing", "no reader", "a file", "a folder"],
@@ -95,7 +95,7 @@ def test_pipes_that_take_nothing(job: Job, tmp_path: Path, make: object, reason:
     make(tmp_path / "p_3.pipe")
     (dump,) = ask_pipes(job, 5, tmp_path / "proc")
     assert reason in dump.problem
-    if reason == "is no pipe":
+    if reason == "is not a pipe":
         assert (tmp_path / "p_3.pipe").read_bytes() == b"kept"
 
 

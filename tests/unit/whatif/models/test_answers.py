@@ -52,7 +52,7 @@ CASES: dict[str, Case] = {
     "parts without a sync": ({"train": 10.0}, {}, {}, PARTS, 1, "no weight sync"),
     "parts not counted": ({"sync": 2.0, "train": 8.0}, {}, {}, PARTS, 1, "the number of parts"),
     "a rollout per step, no old log-probs": (TWO_PASSES, PASSES, {}, SPG, 2, 0.0),
-    "another number is no multiple": (TWO_PASSES, PASSES, {}, SPG, 3, "no multiple"),
+    "another number is no multiple": (TWO_PASSES, PASSES, {}, SPG, 3, "not a multiple"),
     "old log-probs would be needed": (TWO_PASSES, AT_ONCE, {}, SPG, 4, "requires"),
     "half a rollout": (TWO_PASSES, {**PASSES, "rollout.steps_per_generation": 8}, {}, SPG, 4, 20.0),
     "several iterations": (
