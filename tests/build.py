@@ -9,6 +9,7 @@ import numpy as np
 
 from grpo_doctor.trace.columns import DTYPES, Interned, join, spans_from
 from grpo_doctor.trace.model import (
+    SAME_CLOCK,
     Exit,
     Gpu,
     Kind,
@@ -221,6 +222,7 @@ class TraceBuilder:
                     state="open" if rank in self.open_ranks else "finished",
                     start_ns=0,
                     end_ns=end_ns,
+                    clock=SAME_CLOCK,
                 )
                 for rank in range(self.ranks)
             ),

@@ -142,7 +142,7 @@ def _rows(analysis: Analysis) -> tuple[Rows, Rows]:
         return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
     column_of = {rank: column for column, rank in enumerate(analysis.ranks)}
     columns = [
-        column_of.get(p.rank, -1) if p.carries_steps and p.clock_error_ns is not None else -1
+        column_of.get(p.rank, -1) if p.carries_steps and p.clock.error_ns is not None else -1
         for p in trace.processes
     ]
     entered = np.append(np.array(sources), False)[trace.spans.args]

@@ -153,6 +153,6 @@ def _clock_error_ns(trace: Trace, ranks: Sequence[RankRows]) -> NDArray[np.float
     worst = {main.rank: 0.0 for main in ranks}
     for process in trace.processes:
         if process.rank in worst and process.carries_steps:
-            error = process.clock_error_ns
+            error = process.clock.error_ns
             worst[process.rank] = max(worst[process.rank], np.inf if error is None else error)
     return np.array([worst[main.rank] for main in ranks], dtype=np.float64)

@@ -79,7 +79,7 @@ def _rank(trace: Trace, process: Process) -> RankEntry:
         pid=process.os_pid,
         state=process.state,
         open=_open_spans(trace, process),
-        clock_error_ns=process.clock_error_ns,
+        clock_error_ns=process.clock.error_ns,
     )
 
 
@@ -110,9 +110,9 @@ _DIGITS = 3
 def clock_entry(trace: Trace) -> ClockEntry:
     """Return the largest error of any rank's clock, and how the clocks were aligned."""
     ranks = [p for p in trace.processes if p.carries_steps]
-    methods = list(dict.fromkeys(p.clock_method for p in ranks))
-    errors = [p.clock_error_ns for p in ranks if p.clock_error_ns is not None]
-    unknown = sorted(p.rank for p in ranks if p.clock_error_ns is None)
+    methods = list(dict.fromkeys(p.clock.method for p in ranks))
+    errors = [p.clock.error_ns for p in ranks if p.clock.error_ns is not None]
+    unknown = sorted(p.rank for p in ranks if p.clock.error_ns is None)
     worst_ms = max(errors) / 1e6 if errors and not unknown else None
     origin = trace.run.origin
     if origin and origin.durations_only:

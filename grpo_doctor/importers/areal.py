@@ -75,7 +75,7 @@ def load(path: Path) -> Trace:
     if len(stepping) < len(files):
         stepless = len(files) - len(stepping)
         notes.append(f"Left out: {stepless} of {len(files)} processes, which have no steps.")
-    return trace_of(path, stepping, Origin(_WHAT, _LIMITS, frozenset(), False), notes, problems)
+    return trace_of(path, stepping, Origin(_WHAT, _LIMITS, durations_only=False), notes, problems)
 
 
 def _read(path: Path) -> RankFile:

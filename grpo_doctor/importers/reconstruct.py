@@ -12,7 +12,7 @@ from grpo_doctor.importers.fatal import FatalLines
 from grpo_doctor.importers.laid import MOST_STEPS, Laid, LoggedStep
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.merge import metrics_from
-from grpo_doctor.trace.model import Exit, Loss, Origin, Process, Run, Trace
+from grpo_doctor.trace.model import Clock, Exit, Loss, Origin, Process, Run, Trace
 
 NO_STARTS = (
     "Start times: the log has only durations, shown end to end within each step.",
@@ -94,7 +94,7 @@ def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
             origin=Origin(
                 facts.what,
                 facts.limits,
-                frozenset(phase for name in facts.spans if (phase := phase_of(name))),
+                tuple(sorted({phase for name in facts.spans if (phase := phase_of(name))})),
                 durations_only=True,
                 fatal=facts.fatal.sentence,
             ),
@@ -126,7 +126,7 @@ def _process(end_ns: int) -> Process:
         os_pid=0,
         host="unknown",
         rank=0,
-        clock_method="none: durations from a log",
+        clock=Clock(0, 0, "none: durations from a log"),
         start_ns=0,
         end_ns=end_ns,
     )

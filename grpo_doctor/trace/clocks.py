@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS, mapping, moment, whole
+from grpo_doctor.trace.model import SAME_CLOCK, Clock
 
 # What is left between two hosts' wall clocks under NTP or chrony: usually 0.1 to 10 ms.
 NTP_ERROR_NS = 10_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """`reference time = local time + offset_ns`, known to `error_ns`."""
-
-    offset_ns: int
-    error_ns: int | None
-    method: str
-
-
-def align(reference: Mapping[str, Any], other: Mapping[str, Any]) -> Alignment:
-    """Return the alignment of `other` to `reference`, both as rank files describe their clocks.
+def align(reference: Mapping[str, Any], other: Mapping[str, Any]) -> Clock:
+    """Return the clock of `other`, aligned to `reference`; rank files describe both.
 
     Processes of one boot and time namespace read the same clock: nothing to correct. Otherwise
     the pairs of monotonic and wall clock decide, and the difference between the pair taken at
@@ -30,12 +21,12 @@ def align(reference: Mapping[str, Any], other: Mapping[str, Any]) -> Alignment:
     """
     identity = other.get("clock_id")
     if identity and identity == reference.get("clock_id"):
-        return Alignment(0, 0, "same clock")
+        return SAME_CLOCK
     offsets = [theirs - ours for ours, theirs in zip(_epochs(reference), _epochs(other))]
     if not offsets or abs(offsets[0]) > MAX_TIME_NS:
-        return Alignment(0, None, "unknown")
+        return Clock()
     drift = max(offsets) - min(offsets)
-    return Alignment(offsets[0], NTP_ERROR_NS + drift, "wall clock")
+    return Clock(offsets[0], NTP_ERROR_NS + drift, "wall clock")
 
 
 def _epochs(facts: Mapping[str, Any]) -> list[int]:

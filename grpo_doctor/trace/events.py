@@ -33,7 +33,7 @@ def text(value: Any) -> str:
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:
-        return _encode(_without_surrogates(value)).decode()
+        return _encode(_without_surrogates(msgspec.to_builtins(value))).decode()
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -1,12 +1,14 @@
-"""The part of `trace.json` before its events, typed, and the model made from both.
+"""The part of `trace.json` before its events: what `write` encodes and `read` decodes.
 
-Unknown keys are skipped: a newer version may add some. Numbers that a stranger wrote as something
-else are refused by name. What the model keeps as it is written is decoded into its own types.
+The model's own facts are in it as they are. Only columns have a form of their own: samples and
+metrics. Unknown keys are skipped: a newer version may add some. Numbers that a stranger wrote as
+something else are refused by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,59 +16,56 @@ from typing import Any
 import msgspec
 import numpy as np
 from msgspec import field
-from msgspec.structs import asdict
 
+from grpo_doctor import __version__
 from grpo_doctor.trace.columns import SpanTable
+from grpo_doctor.trace.events import finite, series_pid
 from grpo_doctor.trace.jsonfile import Time, Whole, number
-from grpo_doctor.trace.model import Gpu, Loss, Metrics, Process, Run, Series, Trace
+from grpo_doctor.trace.model import FORMAT, Gpu, Loss, Metrics, Process, Run, Series, Trace
 
 
-class HeadClock(msgspec.Struct, frozen=True):
-    offset_ns: Whole = 0
-    error_ns: Whole | None = None
-    method: str = "unknown"
+class MetricColumns(msgspec.Struct, frozen=True):
+    """`Metrics`. NaN and infinities are findings, and JSON has no numbers for them: they are texts.
+    A step that has no such metric has null."""
 
-
-class HeadProcess(msgspec.Struct, frozen=True):
-    pid: Whole
-    rank: Whole
-    os_pid: Whole = 0
-    host: str = "unknown"
-    role: str = "trainer"
-    state: str = "finished"
-    local_rank: Whole | None = None
-    start_ns: Time | None = None
-    end_ns: Time | None = None
-    clock: HeadClock = HeadClock()
-
-
-class HeadMetrics(msgspec.Struct, frozen=True):
     steps: tuple[Whole, ...] = ()
     values: dict[str, list[float | str | None]] = {}
 
-
-class Facts(msgspec.Struct, frozen=True):
-    """The `grpoDoctor` object."""
-
-    format: Whole
-    version: str = ""
-    run: Run = field(default_factory=Run)
-    config: dict[str, Any] = {}
-    knobs: dict[str, Any] = {}
-    versions: dict[str, str] = {}
-    processes: tuple[HeadProcess, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
-    metrics: HeadMetrics = HeadMetrics()
-    loss: Loss = field(default_factory=Loss)
+    @classmethod
+    def of(cls, metrics: Metrics) -> MetricColumns:
+        """Return what is written of `metrics`."""
+        columns: dict[str, list[float | str | None]] = {}
+        for name, values in metrics.values.items():
+            absent = metrics.absent.get(name, np.zeros(len(values), np.bool_)).tolist()
+            pairs = zip(values.tolist(), absent, strict=True)
+            columns[name] = [None if a else v if math.isfinite(v) else str(v) for v, a in pairs]
+        return cls(tuple(metrics.steps.tolist()), columns)
 
     @property
-    def last_seen(self) -> list[tuple[int, int]]:
-        """Each process: its pid in the file, and the last moment at which it was seen, in ns."""
-        return [(p.pid, p.end_ns or self.run.duration_ns) for p in self.processes]
+    def metrics(self) -> Metrics:
+        """The metrics; a column that is shorter than the steps lacks the last ones."""
+        columns = {name: self._padded(values) for name, values in self.values.items()}
+        absent = {
+            name: np.array([v is None for v in column], np.bool_)
+            for name, column in columns.items()
+        }
+        return Metrics(
+            steps=np.array(self.steps, dtype=np.int64),
+            values={n: np.array([number(v) for v in c]) for n, c in columns.items()},
+            absent={n: mask for n, mask in absent.items() if mask.any()},
+        )
+
+    def _padded(self, values: list[float | str | None]) -> list[float | str | None]:
+        count = len(self.steps)
+        return values[:count] + [None] * (count - len(values))
 
 
 class Track(msgspec.Struct, frozen=True):
+    """`Series` at its full rate: `t_us` are differences, `v` is null where unknown. `pid` is that
+    of the events which show it."""
+
     name: str
+    pid: int = 0
     unit: str = ""
     scope: str = "host"
     host: str = "unknown"
@@ -76,9 +75,61 @@ class Track(msgspec.Struct, frozen=True):
     t_us: tuple[Time, ...] = ()
     v: tuple[float | None, ...] = ()
 
+    @classmethod
+    def of(cls, series: Series, pid: int) -> Track:
+        """Return what is written of `series`."""
+        return cls(
+            name=series.name,
+            pid=pid,
+            unit=series.unit,
+            scope=series.scope,
+            host=series.host,
+            gpu=series.gpu,
+            rank=series.rank,
+            os_pid=series.pid,
+            t_us=tuple(np.diff(series.t_ns // 1000, prepend=0).tolist()),
+            v=tuple(v if math.isfinite(v) else None for v in series.values.tolist()),
+        )
+
+    @property
+    def series(self) -> Series:
+        """The series, in microseconds."""
+        count = min(len(self.t_us), len(self.v))
+        return Series(
+            name=self.name,
+            unit=self.unit,
+            scope=self.scope,
+            host=self.host,
+            t_ns=np.cumsum(np.array(self.t_us[:count], dtype=np.int64)) * 1000,
+            values=np.array(self.v[:count], dtype=np.float64),  # None is NaN
+            gpu=self.gpu,
+            rank=self.rank,
+            pid=self.os_pid,
+        )
+
 
 class Tracks(msgspec.Struct, frozen=True):
     tracks: tuple[Track, ...] = ()
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """The `grpoDoctor` object: all facts that are not events. Settings are next to `run`."""
+
+    format: Whole
+    version: str = ""
+    run: Run = field(default_factory=Run)
+    config: dict[str, Any] = {}
+    knobs: dict[str, Any] = {}
+    versions: Mapping[str, str] = {}
+    processes: tuple[Process, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    metrics: MetricColumns = MetricColumns()
+    loss: Loss = field(default_factory=Loss)
+
+    @property
+    def last_seen(self) -> list[tuple[int, int]]:
+        """Each process: its pid in the file, and the last moment at which it was seen, in ns."""
+        return [(p.pid, p.end_ns or self.run.duration_ns) for p in self.processes]
 
 
 class FormatOnly(msgspec.Struct, frozen=True):
@@ -101,6 +152,40 @@ class Head(msgspec.Struct, frozen=True):
     traceEvents: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
 
 
+def head_of(trace: Trace) -> dict[str, Any]:
+    """Return all that is written before the spans, by key: for other readers, then ours."""
+    run = trace.run
+    facts = Facts(
+        format=FORMAT,
+        version=__version__,
+        run=replace(run, config={}, knobs={}, versions={}),
+        config=finite(run.config),
+        knobs=finite(run.knobs),
+        versions=run.versions,
+        processes=trace.processes,
+        gpus=trace.gpus,
+        metrics=MetricColumns.of(trace.metrics),
+        loss=trace.loss,
+    )
+    return {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": run.started_unix_ns,
+        "traceName": "trace.json",
+        "distributedInfo": {"world_size": run.world_size},
+        "metadata": {
+            "grpo_doctor.format": str(FORMAT),
+            "run.id": run.id,
+            "run.framework": run.framework,
+            "loss.dropped_events": trace.loss.dropped_events,
+        },
+        "grpoDoctor": facts,
+        "grpoDoctorSeries": Tracks(
+            tuple(Track.of(series, series_pid(trace, series)) for series in trace.series)
+        ),
+    }
+
+
 def trace_from(
     path: Path, head: Head, table: SpanTable, notes: Sequence[str], *, truncated: bool
 ) -> Trace:
@@ -110,64 +195,16 @@ def trace_from(
     return Trace(
         source=path.name,
         run=replace(facts.run, config=facts.config, knobs=facts.knobs, versions=facts.versions),
-        processes=tuple(_process(i, p) for i, p in enumerate(facts.processes)),
+        processes=tuple(replace(p, index=i) for i, p in enumerate(facts.processes)),
         gpus=facts.gpus,
         names=table.names,
         args=table.args,
         spans=table.spans,
-        series=tuple(_series(t) for t in head.grpoDoctorSeries.tracks),
-        metrics=_metrics(facts.metrics),
+        series=tuple(track.series for track in head.grpoDoctorSeries.tracks),
+        metrics=facts.metrics.metrics,
         loss=replace(
             facts.loss,
             truncated=facts.loss.truncated or truncated,
             notes=tuple(dict.fromkeys([*facts.loss.notes, *notes])),
         ),
     )
-
-
-def _process(index: int, process: HeadProcess) -> Process:
-    fields = asdict(process)
-    clock: HeadClock = fields.pop("clock")
-    return Process(
-        index=index,
-        clock_offset_ns=clock.offset_ns,
-        clock_error_ns=clock.error_ns,
-        clock_method=clock.method,
-        **fields,
-    )
-
-
-def _series(track: Track) -> Series:
-    count = min(len(track.t_us), len(track.v))
-    values = [float("nan") if v is None else v for v in track.v[:count]]
-    return Series(
-        name=track.name,
-        unit=track.unit,
-        scope=track.scope,
-        host=track.host,
-        t_ns=np.cumsum(np.array(track.t_us[:count], dtype=np.int64)) * 1000,
-        values=np.array(values, dtype=np.float64),
-        gpu=track.gpu,
-        rank=track.rank,
-        pid=track.os_pid,
-    )
-
-
-def _metrics(metrics: HeadMetrics) -> Metrics:
-    count = len(metrics.steps)
-    absent = {name: _absent(values, count) for name, values in metrics.values.items()}
-    return Metrics(
-        steps=np.array(metrics.steps, dtype=np.int64),
-        values={name: _column(values, count) for name, values in metrics.values.items()},
-        absent={name: mask for name, mask in absent.items() if mask.any()},
-    )
-
-
-def _absent(values: Sequence[float | str | None], count: int) -> np.ndarray[Any, Any]:
-    flags = [value is None for value in values[:count]]
-    return np.array(flags + [True] * (count - len(flags)), dtype=np.bool_)
-
-
-def _column(values: Sequence[float | str | None], count: int) -> np.ndarray[Any, Any]:
-    numbers = [number(value) for value in values[:count]]
-    return np.array(numbers + [float("nan")] * (count - len(numbers)), dtype=np.float64)

@@ -16,7 +16,7 @@ from grpo_doctor.trace.facts import RunFacts, read_facts
 from grpo_doctor.trace.hooked import hook_notes
 from grpo_doctor.trace.joined import read_joined, within_run
 from grpo_doctor.trace.jsonfile import number, object_in, read_lines, whole
-from grpo_doctor.trace.model import Gpu, Kind, Loss, Metrics, Process, Spans, Trace
+from grpo_doctor.trace.model import SAME_CLOCK, Gpu, Kind, Loss, Metrics, Process, Spans, Trace
 from grpo_doctor.trace.processes import NameTable, Recording, read_recordings
 from grpo_doctor.trace.rows import rows_of
 from grpo_doctor.trace.samples import Samples, read_host_samples
@@ -89,7 +89,7 @@ def _rows(
     table = NameTable()
     processes = [timeline.process(index) for index in range(len(recordings))]
     sources = [
-        (recording, process, table, process.clock_offset_ns - timeline.zero_ns)
+        (recording, process, table, process.clock.offset_ns - timeline.zero_ns)
         for recording, process in zip(recordings, processes)
     ]
     blocks = [rows_of(*source) for source in sources]
@@ -111,6 +111,7 @@ def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]
         host=facts.host,
         rank=0,
         role="job",
+        clock=SAME_CLOCK,
         state="open" if running else "finished",
         start_ns=0,
         end_ns=end_ns,

@@ -1,5 +1,8 @@
 """The typed model of a recording: what `trace.json` and a run directory are read into.
 
+The facts (`Run`, `Process`, `Gpu`, `Loss` and their parts) are in `trace.json` as they are here:
+a renamed field, or one without a default, makes a new `FORMAT`.
+
 Times are nanoseconds since the trace's beginning, on one clock for all ranks. Spans are columns:
 numpy arrays of one length, so that a million of them cost 45 MB and need no Python objects.
 """
@@ -38,22 +41,32 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Clock:
+    """`time of the trace's clock = local time + offset_ns`, known to `error_ns`."""
+
+    offset_ns: Whole = 0
+    error_ns: Whole | None = None
+    method: str = "unknown"
+
+
+SAME_CLOCK = Clock(0, 0, "same clock")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """One recorded process. `index` is its place in `Trace.processes`; `pid` that of the file."""
 
-    index: int
-    pid: int
-    os_pid: int
-    host: str
-    rank: int
+    index: int = 0
+    pid: Whole
+    os_pid: Whole = 0
+    host: str = "unknown"
+    rank: Whole
     role: str = "trainer"  # see `carries_steps`
     state: str = "finished"  # finished: ended in order; open: killed or still running; missing
-    local_rank: int | None = None
-    clock_offset_ns: int = 0
-    clock_error_ns: int | None = 0
-    clock_method: str = "same clock"
-    start_ns: int | None = None
-    end_ns: int | None = None  # orderly end, or the last thing seen
+    local_rank: Whole | None = None
+    start_ns: Time | None = None
+    end_ns: Time | None = None  # orderly end, or the last thing seen
+    clock: Clock = field(default_factory=Clock)
 
     @property
     def carries_steps(self) -> bool:
@@ -185,7 +198,7 @@ class Origin:
 
     what: str
     limits: tuple[str, ...] = ()
-    phases: frozenset[str] = frozenset()
+    phases: tuple[str, ...] = ()
     durations_only: bool = False
     fatal: str = ""
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from grpo_doctor.trace.clocks import Alignment, align
+from grpo_doctor.trace.clocks import align
 from grpo_doctor.trace.facts import RunFacts
 from grpo_doctor.trace.joined import series_within_run
-from grpo_doctor.trace.model import Process, Series
+from grpo_doctor.trace.model import Clock, Process, Series
 from grpo_doctor.trace.processes import Recording
 from grpo_doctor.trace.samples import Samples
 from grpo_doctor_probes import layout
@@ -70,9 +70,7 @@ class Timeline:
             role=recording.role,
             state=recording.state,
             local_rank=recording.local_rank,
-            clock_offset_ns=clock.offset_ns,
-            clock_error_ns=clock.error_ns,
-            clock_method=clock.method,
+            clock=clock,
             start_ns=self._within(recording, recording.first_ns + clock.offset_ns),
             end_ns=self._within(recording, self._last_seen(recording, clock)),
         )
@@ -81,7 +79,7 @@ class Timeline:
         moment_ns = aligned_ns - self.zero_ns
         return min(max(0, moment_ns), self.duration_ns) if recording.joined else moment_ns
 
-    def _last_seen(self, recording: Recording, clock: Alignment) -> int:
+    def _last_seen(self, recording: Recording, clock: Clock) -> int:
         """When the process ended: its own word, else its last sample, else the run's end."""
         latest = recording.last_ns + clock.offset_ns
         if recording.content.header.closed_ns:
@@ -110,8 +108,8 @@ class Timeline:
 
 
 def _sample_clock(
-    reference: Mapping[str, Any], samples: Samples, hosts: Mapping[str, Alignment]
-) -> Alignment:
+    reference: Mapping[str, Any], samples: Samples, hosts: Mapping[str, Clock]
+) -> Clock:
     """Sample files do not name their clock: it is that of whatever else recorded on their host."""
     wall = align(reference, samples.clock)
     host_clock = hosts.get(samples.host)

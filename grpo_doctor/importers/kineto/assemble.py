@@ -20,7 +20,7 @@ from grpo_doctor.importers.kineto.ranges import span_of
 from grpo_doctor.importers.kineto.rank import STEP, Collective, Range, RankFile
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.columns import Interned, Rows
-from grpo_doctor.trace.model import Gpu, Kind, Process, Series, Spans
+from grpo_doctor.trace.model import Clock, Gpu, Kind, Process, Series, Spans
 
 _PID_STEP = 1000
 # Streams of the device as threads of the process, beside those of the CPU.
@@ -54,9 +54,9 @@ class Assembly:
         return self._rows.spans()
 
     @property
-    def phases(self) -> frozenset[str]:
+    def phases(self) -> tuple[str, ...]:
         """The phases that any range names."""
-        return frozenset(phase for name in self.names if (phase := phase_of(name)))
+        return tuple(sorted({phase for name in self.names if (phase := phase_of(name))}))
 
     def _add(self, file: RankFile) -> None:
         first = len(self._rows)
@@ -93,8 +93,7 @@ class Assembly:
             host=_host(file),
             rank=file.rank,
             local_rank=devices[0] if len(devices) == 1 else None,
-            clock_method="the profiler's clock of each host",
-            clock_error_ns=None if self._several else 0,
+            clock=Clock(0, None if self._several else 0, "the profiler's clock of each host"),
             start_ns=_begin_ns(file) - self.zero_ns,
             end_ns=end_ns,
         )

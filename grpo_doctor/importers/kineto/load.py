@@ -49,7 +49,7 @@ def load(path: Path) -> Trace:
     paths = files_in(path, _SUFFIXES) if path.is_dir() else [path]
     files, problems = read_each(path, paths, _useful)
     notes = () if any(file.steps for file in files) else (_NO_STEPS,)
-    return trace_of(path, files, Origin(_WHAT, _LIMITS, frozenset(), False), notes, problems)
+    return trace_of(path, files, Origin(_WHAT, _LIMITS, durations_only=False), notes, problems)
 
 
 def trace_of(

@@ -40,7 +40,7 @@ def recording(seed: int, steps: int = STEPS) -> Trace:
     _sampled(build, dice, round(max(begins)))
     trace = build.build()
     processes = [
-        replace(process, clock_error_ns=error_ns)
+        replace(process, clock=replace(process.clock, error_ns=error_ns))
         for process, error_ns in zip(trace.processes, (0, 500_000_000, 1_000_000_000), strict=True)
     ]
     return replace(trace, processes=tuple(processes))

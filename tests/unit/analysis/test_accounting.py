@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.analysis.accounting import waited_for
 from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE
-from grpo_doctor.trace.model import Kind, Trace
+from grpo_doctor.trace.model import Clock, Kind, Trace
 from tests.build import TraceBuilder
 
 NAMES = ("rollout", "rollout/generate", "train", "mine", "reward")
@@ -104,7 +104,7 @@ def test_the_same_rollout_inside_the_rank_is_work() -> None:
 def test_clocks_without_a_bound_divide_no_collective() -> None:
     trace = two_ranks().build()
     first, second = trace.processes
-    unknown = (dataclasses.replace(first, clock_error_ns=None), second)
+    unknown = (dataclasses.replace(first, clock=Clock(0, None)), second)
     analysis = analyse(dataclasses.replace(trace, processes=unknown))
     assert of(analysis, 0) == pytest.approx([11, 0, 0, 1])
 
@@ -112,7 +112,7 @@ def test_clocks_without_a_bound_divide_no_collective() -> None:
 def test_a_skew_within_the_clocks_error_is_transfer() -> None:
     trace = two_ranks().build()
     first, second = trace.processes
-    unsure = (dataclasses.replace(first, clock_error_ns=4_000_000_000), second)
+    unsure = (dataclasses.replace(first, clock=Clock(0, 4_000_000_000)), second)
     analysis = analyse(dataclasses.replace(trace, processes=unsure))
     assert of(analysis, 0) == pytest.approx([6, 0, 5, 1])
 

@@ -23,7 +23,7 @@ from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.analysis.sampled import max_over
 from grpo_doctor.analysis.steps import warmup_steps
 from grpo_doctor.phases import PHASES
-from grpo_doctor.trace.model import Kind, Process, Trace
+from grpo_doctor.trace.model import Clock, Kind, Process, Trace
 from tests.build import SECOND, TraceBuilder
 
 
@@ -337,7 +337,7 @@ def test_a_transfer_is_told_where_its_ranks_clock_and_that_of_the_last_are_known
 ) -> None:
     trace = waiting(2.0, 5.0).build()
     pairs = zip(trace.processes, errors, strict=True)
-    trace = replace(trace, processes=tuple(replace(p, clock_error_ns=e) for p, e in pairs))
+    trace = replace(trace, processes=tuple(replace(p, clock=Clock(0, e)) for p, e in pairs))
     transfers = analyse(trace).waits.transfers
     assert [each.total_ns for each in transfers] == [s * SECOND for s in transfer_s]
 
@@ -346,13 +346,13 @@ def test_a_transfer_is_told_where_its_ranks_clock_and_that_of_the_last_are_known
 def test_a_wait_has_to_be_longer_than_both_clocks_errors_together(
     wait_s: float, expected: tuple[int, int]
 ) -> None:
-    trace = with_processes(waiting(2.0, 2.0 + wait_s).build(), clock_error_ns=SECOND)
+    trace = with_processes(waiting(2.0, 2.0 + wait_s).build(), clock=Clock(0, SECOND))
     assert claimed(trace) == expected
 
 
 def test_the_clock_of_a_process_without_steps_is_nobodys_doubt() -> None:
     trace = waiting(2.0, 5.0).build()
-    helper = replace(trace.processes[0], index=2, role="reward", clock_error_ns=None)
+    helper = replace(trace.processes[0], index=2, role="reward", clock=Clock(0, None))
     assert claimed(replace(trace, processes=(*trace.processes, helper))) == (1, 0)
 
 
@@ -404,5 +404,5 @@ def test_entries_of_a_rank_whose_clock_nobody_knows_are_not_compared(
     for rank in (0, 1):
         entry = {"group": "dp", "source": "flight recorder"}
         build.row(Kind.INSTANT, rank, "all_reduce", 2 + rank, 2 + rank, value=1, args=entry)
-    trace = with_processes(build.build(), clock_error_ns=error_ns)
+    trace = with_processes(build.build(), clock=Clock(0, error_ns))
     assert len(entry_times(analyse(trace))) == kinds

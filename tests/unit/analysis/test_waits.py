@@ -7,7 +7,7 @@ import pytest
 
 from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.trace.model import Kind, Trace
+from grpo_doctor.trace.model import Clock, Kind, Trace
 from tests.build import TraceBuilder
 
 
@@ -77,7 +77,8 @@ def test_groups_and_sequence_numbers_are_kept_apart() -> None:
 def with_clock_error(trace: Trace, error_ns: int | None) -> Trace:
     first, *others = trace.processes
     return dataclasses.replace(
-        trace, processes=(dataclasses.replace(first, clock_error_ns=error_ns), *others)
+        trace,
+        processes=(dataclasses.replace(first, clock=Clock(0, error_ns)), *others),
     )
 
 

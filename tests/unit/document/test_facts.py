@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from grpo_doctor.document.facts import clock_entry, rank_entries, run_entry
-from grpo_doctor.trace.model import Kind, Loss, Trace
+from grpo_doctor.trace.model import SAME_CLOCK, Clock, Kind, Loss, Trace
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
 
@@ -57,10 +57,14 @@ def test_open_spans_come_outermost_first_and_closed_ones_not_at_all() -> None:
 
 
 def test_clocks_that_agree_exactly_say_so() -> None:
-    trace = with_process(with_process(two().build(), 0, clock_error_ns=0), 1, clock_error_ns=0)
+    trace = with_process(
+        with_process(two().build(), 0, clock=SAME_CLOCK),
+        1,
+        clock=SAME_CLOCK,
+    )
     entry = clock_entry(trace)
     assert (entry.max_error_ms, entry.text) == (0.0, "all ranks read the same clock")
-    entry = clock_entry(with_process(trace, 1, clock_error_ns=2_500_000))
+    entry = clock_entry(with_process(trace, 1, clock=Clock(0, 2_500_000)))
     assert entry.max_error_ms == 2.5
     assert "to 2.5 ms" in entry.text
 
@@ -70,7 +74,7 @@ def test_clocks_that_nobody_could_align_are_named_up_to_eight() -> None:
     for rank in range(9):
         build.span(rank, "train", 0, 1)
     trace = build.build()
-    lost = tuple(dataclasses.replace(p, clock_error_ns=None) for p in trace.processes)
+    lost = tuple(dataclasses.replace(p, clock=Clock(0, None)) for p in trace.processes)
     text = clock_entry(dataclasses.replace(trace, processes=lost)).text
     assert text.startswith("the clock of ranks 0, 1, 2, 3, 4, 5, 6, 7 and others could not")
     text = clock_entry(dataclasses.replace(trace, processes=lost[:8])).text

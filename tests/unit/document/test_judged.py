@@ -9,7 +9,7 @@ import pytest
 from grpo_doctor.analysis import analyse
 from grpo_doctor.document import build_document
 from grpo_doctor.document.judged import not_judged
-from grpo_doctor.trace.model import Kind, Loss, Origin, Trace
+from grpo_doctor.trace.model import Clock, Kind, Loss, Origin, Trace
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
 
@@ -73,7 +73,9 @@ def test_ranks_that_died_at_different_steps() -> None:
 
 def test_waits_below_the_clocks_error() -> None:
     trace = two((6, 6)).build()
-    unsure = tuple(dataclasses.replace(p, clock_error_ns=2_000_000_000) for p in trace.processes)
+    unsure = tuple(
+        dataclasses.replace(p, clock=Clock(0, 2_000_000_000, "same clock")) for p in trace.processes
+    )
     document = build_document(dataclasses.replace(trace, processes=unsure))
     assert document.summary.not_judged[0].startswith("6 waits in collectives: the ranks' clocks")
     assert document.run.clock is not None
@@ -86,7 +88,7 @@ def test_waits_below_the_clocks_error() -> None:
 def test_a_clock_that_nobody_could_align() -> None:
     trace = two((6, 6)).build()
     first, second = trace.processes
-    lost = dataclasses.replace(second, clock_error_ns=None, clock_method="unknown")
+    lost = dataclasses.replace(second, clock=Clock())
     document = build_document(dataclasses.replace(trace, processes=(first, lost)))
     clock = document.run.clock
     assert clock is not None
@@ -165,7 +167,9 @@ def test_one_wait_below_the_clocks_error_is_one() -> None:
             build.step(rank, number, 10.0 * number, {"train": 9.0})
         build.collective(rank, 0, 5.0 + rank, 7.0)
     trace = build.build()
-    unsure = tuple(dataclasses.replace(p, clock_error_ns=2_000_000_000) for p in trace.processes)
+    unsure = tuple(
+        dataclasses.replace(p, clock=Clock(0, 2_000_000_000, "same clock")) for p in trace.processes
+    )
     text = open_questions(dataclasses.replace(trace, processes=unsure))
     assert "1 wait in collectives: the ranks' clocks" in text
 
@@ -179,7 +183,7 @@ def test_of_what_was_imported_ranks_are_judged_where_there_are_several(
         for number in range(5):
             build.step(rank, number, 10.0 * number, {"train": 9.0})
     trace = build.build()
-    origin = Origin("a console log", ("What is in no log.",), frozenset(), durations_only=False)
+    origin = Origin("a console log", ("What is in no log.",), durations_only=False)
     text = open_questions(
         dataclasses.replace(trace, run=dataclasses.replace(trace.run, origin=origin))
     )

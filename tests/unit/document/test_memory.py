@@ -214,7 +214,7 @@ def test_where_there_is_nothing_to_compare_it_says_why(trace: Trace, reason: str
 
 def test_imported_logs_have_no_memory() -> None:
     trace = recorded().build()
-    origin = Origin("a console log", (), frozenset(), durations_only=True)
+    origin = Origin("a console log", (), durations_only=True)
     assert "a console log" in compared(replace(trace, run=replace(trace.run, origin=origin))).reason
 
 

@@ -27,7 +27,7 @@ from grpo_doctor.trace.model import Exit, Origin, Trace
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
 
-LOG = Origin("a console log", (), frozenset({"rollout"}), durations_only=True)
+LOG = Origin("a console log", (), ("rollout",), durations_only=True)
 INSTEAD = "not in a console log; record with `grpo-doctor run -- ...`"
 PRESSURE = sampled("host.pressure", "record with `grpo-doctor run` on a kernel with PSI")
 

@@ -74,7 +74,7 @@ def test_a_folder_has_its_ranks_and_says_who_is_left_out(tmp_path: Path) -> None
     trace = load(tmp_path)
     assert trace.ranks == (0, 1)
     assert trace.run.notes == ("Left out: 1 of 3 processes, which have no steps.",)
-    assert {process.clock_error_ns for process in trace.processes} == {None}
+    assert {process.clock.error_ns for process in trace.processes} == {None}
 
 
 def test_half_a_line_is_left_out(tmp_path: Path) -> None:

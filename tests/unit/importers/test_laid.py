@@ -151,7 +151,7 @@ def test_a_run_is_called_after_its_folder_where_all_files_have_one_name(
     assert trace.run.id == name
     assert trace.run.duration_ns == 2 * S
     assert trace.run.origin is not None
-    assert trace.run.origin.phases == {"train", "reward"}
+    assert trace.run.origin.phases == ("reward", "train")
     assert trace.metrics.steps.tolist() == [1, 2]
     (process,) = trace.processes
     assert (process.start_ns, process.end_ns, process.rank) == (0, 2 * S, 0)

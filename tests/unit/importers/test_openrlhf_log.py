@@ -77,14 +77,14 @@ SYNC_LIMIT = "Time outside OpenRLHF's timers"
 @pytest.mark.parametrize(
     ("total", "module", "limited", "phases"),
     [
-        (20.0, "ppo_trainer", True, {"rollout", "logprob", "train", "sync"}),
-        (12.0, "ppo_trainer_async", False, {"rollout", "logprob", "train", "sync"}),
-        (None, "ppo_trainer", False, set()),
-        (None, "ppo_trainer_async", False, set()),
+        (20.0, "ppo_trainer", True, ("logprob", "rollout", "sync", "train")),
+        (12.0, "ppo_trainer_async", False, ("logprob", "rollout", "sync", "train")),
+        (None, "ppo_trainer", False, ()),
+        (None, "ppo_trainer_async", False, ()),
     ],
 )
 def test_what_a_log_can_not_tell_is_said_of_the_trainer_that_wrote_it(
-    total: float | None, module: str, limited: bool, phases: set[str], tmp_path: Path
+    total: float | None, module: str, limited: bool, phases: tuple[str, ...], tmp_path: Path
 ) -> None:
     origin = loaded(tmp_path, step_line(1, total=total, module=module)).run.origin
     assert origin is not None

@@ -62,9 +62,9 @@ def test_ranks_of_two_hosts_are_on_one_clock(tmp_path: Path) -> None:
     trace = merge(tmp_path)
     first, second = (trace.spans.select(trace.spans.process == p) for p in (0, 1))
     assert first.start_ns.tolist() == second.start_ns.tolist() == [4 * S, 4 * S]
-    assert [p.clock_method for p in trace.processes] == ["same clock", "wall clock"]
-    assert [p.clock_offset_ns for p in trace.processes] == [0, 100 * S]
-    assert trace.processes[1].clock_error_ns == 10_000_000
+    assert [p.clock.method for p in trace.processes] == ["same clock", "wall clock"]
+    assert [p.clock.offset_ns for p in trace.processes] == [0, 100 * S]
+    assert trace.processes[1].clock.error_ns == 10_000_000
     assert trace.run.duration_ns == 10 * S
 
 
@@ -90,8 +90,8 @@ def test_without_a_rank_file_the_header_tells_the_clock(tmp_path: Path) -> None:
     write_recording(tmp_path, 0, [("init", 2 * S, 3 * S)], closed_ns=4 * S, facts=None)
     write_recording(tmp_path, 1, [("init", 2 * S, 3 * S)], closed_ns=4 * S, facts=None, pid=2)
     trace = merge(tmp_path)
-    assert {p.clock_method for p in trace.processes} == {"wall clock"}
-    assert trace.processes[1].clock_offset_ns == 0
+    assert {p.clock.method for p in trace.processes} == {"wall clock"}
+    assert trace.processes[1].clock.offset_ns == 0
     assert trace.processes[0].host == "unknown"
 
 
@@ -120,7 +120,7 @@ def test_clocks_without_an_identity_are_the_wall_clocks(tmp_path: Path) -> None:
                         start_ns=S + late, closed_ns=11 * S + late, facts=own_facts)  # fmt: skip
     trace = merge(tmp_path)
     assert trace.spans.start_ns[0] == trace.spans.start_ns[1]
-    assert [p.clock_method for p in trace.processes] == ["wall clock"] * 2
+    assert [p.clock.method for p in trace.processes] == ["wall clock"] * 2
 
 
 @pytest.mark.parametrize(("files", "text"), [(0, None), (1, "1 rank:"), (2, "2 ranks:")])
