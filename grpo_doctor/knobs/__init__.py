@@ -2,7 +2,7 @@
 
 `canonical` reads what a job said, `from_command` what a command line says, `spell` writes a
 setting the way one version of one framework takes it, and `default` knows what holds where nothing
-was set. A new framework is a table of `Spelling` rows in its own file, named here.
+was set. The table is `settings.json`.
 """
 
 from __future__ import annotations
@@ -10,21 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_doctor.knobs import (
-    bundled,
-    deepspeed,
-    megatron,
-    openrlhf,
-    servers,
-    swift,
-    trl,
-    verl,
-    verl_megatron,
-    vllm,
-)
-from grpo_doctor.knobs.model import Knob, Spelling, version_of
-from grpo_doctor.knobs.names import BY_NAME, KNOBS
-from grpo_doctor.knobs.syntax import Syntax, options_of, overrides_of, read, say
+from grpo_doctor.knobs import deepspeed
+from grpo_doctor.knobs.model import Knob, Spelling, Syntax, version_of
+from grpo_doctor.knobs.syntax import options_of, overrides_of, read, say
+from grpo_doctor.knobs.tables import BY_NAME, FRAMEWORKS, KNOBS, TABLES, syntax_of
 from grpo_doctor.knobs.values import parse
 
 __all__ = [
@@ -39,39 +28,6 @@ __all__ = [
     "spell",
     "syntax_of",
 ]
-
-FRAMEWORKS: Mapping[str, tuple[Spelling, ...]] = {
-    "bundled": bundled.SPELLINGS,
-    "ms-swift": swift.SPELLINGS,
-    "trl": trl.SPELLINGS,
-    "verl": verl.SPELLINGS,
-    "openrlhf": openrlhf.SPELLINGS,
-}
-"""The trainers."""
-TABLES: Mapping[str, tuple[Spelling, ...]] = {
-    **FRAMEWORKS,
-    "deepspeed": deepspeed.SPELLINGS,
-    "vllm": vllm.SPELLINGS,
-    "ms-swift server": servers.SWIFT,
-    "trl server": servers.TRL,
-    "sglang": servers.SGLANG,
-    "ms-swift megatron": megatron.SPELLINGS,
-    "verl megatron": verl_megatron.SPELLINGS,
-}
-"""The trainers, and what runs with them: DeepSpeed's JSON, servers for rollouts."""
-_SYNTAX: Mapping[str, Syntax] = {
-    "verl": "hydra",
-    "verl megatron": "hydra",
-    "openrlhf": "switches",
-    "deepspeed": "json",
-    "vllm": "cli",
-    "sglang": "cli",
-}
-
-
-def syntax_of(framework: str) -> Syntax:
-    """Return how this framework's settings are written."""
-    return _SYNTAX.get(framework, "flags")
 
 
 def canonical(framework: str, version: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +63,7 @@ def from_command(framework: str, version: str | None, argv: Sequence[str]) -> di
 def default(framework: str, version: str | None, knob: str) -> Any:
     """Return the value where the job did not set it; None where that is unknown."""
     number, rows = version_of(version), _rows(framework, version, knob)
-    return rows[-1].default(number) if rows else None
+    return rows[-1].default_in(number) if rows else None
 
 
 def spell(

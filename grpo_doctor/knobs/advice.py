@@ -87,10 +87,8 @@ class Job:
     @property
     def has_deepspeed(self) -> bool:
         """Whether any of DeepSpeed's settings is in force."""
-        return any(
-            self.settings.get(name)
-            for name in ("deepspeed.preset", *(row.knob for row in deepspeed.SPELLINGS))
-        )
+        names = ("deepspeed.preset", *(row.knob for row in knobs.TABLES["deepspeed"]))
+        return any(self.settings.get(name) for name in names)
 
 
 def instruct(job: Job, knob: str, value: Any) -> Instruction | None:

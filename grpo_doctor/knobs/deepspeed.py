@@ -1,7 +1,4 @@
-"""What a `--deepspeed` value says: a preset's name, or the contents of its JSON file.
-
-`SPELLINGS` are paths in that JSON, checked against the configuration classes of DeepSpeed 0.19.
-"""
+"""What a `--deepspeed` value says: a preset's name, or the contents of its JSON file."""
 
 from __future__ import annotations
 
@@ -9,26 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_doctor.knobs.model import Spelling
-from grpo_doctor.knobs.names import BY_NAME
-from grpo_doctor.knobs.rows import Rows
 from grpo_doctor.knobs.syntax import read as from_config
+from grpo_doctor.knobs.tables import BY_NAME, TABLES
 
 _PRESET = re.compile(r"^zero([0-3])(_offload)?$")
-_row = Rows("0.10.0")
-_ZERO = "zero_optimization."
-_HOST = ((False, "none"), (True, "cpu"), (True, "nvme"))
-
-SPELLINGS: tuple[Spelling, ...] = (
-    _row("deepspeed.stage", _ZERO + "stage", 0),
-    _row("deepspeed.offload_optimizer", _ZERO + "offload_optimizer.device", False, values=_HOST),
-    _row("deepspeed.offload_param", _ZERO + "offload_param.device", False, values=_HOST),
-    _row("deepspeed.pin_memory", _ZERO + "offload_optimizer.pin_memory", False),
-    _row("deepspeed.overlap_comm", _ZERO + "overlap_comm", None),
-    _row("deepspeed.prefetch_bucket_size", _ZERO + "stage3_prefetch_bucket_size", 50_000_000),
-    _row("deepspeed.persistence_threshold", _ZERO + "stage3_param_persistence_threshold", 100_000),
-    _row("deepspeed.hpz_partition_size", _ZERO + "zero_hpz_partition_size", 1),
-)
 _STATED = ("deepspeed.offload_optimizer", "deepspeed.offload_param")
 _TAKE_NAMES = ("bundled", "ms-swift")
 _PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
@@ -55,7 +36,7 @@ def read(value: Any) -> dict[str, Any]:
 def preset_in_force(framework: str, settings: Mapping[str, Any]) -> Any:
     """The preset or file of a job; `zero0` where it has none and the framework takes names."""
     now = settings.get("deepspeed.preset")
-    without = now is None and not any(settings.get(row.knob) for row in SPELLINGS)
+    without = now is None and not any(settings.get(row.knob) for row in TABLES["deepspeed"])
     return "zero0" if without and framework in _TAKE_NAMES else now
 
 
@@ -75,7 +56,8 @@ def _from_contents(config: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(zero, Mapping) or not isinstance(zero.get("stage"), int):
         return {}
     values = {
-        row.knob: from_config("json", row, BY_NAME[row.knob].kind, config) for row in SPELLINGS
+        row.knob: from_config("json", row, BY_NAME[row.knob].kind, config)
+        for row in TABLES["deepspeed"]
     }
     values |= {knob: values[knob] or False for knob in _STATED}
     return {knob: value for knob, value in values.items() if value is not None}

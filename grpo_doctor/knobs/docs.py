@@ -27,7 +27,7 @@ _SAMPLES: Mapping[Kind, Any] = {"bool": True, "int": 2, "float": 0.5, "str": "X"
 _TOP = """\
 # Settings
 
-<!-- Made by `python -m grpo_doctor.knobs.docs`; edit `grpo_doctor/knobs/` instead. -->
+<!-- Made by `python -m grpo_doctor.knobs.docs`; edit `grpo_doctor/knobs/settings.json` instead. -->
 
 Every setting that a rule reads or changes, under one canonical name, and each framework's own name
 for it. The sample value of a row is written as a finding prints it. After it come the range of
@@ -76,10 +76,9 @@ def _range(framework: str, row: Spelling) -> str:
 
 
 def _default(row: Spelling) -> str:
-    first, *later = row.defaults
-    texts = [f"default {_plain(first[1])}"]
-    texts += [f"{_plain(value)} from {version}" for version, value in later]
-    return "" if not later and first[1] is None else ", ".join(texts)
+    texts = [f"default {_plain(row.default)}"]
+    texts += [f"{_plain(value)} from {version}" for version, value in row.later.items()]
+    return "" if not row.later and row.default is None else ", ".join(texts)
 
 
 def _plain(value: Any) -> str:

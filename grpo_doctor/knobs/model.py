@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+import msgspec
+
+Syntax = Literal["flags", "switches", "hydra", "cli", "json", "python"]
+"""`flags`: `--x true`; `switches`: `--x`, and nothing for false; `hydra`: `x=true`; `cli`: `--x`
+and `--no-x`; `json`: `"x": true`, with dots for what lies deeper; `python`: `x=True`."""
 Kind = Literal["bool", "int", "float", "str", "words"]
 """`words` is a text of several words that a command line takes one by one: `1.0 0.5`."""
 Version = tuple[int, ...]
@@ -37,8 +42,7 @@ class Knob:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A switch of its own that must be on for a value to count; 0 and `none` turn it off.
 
     `on` is what it is by default, and `value` the value where only the switch is set.
@@ -49,40 +53,42 @@ class Gate:
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
+class Spelling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A setting's name in one framework, from version `since` on and before version `until`.
 
-    `defaults` are (from version, value) pairs, ascending, in canonical values. `values` are all
-    (canonical, theirs) pairs where the two differ; of several for one value the first is written.
-    `beside` is another option that must be set too if the value is neither off nor 0.
+    `default` is the value without the option, `later` the ones of newer versions, ascending; both
+    are canonical. `values` are all (canonical, theirs) pairs where the two differ; of several for
+    one value the first is written. `beside` is another option that must be set too if the value is
+    neither off nor 0.
     """
 
-    knob: str
     key: str
-    since: str
+    knob: str = ""
+    since: str = ""
     until: str | None = None
-    defaults: tuple[tuple[str, Any], ...] = ()
+    default: Any = None
+    later: dict[str, Any] = {}
     values: tuple[tuple[Any, Any], ...] = ()
     gate: Gate | None = None
-    beside: tuple[tuple[str, Any], ...] = ()
+    beside: dict[str, Any] = {}
     inside: str | None = None
     """The option takes JSON, and this is the key in it."""
     item: int | None = None
     """The option takes several values, and this is the place of ours: it is only read."""
     new: bool = False
     """Hydra: the configuration lacks the key, so it must be added."""
+    why: str = ""
+    """A remark for readers of the file."""
 
     def covers(self, version: Version) -> bool:
         """Return whether this version of the framework knows the name."""
         begins, ends = version_of(self.since), version_of(self.until)
         return (begins is None or version >= begins) and (ends is None or version < ends)
 
-    def default(self, version: Version | None) -> Any:
+    def default_in(self, version: Version | None) -> Any:
         """Return the value without the option; the newest one where the version is unknown."""
-        value = None
-        for since, candidate in self.defaults:
-            begins = version_of(since)
-            if version is None or begins is None or version >= begins:
+        value = self.default
+        for since, candidate in self.later.items():
+            if version is None or version >= (version_of(since) or ()):
                 value = candidate
         return value

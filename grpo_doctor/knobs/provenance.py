@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from grpo_doctor import knobs
-from grpo_doctor.knobs.names import KNOBS
+from grpo_doctor.knobs.tables import KNOBS
 
 
 class Provenance(str, Enum):

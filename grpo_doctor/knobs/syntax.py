@@ -6,14 +6,10 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from grpo_doctor.knobs.model import Kind, Spelling
+from grpo_doctor.knobs.model import Kind, Spelling, Syntax
 from grpo_doctor.knobs.values import off, ours, parse, spelled, theirs
-
-Syntax = Literal["flags", "switches", "hydra", "cli", "json", "python"]
-"""`flags`: `--x true`; `switches`: `--x`, and nothing for false; `hydra`: `x=true`; `cli`: `--x`
-and `--no-x`; `json`: `"x": true`, with dots for what lies deeper; `python`: `x=True`."""
 
 _OVERRIDE = re.compile(r"^(?:\+{0,2}|~)([A-Za-z_][\w.@/-]*)=(.*)$", re.DOTALL)
 
@@ -35,7 +31,9 @@ def say(syntax: Syntax, spelling: Spelling, kind: Kind, value: Any) -> str | Non
     if gate is not None:
         words.insert(0, _WORDS[syntax](gate.key, True, "bool", False))
     if value:
-        words += [_WORDS[syntax](key, extra, "str", False) for key, extra in spelling.beside]
+        words += [
+            _WORDS[syntax](key, extra, "str", False) for key, extra in spelling.beside.items()
+        ]
     return (", " if syntax == "python" else " ").join(words)
 
 

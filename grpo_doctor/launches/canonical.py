@@ -7,7 +7,7 @@ from typing import Any
 
 from grpo_doctor import knobs
 from grpo_doctor.knobs.model import Spelling
-from grpo_doctor.knobs.names import BY_NAME
+from grpo_doctor.knobs.tables import BY_NAME
 from grpo_doctor.knobs.values import parse
 from grpo_doctor.launches.model import Problem, Source, ordered
 from grpo_doctor.launches.programs import Program

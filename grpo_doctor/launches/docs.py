@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from grpo_doctor.launches.option_lists import FOLDER, option_list
+from grpo_doctor.knobs.option_lists import FOLDER, option_list
 from grpo_doctor.launches.rules import load
 from grpo_doctor.markdown import wrapped
 

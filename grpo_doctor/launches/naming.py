@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Literal
 
 from grpo_doctor import knobs
+from grpo_doctor.knobs.option_lists import RENAMED, OptionList, option_list
 from grpo_doctor.launches.flags import Option
 from grpo_doctor.launches.model import Problem
-from grpo_doctor.launches.option_lists import RENAMED, OptionList, option_list
 from grpo_doctor.launches.programs import Program
 from grpo_doctor.launches.raw_settings import RawSettings
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from grpo_doctor.knobs import TABLES
-from grpo_doctor.knobs.names import BY_NAME
+from grpo_doctor.knobs.tables import BY_NAME
 from grpo_doctor.launches.model import Problem
 from grpo_doctor.launches.programs import Program
 from grpo_doctor.launches.raw_settings import RawSettings

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from grpo_doctor.errors import UsageError
 from grpo_doctor.knobs.model import version_of
+from grpo_doctor.knobs.option_lists import option_list
 from grpo_doctor.launches import pickling
 from grpo_doctor.launches.canonical import settings
 from grpo_doctor.launches.commands import Candidate, Reading, candidates_in, rank
 from grpo_doctor.launches.files import UnreadableFileError, located, read_text, resolved
 from grpo_doctor.launches.model import SUPPORTED, Launch, Problem, Source, Trainer, Unsendable
 from grpo_doctor.launches.naming import Known, check
-from grpo_doctor.launches.option_lists import option_list
 from grpo_doctor.launches.option_values import check_values
 from grpo_doctor.launches.processes import Processes, processes
 from grpo_doctor.launches.programs import Program

@@ -4,7 +4,7 @@
 `python -m tests.wheels --history verl 'trainer\\..*'` prints how options came, changed and went.
 `python -m tests.wheels --hooks [--check] [--vllm DIR]` looks up each hooked function; a lost one
 fails.
-`python -m tests.wheels --options` writes `grpo_doctor/launches/options/`.
+`python -m tests.wheels --options` writes `grpo_doctor/knobs/options/`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_doctor import knobs
 from grpo_doctor.knobs.model import Spelling, Version, version_of
-from grpo_doctor.knobs.names import BY_NAME
+from grpo_doctor.knobs.tables import BY_NAME
 from grpo_doctor.knobs.values import ours
 from tests.wheels.definitions import UNKNOWN, Option, Options
 
@@ -54,7 +54,7 @@ def mismatches(framework: str, version: str, options: Options) -> Iterator[str]:
 def keys_of(row: Spelling) -> Sequence[str]:
     """Every name that a printed setting may hold."""
     gate = (row.gate.key,) if row.gate else ()
-    return (row.key, *gate, *(key for key, _ in row.beside))
+    return (row.key, *gate, *row.beside)
 
 
 def _row(framework: str, row: Spelling, version: Version, options: Options) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _row(framework: str, row: Spelling, version: Version, options: Options) -> I
             yield f"{row.gate.key} defaults to {options[row.gate.key].default} ({row.knob})"
         yield from _default(row, row.gate.value, option)
     elif row.inside is None:
-        yield from _default(row, row.default(version), option)
+        yield from _default(row, row.default_in(version), option)
     if framework in _SWITCHES and option.switch != _is_switch(row):
         yield f"{row.key} is {'a' if option.switch else 'no'} switch ({row.knob})"
     yield from _takes(row, option)

@@ -1,4 +1,4 @@
-"""Writes `grpo_doctor/launches/options/`: every option of every framework, with its versions.
+"""Writes `grpo_doctor/knobs/options/`: every option of every framework, with its versions.
 
 `python -m tests.wheels --options [--vllm DIR] [--sglang WHEEL] [--transformers WHEEL]`: these three
 are large, so one version of each is read, where it is given.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-from grpo_doctor.launches.option_lists import FOLDER
+from grpo_doctor.knobs.option_lists import FOLDER
 from grpo_doctor_trainer.config import TrainerConfig
 from tests.wheels import definitions
 from tests.wheels.definitions import sources

@@ -11,8 +11,8 @@ import pytest
 
 from grpo_doctor import knobs
 from grpo_doctor.knobs.model import Spelling, version_of
-from grpo_doctor.knobs.names import BY_NAME
 from grpo_doctor.knobs.syntax import say
+from grpo_doctor.knobs.tables import BY_NAME
 from tests.unit.knobs.values_of import values_of
 
 
@@ -115,6 +115,6 @@ TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (
 def test_defaults_are_values_that_the_option_has() -> None:
     for table, row in everything():
         kind = BY_NAME[row.knob].kind
-        for _, value in row.defaults:
+        for value in (row.default, *row.later.values()):
             assert value is None or isinstance(value, TYPES.get(kind, (str,))), (table, row.knob)
             assert kind == "bool" or not isinstance(value, bool), (table, row.knob)

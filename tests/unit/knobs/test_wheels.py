@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor import knobs
-from grpo_doctor.knobs.names import BY_NAME
+from grpo_doctor.knobs.tables import BY_NAME
 from tests.unit.knobs.values_of import printed
 from tests.wheels.compare import mismatches
 from tests.wheels.definitions import Option, fields_in, options_of, sources

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor import knobs
-from grpo_doctor.knobs.names import BY_NAME
+from grpo_doctor.knobs.tables import BY_NAME
 from grpo_doctor.launches import Launch, read
 from grpo_doctor.memory import GIB, Machine, estimate, setup_of
 from grpo_doctor.memory.domain import not_modelled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -79,6 +79,16 @@ class OptionList:
         begins = [begin for begin, _ in self.ranges.get(option, ()) if begin > number]
         return ".".join(map(str, min(begins))) if begins else None
 
+    def span(self, option: str, version: str) -> tuple[str, str | None]:
+        """Return since and until which version the option is there without a break: at `version`,
+        or at first where that is empty. One that no list knows was always there."""
+        number = version_of(version) or ()
+        pairs = self.ranges.get(option, ())
+        holds = (pair for pair in pairs if not number or pair[0] <= number < pair[1])
+        begin, end = next(holds, ((), _LAST))
+        since = ".".join(map(str, begin)) or self.read[0]
+        return since, None if end == _LAST else ".".join(map(str, end))
+
     def nearest(self, option: str, version: str | None) -> str | None:
         """Return this version's option with the most similar name; None if none is similar."""
         valid = [name for name in self.ranges if self.takes(name, version)]
@@ -111,10 +121,12 @@ def option_list(name: str) -> OptionList | None:
     if not path.is_file():
         return None
     first, *lines = path.read_text(encoding="utf-8").splitlines()
-    ranges = {option: _ranges(texts) for option, *texts in map(str.split, lines)}
+    pairs = (line.partition(" ") for line in lines)
+    ranges = {option: _ranges(text) for option, _, text in pairs}
     return OptionList(name, tuple(first.removeprefix("# ").split()), ranges)
 
 
-def _ranges(texts: Sequence[str]) -> tuple[tuple[Version, Version], ...]:
-    pairs = [text.split("..") for text in texts] or [["", ""]]
+@cache  # most options have one of a few texts
+def _ranges(text: str) -> tuple[tuple[Version, Version], ...]:
+    pairs = [each.split("..") for each in text.split() or [".."]]
     return tuple((version_of(begin) or (), version_of(end) or _LAST) for begin, end in pairs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.launches.option_lists import FOLDER, RENAMED, option_list
+from grpo_doctor.knobs.option_lists import FOLDER, RENAMED, option_list
 from tests.wheels.definitions import sources
 from tests.wheels.fetch import VERSIONS, NoWheelError, wheel
 from tests.wheels.listed import READERS
