@@ -35,7 +35,7 @@ def room_for_offloaded(analysis: Analysis) -> Room:
             return Room(None, "no GPU memory was sampled")
         text = (
             "no GPU memory was sampled, so it is unknown whether the "
-            f"{moved.bytes / GIB:.2f} GiB that are offloaded would fit"
+            f"{_size(moved.bytes)} that are offloaded would fit"
         )
         return Room(None, text, moved)
     if not moved:
@@ -46,7 +46,11 @@ def room_for_offloaded(analysis: Analysis) -> Room:
     fits = peak + moved.bytes <= USABLE * total
     verb = "fits in" if fits else "does not fit in"
     text = (
-        f"a rollout's peak of {peak / GIB:.1f} GiB plus {moved.bytes / GIB:.2f} GiB offloaded "
+        f"a rollout's peak of {peak / GIB:.1f} GiB plus {_size(moved.bytes)} offloaded "
         f"{verb} {100 * USABLE:.0f}% of {total / GIB:.1f} GiB"
     )
     return Room(fits, text, moved, most_used, peak)
+
+
+def _size(count: float) -> str:
+    return f"{count / GIB:.2f} GiB" if count >= GIB / 100 else f"{count / 2**20:.3g} MiB"

@@ -219,7 +219,7 @@ def _finding(finding: FindingEntry, evidence: int, width: int) -> Iterator[Rende
         yield sentence(f"next  {step.text}", width=width, indent=_INDENT)
     safety = digest.safety_words(remedy.safety)
     gain = ", ".join(filter(None, [digest.gain_sentence(remedy.predicted), safety]))
-    yield _indented(Text(f"gain  {gain}"))
+    yield _indented(Text(f"gain  {gain.removeprefix('gain ')}"))
 
 
 def _one_line(finding: FindingEntry, width: int) -> Text:

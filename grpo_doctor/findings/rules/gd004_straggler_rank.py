@@ -106,6 +106,7 @@ def check(view: RunView) -> Answer:
             f"ranks wait mostly for rank {rank}, {percent(share, 1)} of the step, but its own "
             f"work is not consistently longer: over more steps that would even out"
         )
+    late = "every step" if often >= 0.995 else f"{percent(often)} of the steps"
     excess = ", ".join(f"{phase} +{seconds:.3g} s" for phase, seconds in phases.items())
     return Finding(
         severity=severity_of(cost),
@@ -115,7 +116,7 @@ def check(view: RunView) -> Answer:
         ranks=(rank,),
         evidence=_evidence(view, column, phases),
         cause=f"Rank {rank} (host {view.process_of(rank).host}) causes {percent(explained)} of all "
-        f"wait time and is late in {percent(often)} of the steps; "
+        f"wait time and is late in {late}; "
         + (f"its extra time per step: {excess}." if excess else "its phases do not show why."),
         fixes=(
             view.advice(_where_to_look(view, rank, phases), change, safety="same-math", risk=_RISK),
