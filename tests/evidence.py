@@ -58,7 +58,7 @@ def collective(operation: str, *callers: str) -> tuple[Frame, ...]:
 
 
 @dataclass
-class Process:
+class FakeProcess:
     """A process of the built job; all of it may be set before `build`."""
 
     member: Member
@@ -143,7 +143,7 @@ class EvidenceBuilder:
         self.world = ranks
         self.framework = framework
         self.recorded = recorded
-        self.processes: dict[int, Process] = {}
+        self.processes: dict[int, FakeProcess] = {}
         self.missing: set[int] = set()
         self.local_ranks: int | None = ranks
         self.kernel: list[tuple[float, str]] = []
@@ -159,11 +159,11 @@ class EvidenceBuilder:
         for rank in range(ranks):
             self._add(100 + rank, "rank", rank, collective("all_reduce"))
 
-    def rank(self, rank: int) -> Process:
+    def rank(self, rank: int) -> FakeProcess:
         """The training process of this rank."""
         return self.processes[100 + rank]
 
-    def child(self, rank: int, role: Role, *, pid: int, parent: int | None = None) -> Process:
+    def child(self, rank: int, role: Role, *, pid: int, parent: int | None = None) -> FakeProcess:
         """Another process, that works for this rank."""
         return self._add(pid, role, rank, (), parent or 100 + rank)
 
@@ -172,7 +172,7 @@ class EvidenceBuilder:
         del self.processes[100 + rank]
         self.missing.add(rank)
 
-    def elsewhere(self, rank: int, stack: tuple[Frame, ...]) -> Process:
+    def elsewhere(self, rank: int, stack: tuple[Frame, ...]) -> FakeProcess:
         """This rank is not in the collective that the others are in."""
         process = self.rank(rank)
         process.stack = stack
@@ -231,16 +231,16 @@ class EvidenceBuilder:
 
     def _add(
         self, pid: int, role: Role, rank: int, stack: tuple[Frame, ...], parent: int = 99
-    ) -> Process:
+    ) -> FakeProcess:
         name = "python" if role == "rank" else role
         member = Member(pid, parent, 5000 + pid, role, name, f"python {name}.py", rank, rank)
-        self.processes[pid] = Process(member, stack)
+        self.processes[pid] = FakeProcess(member, stack)
         return self.processes[pid]
 
-    def _records(self, process: Process) -> bool:
+    def _records(self, process: FakeProcess) -> bool:
         return process.member.role == "rank" and process.state not in ("Z", "X")
 
-    def _dump(self, process: Process) -> FlightDump:
+    def _dump(self, process: FakeProcess) -> FlightDump:
         """As torch 2.13 gives it for gloo: nothing is ever started, done means retired."""
         rank = process.member.rank or 0
         began = UNIX_NS - int(self.waited_s * SECOND)
@@ -305,7 +305,7 @@ class EvidenceBuilder:
         }
 
 
-def without_communication(build: EvidenceBuilder, rank: int) -> Process:
+def without_communication(build: EvidenceBuilder, rank: int) -> FakeProcess:
     """Of all ranks this one has none of gloo's threads, and is not in the others' collective."""
     for other in set(range(build.world)) - {rank}:
         gloo = Thread(900 + other, "pt_gloo_runloop", "S", last_ran_ns=1)

@@ -14,7 +14,7 @@ from grpo_doctor.errors import PermissionNeededError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from grpo_doctor.hang.model.scene import Scene
+    from grpo_doctor.hang.model.view import JobView
     from grpo_doctor.hang.verdict import Diagnosis
     from grpo_doctor_probes.evidence import Evidence
 
@@ -127,18 +127,18 @@ def _add_clusters(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Inspect the job, print the verdict, and return the exit code of the job's state."""
     _check(options)
-    scene = _scene(options)
+    view = _view(options)
     options.interrupted = _LOOKED
-    from grpo_doctor.hang.diagnose import diagnose_scene  # noqa: PLC0415 - after usage errors
+    from grpo_doctor.hang.diagnose import diagnose_view  # noqa: PLC0415 - after usage errors
     from grpo_doctor.hang.multihost import with_hosts  # noqa: PLC0415
 
-    evidence = scene.evidence
+    evidence = view.evidence
     to_stdout = options.output == Path(STDOUT)
     if to_stdout:
         from grpo_doctor.hang.collection.bundle.packing import packed  # noqa: PLC0415
 
         write_binary(packed(evidence))
-    diagnosis = with_hosts(diagnose_scene(scene), evidence.job)
+    diagnosis = with_hosts(diagnose_view(view), evidence.job)
     if not options.json and not to_stdout:
         from grpo_doctor.cli.rendering import verdict_text  # noqa: PLC0415
         from grpo_doctor.hang.verdict import builtins  # noqa: PLC0415
@@ -197,16 +197,16 @@ def _is_other_archive(out: Path) -> bool:
     return out.suffix.lower() in _OTHER_ARCHIVES and not ours and not out.is_dir()
 
 
-def _scene(options: argparse.Namespace) -> Scene:
+def _view(options: argparse.Namespace) -> JobView:
     if options.dumps:
         from grpo_doctor.cli.dumped import dumped  # noqa: PLC0415
 
         return dumped(options.dumps)
     evidence = _evidence(options)
     options.interrupted = _LOOKED
-    from grpo_doctor.hang.model import scene  # noqa: PLC0415
+    from grpo_doctor.hang.model import view  # noqa: PLC0415
 
-    return scene.build(evidence)
+    return view.build(evidence)
 
 
 def _evidence(options: argparse.Namespace) -> Evidence:

@@ -10,8 +10,8 @@ from grpo_doctor.errors import NoJobError, UsageError
 from grpo_doctor.hang.collection.bundle.packing import ARCHIVES, EVIDENCE
 from grpo_doctor.hang.collection.examine import examine_dumps
 from grpo_doctor.hang.dumps.model import DumpProblem
-from grpo_doctor.hang.model import scene
-from grpo_doctor.hang.model.scene import Scene
+from grpo_doctor.hang.model import view
+from grpo_doctor.hang.model.view import JobView
 from grpo_doctor_probes.evidence import Evidence
 from grpo_doctor_reports.text_safety import PROSE_LIMIT, clean
 
@@ -20,7 +20,7 @@ _SAID_FROM_MB, _MB_PER_S = 50.0, 8.0
 _FILE = "file:"
 
 
-def dumped(folder: Path) -> Scene:
+def dumped(folder: Path) -> JobView:
     """Return the job that the dump files of `folder`, or this one file, show.
 
     Raises:
@@ -39,10 +39,10 @@ def dumped(folder: Path) -> Scene:
             "TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE=2000 are set."
         )
     _tell_of_a_wait(evidence)
-    job_scene = scene.build(evidence)
-    if not job_scene.recordings.ranks:
-        raise UsageError(_nothing_usable(folder, job_scene.recordings.problems))
-    return job_scene
+    job_view = view.build(evidence)
+    if not job_view.recordings.ranks:
+        raise UsageError(_nothing_usable(folder, job_view.recordings.problems))
+    return job_view
 
 
 def _tell_of_a_wait(evidence: Evidence) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from grpo_doctor.cli.console import Quiet, inform, put
 from grpo_doctor.cli.output import color_wanted, terminal_width
 from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
-from grpo_doctor.hang.collection.examine import Wishes, examine_job
+from grpo_doctor.hang.collection.examine import ExamineOptions, examine_job
 from grpo_doctor_probes import discover
 from grpo_doctor_probes.evidence import Evidence, Job
 from grpo_doctor_probes.placement import placement_of
@@ -44,7 +44,7 @@ def visit(pids: Sequence[int], *, stop: bool, seconds_between: float) -> Evidenc
         jobs = discover.find_jobs(pids)
         if len(jobs) > 1:
             raise UsageError(several(jobs, named=bool(pids)))
-        wishes = Wishes(stop=stop, seconds_between=seconds_between)
+        wishes = ExamineOptions(stop=stop, seconds_between=seconds_between)
         job = replace(jobs[0], placements=(placement_of(jobs[0]),))
         with _telling() as tell:
             return examine_job(job, wishes, tell)

@@ -25,7 +25,7 @@ from grpo_doctor.hang.decision.root import proposals, roots_of, with_library_thr
 from grpo_doctor.hang.decision.stall import Stall, stall_of
 from grpo_doctor.hang.decision.state import as_of_one_look, state_of
 from grpo_doctor.hang.model.nodes import Node, RankNode
-from grpo_doctor.hang.model.scene import Scene, build
+from grpo_doctor.hang.model.view import JobView, build
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import SCHEMA, Cost, Diagnosis, JobSeen, Verdict, WaitGraph
@@ -34,57 +34,57 @@ from grpo_doctor_probes.evidence import Evidence
 
 def diagnose(evidence: Evidence) -> Diagnosis:
     """The verdict on one visit. Order of processes, ranks and dumps never matters."""
-    return diagnose_scene(build(evidence))
+    return diagnose_view(build(evidence))
 
 
-def diagnose_scene(scene: Scene) -> Diagnosis:
+def diagnose_view(view: JobView) -> Diagnosis:
     """The same of evidence that has been put together already."""
-    if not scene.evidence.looks:
-        return postmortem.diagnose(scene)
-    graph = waits.build(scene)
-    stall = stall_of(scene)
-    verdict, root = _verdict(scene, graph, stall)
-    verdict = as_of_one_look(scene, verdict, root)
+    if not view.evidence.looks:
+        return postmortem.diagnose(view)
+    graph = waits.build(view)
+    stall = stall_of(view)
+    verdict, root = _verdict(view, graph, stall)
+    verdict = as_of_one_look(view, verdict, root)
     guilty: set[Node] = set(map(RankNode, verdict.culprits)) if verdict.cause else set()
     if root is not None and root.node is not None:
         guilty.add(root.node)
-    return _diagnosis(scene, graph, verdict, root, frozenset(guilty))
+    return _diagnosis(view, graph, verdict, root, frozenset(guilty))
 
 
-def _verdict(scene: Scene, graph: Graph, stall: Stall) -> tuple[Verdict, Candidate | None]:
-    case = Case(scene, graph, stall.suspects)
-    roots = roots_of(scene, graph, proposals(case))
+def _verdict(view: JobView, graph: Graph, stall: Stall) -> tuple[Verdict, Candidate | None]:
+    case = Case(view, graph, stall.suspects)
+    roots = roots_of(view, graph, proposals(case))
     if not stall.stalled:
         roots = tuple(label for label in roots if _shows_in_motion(label))
     if not roots:
-        return _without_cause(scene, graph, stall), None
-    root = with_library_threads(scene, roots[0])
-    state = state_of(scene, graph, root)
+        return _without_cause(view, graph, stall), None
+    root = with_library_threads(view, roots[0])
+    state = state_of(view, graph, root)
     if state == "slow" and stall.working and not _named_first(root, stall):
-        return slow_work(scene, stall), None
-    victims = _victims(scene, graph, root)
+        return slow_work(view, stall), None
+    victims = _victims(view, graph, root)
     if root.is_a_guess:
-        return undecided(scene, stall), None
-    return judged(scene, Judgement(root, state, victims, root.certainty, roots[1:])), root
+        return undecided(view, stall), None
+    return judged(view, Judgement(root, state, victims, root.certainty, roots[1:])), root
 
 
-def _without_cause(scene: Scene, graph: Graph, stall: Stall) -> Verdict:
-    starters = launchers(scene)
+def _without_cause(view: JobView, graph: Graph, stall: Stall) -> Verdict:
+    starters = launchers(view)
     if starters:
-        over = all(actor.motion.kind == "gone" for actor in starters)
-        return job_ended(starters) if over else not_started(scene, starters)
-    alive = [actor for actor in scene.by_rank.values() if actor.motion.kind != "gone"]
-    waiting = any(actor.waits or actor.motion.kind == "still" for actor in alive)
-    if 0 < len(alive) < len(scene.by_rank) and not waiting:
-        ended_ranks = scene.by_rank.keys() - {actor.rank for actor in alive}
+        over = all(proc.activity.kind == "gone" for proc in starters)
+        return job_ended(starters) if over else not_started(view, starters)
+    alive = [proc for proc in view.by_rank.values() if proc.activity.kind != "gone"]
+    waiting = any(proc.waits or proc.activity.kind == "still" for proc in alive)
+    if 0 < len(alive) < len(view.by_rank) and not waiting:
+        ended_ranks = view.by_rank.keys() - {proc.rank for proc in alive}
         return ending(tuple(sorted(ended_ranks)), len(alive))
     if not stall.stalled:
-        return healthy(scene, graph)
+        return healthy(view, graph)
     if stall.working:
-        return slow_work(scene, stall)
-    if all(actor.motion.kind == "gone" for actor in scene.by_rank.values()):
-        return job_ended(scene.by_rank.values())
-    return undecided(scene, stall)
+        return slow_work(view, stall)
+    if all(proc.activity.kind == "gone" for proc in view.by_rank.values()):
+        return job_ended(view.by_rank.values())
+    return undecided(view, stall)
 
 
 def _shows_in_motion(root: Candidate) -> bool:
@@ -94,24 +94,24 @@ def _shows_in_motion(root: Candidate) -> bool:
 
 def _named_first(root: Candidate, stall: Stall) -> bool:
     """Return whether a soft cause says more than that its rank is busy."""
-    working = {actor.rank for actor in stall.working}
+    working = {proc.rank for proc in stall.working}
     return root.sink >= Sink.HELPER or not set(root.culprits) <= working
 
 
-def _victims(scene: Scene, graph: Graph, root: Candidate) -> tuple[int, ...]:
+def _victims(view: JobView, graph: Graph, root: Candidate) -> tuple[int, ...]:
     nodes = graph.waiters(*map(RankNode, root.culprits))
     if root.node and not root.culprits:
         nodes |= graph.waiters(root.node)
-    waiting = {rank for rank in scene.by_rank if RankNode(rank) in nodes}
+    waiting = {rank for rank in view.by_rank if RankNode(rank) in nodes}
     if not waiting:
-        waiting = {rank for rank, actor in scene.by_rank.items() if actor.waits}
+        waiting = {rank for rank, proc in view.by_rank.items() if proc.waits}
     return tuple(sorted(waiting - set(root.culprits)))
 
 
 def _diagnosis(
-    scene: Scene, graph: Graph, verdict: Verdict, root: Candidate | None, guilty: frozenset[Node]
+    view: JobView, graph: Graph, verdict: Verdict, root: Candidate | None, guilty: frozenset[Node]
 ) -> Diagnosis:
-    evidence = scene.evidence
+    evidence = view.evidence
     job = evidence.job
     return Diagnosis(
         schema=SCHEMA,
@@ -119,29 +119,29 @@ def _diagnosis(
             host=job.host,
             framework=job.framework,
             world_size=job.world_size,
-            ranks_seen=tuple(sorted(scene.by_rank)),
+            ranks_seen=tuple(sorted(view.by_rank)),
             ranks_missing=job.ranks_missing,
         ),
         verdict=with_outlook(
             with_layout(
-                scene, with_spelled_fixes(with_worth(verdict, verdict.certainty), job.framework)
+                view, with_spelled_fixes(with_worth(verdict, verdict.certainty), job.framework)
             ),
             root.can_go_on if root is not None else "",
         ),
-        ranks=rank_states(scene, graph),
+        ranks=rank_states(view, graph),
         cost=Cost(
             seconds=round(evidence.cost.seconds, 3),
             max_pause_ms=round(evidence.cost.max_pause_ms, 3),
         ),
         taken_unix_ns=evidence.taken_unix_ns,
         graph=WaitGraph(
-            nodes=nodes_of(scene, graph, guilty),
+            nodes=nodes_of(view, graph, guilty),
             edges=edges_of(graph),
             cycle=tuple(node.id for node in graph.cycle())
             if verdict.cause in ("group-order-cycle", "collective-mismatch")
             else (),
         ),
-        stacks=groups_of(scene),
+        stacks=groups_of(view),
         undo=root.undo if root is not None else (),
-        problems=unseen(scene),
+        problems=unseen(view),
     )

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-Pace = Literal["proven", "asleep", "polls", "outside", "computes", "long"]
+WaitKind = Literal["proven", "asleep", "polls", "outside", "computes", "long"]
 LEAST_ENTRIES = 8  # fewer operations than that are no history
 
 
@@ -26,7 +26,7 @@ class Limit:
 
 # Floors are what healthy jobs were seen to take. No recorded healthy or slow job would be called
 # stuck at 1.5 times its longest earlier wait; three times leaves room for longer tails.
-LIMITS: dict[Pace, Limit] = {
+LIMITS: dict[WaitKind, Limit] = {
     "proven": Limit(3.0, 0.0, 3.0),  # a shorter wait may be a moment in a healthy job
     "asleep": Limit(5.0, 3.0, 30.0),
     "polls": Limit(60.0, 10.0, 60.0),  # a rank that asks often may get a response

@@ -11,7 +11,7 @@ from grpo_doctor.hang.decision.render.stalled import RECORDERS_OFF, recorders_ar
 from grpo_doctor.hang.model import matching
 from grpo_doctor.hang.model.matching import Ruling
 from grpo_doctor.hang.model.nodes import RankNode
-from grpo_doctor.hang.model.scene import Scene
+from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.verdict import (
     SCHEMA,
@@ -41,37 +41,37 @@ _FIXES = {
 _SHOWN = frozenset({"awaited", "outnumbered", "shown"})
 
 
-def diagnose(scene: Scene) -> Diagnosis:
+def diagnose(view: JobView) -> Diagnosis:
     """Judges what the recordings allow to say."""
-    ruling = _of_usable(matching.judge(scene.matching), scene.recordings.unusable)
-    graph = waits.build(scene)
+    ruling = _of_usable(matching.judge(view.matching), view.recordings.unusable)
+    graph = waits.build(view)
     guilty = frozenset(map(RankNode, ruling.culprits))
-    heard = tuple(sorted(scene.matching.heard))
-    size = scene.evidence.job.world_size or scene.matching.world_size
+    heard = tuple(sorted(view.matching.heard))
+    size = view.evidence.job.world_size or view.matching.world_size
     missing = tuple(rank for rank in range(size or 0) if rank not in heard)
     return Diagnosis(
         schema=SCHEMA,
         job=JobSeen(
-            host=scene.evidence.job.host,
-            framework=scene.evidence.job.framework,
+            host=view.evidence.job.host,
+            framework=view.evidence.job.framework,
             world_size=size,
             ranks_seen=heard,
             ranks_missing=missing,
         ),
         verdict=with_layout(
-            scene, with_spelled_fixes(_judged(scene, ruling), scene.evidence.job.framework)
+            view, with_spelled_fixes(_judged(view, ruling), view.evidence.job.framework)
         ),
-        ranks=tuple(_rank(scene, rank) for rank in heard),
-        cost=Cost(seconds=round(scene.evidence.cost.seconds, 3), max_pause_ms=0.0),
-        taken_unix_ns=scene.evidence.taken_unix_ns,
+        ranks=tuple(_rank(view, rank) for rank in heard),
+        cost=Cost(seconds=round(view.evidence.cost.seconds, 3), max_pause_ms=0.0),
+        taken_unix_ns=view.evidence.taken_unix_ns,
         graph=WaitGraph(
-            nodes=nodes_of(scene, graph, guilty),
+            nodes=nodes_of(view, graph, guilty),
             edges=edges_of(graph),
             cycle=tuple(node.id for node in graph.cycle())
             if ruling.cause == "group-order-cycle"
             else (),
         ),
-        problems=unseen(scene),
+        problems=unseen(view),
     )
 
 
@@ -96,13 +96,13 @@ def _of_usable(ruling: Ruling, unusable: frozenset[int]) -> Ruling:
     return Ruling("unknown", victims=ruling.victims, unusual=True, summary=text, facts=facts)
 
 
-def _judged(scene: Scene, ruling: Ruling) -> Verdict:
-    verdict = _verdict(scene, ruling)
+def _judged(view: JobView, ruling: Ruling) -> Verdict:
+    verdict = _verdict(view, ruling)
     return with_worth(verdict, verdict.certainty)
 
 
-def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
-    if recorders_are_off(scene):
+def _verdict(view: JobView, ruling: Ruling) -> Verdict:
+    if recorders_are_off(view):
         return Verdict(
             state="slow",
             cause="unknown",
@@ -111,7 +111,7 @@ def _verdict(scene: Scene, ruling: Ruling) -> Verdict:
             fixes=(Fix(RECORDERS_OFF),),
         )
     return Verdict(
-        state=_state(scene, ruling),
+        state=_state(view, ruling),
         cause=ruling.cause,
         culprits=ruling.culprits,
         victims=ruling.victims,
@@ -137,21 +137,19 @@ def _certainty(ruling: Ruling) -> str:
     return "proven" if ruling.grounds in _SHOWN else "likely"
 
 
-def _state(scene: Scene, ruling: Ruling) -> State:
+def _state(view: JobView, ruling: Ruling) -> State:
     """Without one recording nothing was seen, as when a visit is interrupted at its beginning."""
-    if not scene.matching.heard:
+    if not view.matching.heard:
         return "slow"
     if ruling.cause == "unknown" and not ruling.unusual and not ruling.culprits:
         return "slow"
     return "stuck" if ruling.cause else "healthy"
 
 
-def _rank(scene: Scene, rank: int) -> RankState:
-    waits_for = [wait for wait in scene.matching.waits if wait.rank == rank]
+def _rank(view: JobView, rank: int) -> RankState:
+    waits_for = [wait for wait in view.matching.waits if wait.rank == rank]
     first = waits_for[0] if waits_for else None
-    hung = any(
-        (blame.rank, blame.reason) == (rank, "device-hung") for blame in scene.matching.blame
-    )
+    hung = any((blame.rank, blame.reason) == (rank, "device-hung") for blame in view.matching.blame)
     return RankState(
         rank=rank,
         pid=None,

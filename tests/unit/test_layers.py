@@ -56,7 +56,7 @@ LAYERS = {
     "grpo_doctor.hang.model": (
         {"rollout_engine"},
         {"waiting"},
-        {"scene"},
+        {"view"},
         {"process"},
         {"hosts"},
         {"matching"},

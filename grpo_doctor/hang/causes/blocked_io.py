@@ -20,7 +20,7 @@ from grpo_doctor.hang.causes.description import (
     working_class,
 )
 from grpo_doctor.hang.model.process.known_code import short
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import wakeups
 from grpo_doctor.hang.model.waiting.chain import end_of
 from grpo_doctor.hang.model.waiting.waits import asks_engine
@@ -63,27 +63,27 @@ _CAN_GO_ON = {
 
 def propose(case: Case) -> Iterator[Candidate]:
     """By the blocked call where it is known, else by the stack."""
-    for actor in case.standing:
-        candidate = _candidate(case.scene, actor).of(actor)
-        end = end_of(case.scene, case.graph, actor)
+    for proc in case.idle:
+        candidate = _candidate(case.view, proc).of(proc)
+        end = end_of(case.view, case.graph, proc)
         if end is None:
             yield candidate
-        elif end.member.role == "server" and not end.held and not end.motion.progresses:
+        elif end.member.role == "server" and not end.cannot_run and not end.activity.progresses:
             # Its main thread tells nothing: others of it answer requests.
             yield replace(candidate, node=end.node)
         else:
-            yield _through(case.scene, candidate, actor, end)
+            yield _through(case.view, candidate, proc, end)
 
 
-def _candidate(scene: Scene, actor: Actor) -> Candidate:
-    hold = actor.hold
+def _candidate(view: JobView, proc: Process) -> Candidate:
+    hold = proc.hold
     if hold is not None and hold.kind in ("pipe-write", "pipe-read"):
-        return _pipe(scene, actor, hold)
+        return _pipe(view, proc, hold)
     if hold is not None and hold.kind in _VERBS:
-        return _socket(scene, actor, hold)
+        return _socket(view, proc, hold)
     if hold is not None and hold.kind == "file" and is_terminal(hold.target):
-        return _terminal(actor, hold)
-    return _by_place(scene, actor)
+        return _terminal(proc, hold)
+    return _by_place(view, proc)
 
 
 def is_terminal(path: str) -> bool:
@@ -91,89 +91,87 @@ def is_terminal(path: str) -> bool:
     return path.startswith(_TERMINALS)
 
 
-def _through(scene: Scene, candidate: Candidate, actor: Actor, end: Actor) -> Candidate:
+def _through(view: JobView, candidate: Candidate, proc: Process, end: Process) -> Candidate:
     """What is at the other end of the wait, where that is a process of the job."""
-    writes = is_blocked_in(actor, "pipe-write", "socket-send")
-    of_child = not writes and _is_own_child(scene, candidate, actor)
+    writes = is_blocked_in(proc, "pipe-write", "socket-send")
+    of_child = not writes and _is_own_child(view, candidate, proc)
     through = replace(
         candidate,
         cause="child-stuck" if of_child else candidate.cause,
         reason=f"{candidate.reason}; {title(end)} {_does(end)}"
         if writes
-        else f"waits{in_phase(actor)} for {title(end)}, which {_does(end)}",
+        else f"waits{in_phase(proc)} for {title(end)}, which {_does(end)}",
         evidence=(candidate.evidence[0], process_item(end), *candidate.evidence[1:]),
         node=end.node,
     )
-    if not end.motion.progresses:
+    if not end.activity.progresses:
         return through
-    cause = "" if actor.long_work is not None else working_class(actor, end)
+    cause = "" if proc.long_work is not None else working_class(proc, end)
     fixes = (Fix("Give the work a timeout, in the process that does it as well."),)
     return replace(through, cause=cause, liveness="computing", fixes=fixes)
 
 
-def _is_own_child(scene: Scene, candidate: Candidate, actor: Actor) -> bool:
+def _is_own_child(view: JobView, candidate: Candidate, proc: Process) -> bool:
     """Whether a process at the other end was started by this rank, for nothing that has a class of
     its own.
     """
-    ends = actor.hold.peers if actor.hold is not None else ()
-    own = (child for child in scene.children(actor.pid) if child.pid in ends)
+    ends = proc.hold.peers if proc.hold is not None else ()
+    own = (child for child in view.children(proc.pid) if child.pid in ends)
     helps = any(child.member.role in ("helper", "reward") for child in own)
     return candidate.cause == "user-code-blocked" and helps
 
 
-def _does(end: Actor) -> str:
+def _does(end: Process) -> str:
     """What it is at for who is connected to it: its main thread may do no more than accept."""
     server = place_of_server(end)
-    if server is end.deed or end.held or end.motion.progresses:
+    if server is end.blocking_place or end.cannot_run or end.activity.progresses:
         return doing(end)
     return f"makes no progress at {place_text(server)}"
 
 
-def _terminal(actor: Actor, hold: Blocked) -> Candidate:
+def _terminal(proc: Process, hold: Blocked) -> Candidate:
     """`input()`, a debugger's prompt, or a terminal whose output was stopped."""
-    debugs = any(_DEBUGGER.search(frame.file) for frame in actor.place.frames)
+    debugs = any(_DEBUGGER.search(frame.file) for frame in proc.place.frames)
     types = "waits for keyboard input, or for paused output,"
-    activity = "is in a debugger" if debugs else types
+    does = "is in a debugger" if debugs else types
     return Candidate(
         cause="user-code-blocked",
-        reason=f"{activity} at its terminal {hold.target}{in_phase(actor)}",
-        evidence=(_held_item(actor, hold), *standstill(actor)),
+        reason=f"{does} at its terminal {hold.target}{in_phase(proc)}",
+        evidence=(_held_item(proc, hold), *standstill(proc)),
         sink=Sink.ANSWER,
         fixes=(Fix("Remove breakpoint() and input() from code that runs on ranks."),),
-        confirm=(f"grpo-doctor attach {actor.pid}  # again, to see whether it made progress",),
+        confirm=(f"grpo-doctor attach {proc.pid}  # again, to see whether it made progress",),
     )
 
 
-def _pipe(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
+def _pipe(view: JobView, proc: Process, hold: Blocked) -> Candidate:
     writes = hold.kind == "pipe-write"
-    peer_pids = [pid for pid in hold.peers if pid != actor.pid]
-    peers = _peers_text(scene, hold)
+    peer_pids = [pid for pid in hold.peers if pid != proc.pid]
+    peers = _peers_text(view, hold)
     reader, writer = (f"{peers} does not read", f"{peers} does not write to")
     if peers == NO_PROCESS:
         reader, writer = (f"{peers} reads", f"{peers} writes to")
-    activity = (
-        f"writes to a full pipe that {reader}" if writes else f"reads from a pipe that {writer}"
-    )
+    does = f"writes to a full pipe that {reader}" if writes else f"reads from a pipe that {writer}"
     if peer_pids and set(hold.stopped_peers) >= set(peer_pids):
-        return _behind_stopped(actor, hold, activity)
+        return _behind_stopped(proc, hold, does)
     nobody = hold.peers_known and not peer_pids
     candidate = Candidate(
-        cause=blocked_class(actor),
-        reason=f"{activity},{in_phase(actor)}".rstrip(","),
-        evidence=(_held_item(actor, hold, peers), *standstill(actor)),
+        cause=blocked_class(proc),
+        reason=f"{does},{in_phase(proc)}".rstrip(","),
+        evidence=(_held_item(proc, hold, peers), *standstill(proc)),
         sink=Sink.ANSWER,
-        liveness="never-wakes" if nobody or _ends_stand(scene, hold) else "unseen",
+        liveness="never-wakes" if nobody or _ends_stand(view, hold) else "unseen",
         fixes=(Fix("Close unused pipe ends after fork, and give the read a timeout."),),
-        confirm=(f"lsof -p {actor.pid}",),
+        confirm=(f"lsof -p {proc.pid}",),
     )
-    return _drained(candidate, actor, hold) if writes else candidate
+    return _drained(candidate, proc, hold) if writes else candidate
 
 
-def _drained(candidate: Candidate, actor: Actor, hold: Blocked) -> Candidate:
+def _drained(candidate: Candidate, proc: Process, hold: Blocked) -> Candidate:
     """What frees a writer: to read away what is in the pipe."""
-    end = f"/proc/{actor.pid}/fd/{hold.fd}"
+    end = f"/proc/{proc.pid}/fd/{hold.fd}"
     drain = Undo(
-        "drain", actor.pid, end, f"Read and discard the data in the full pipe of pid {actor.pid}?"
+        "drain", proc.pid, end, f"Read and discard the data in the full pipe of pid {proc.pid}?"
     )
     fix = Fix(
         "Read the other end while writing, both stdout and stderr: subprocess.communicate(), "
@@ -187,21 +185,21 @@ def _drained(candidate: Candidate, actor: Actor, hold: Blocked) -> Candidate:
     )
 
 
-def _ends_stand(scene: Scene, hold: Blocked) -> bool:
+def _ends_stand(view: JobView, hold: Blocked) -> bool:
     """A reader that stands leaves the pipe full; a writer that does may be waiting for its data."""
-    peers = peers_seen(scene, hold)
+    peers = peers_seen(view, hold)
     stands = _STILL if hold.kind == "pipe-write" else _HELD
     seen_all = bool(peers) and len(peers) == len(hold.peers)
-    return seen_all and all(peer.motion.kind in stands for peer in peers)
+    return seen_all and all(peer.activity.kind in stands for peer in peers)
 
 
-def _behind_stopped(actor: Actor, hold: Blocked, activity: str) -> Candidate:
+def _behind_stopped(proc: Process, hold: Blocked, does: str) -> Candidate:
     """Return the cause of a wait for a process that is stopped."""
     first = hold.stopped_peers[0]
     candidate = Candidate(
-        cause=blocked_class(actor),
-        reason=f"{activity}, because it is stopped (SIGSTOP),{in_phase(actor)}".rstrip(","),
-        evidence=(_held_item(actor, hold), *standstill(actor)),
+        cause=blocked_class(proc),
+        reason=f"{does}, because it is stopped (SIGSTOP),{in_phase(proc)}".rstrip(","),
+        evidence=(_held_item(proc, hold), *standstill(proc)),
         sink=Sink.ANSWER,
         liveness="never-wakes",
         can_go_on=f"Yes, as soon as pid {first} is resumed; nothing is lost.",
@@ -209,46 +207,46 @@ def _behind_stopped(actor: Actor, hold: Blocked, activity: str) -> Candidate:
     return candidate.continued(first)
 
 
-def _peers_text(scene: Scene, hold: Blocked) -> str:
+def _peers_text(view: JobView, hold: Blocked) -> str:
     peers = [
-        title(scene.by_pid[pid]) if pid in scene.by_pid else f"pid {pid}" for pid in hold.peers[:3]
+        title(view.by_pid[pid]) if pid in view.by_pid else f"pid {pid}" for pid in hold.peers[:3]
     ]
     if peers:
         return ", ".join(peers)
     return NO_PROCESS if hold.peers_known else "a process that attach cannot see"
 
 
-def _held_item(actor: Actor, hold: Blocked, peers: str = "") -> Item:
+def _held_item(proc: Process, hold: Blocked, peers: str = "") -> Item:
     end = f", other end: {peers}" if peers else ""
     note = f"; {hold.note}" if hold.note else ""
-    return Item("fd", actor.rank, f"{hold.kind} fd {hold.fd} {hold.target}{end}{note}")
+    return Item("fd", proc.rank, f"{hold.kind} fd {hold.fd} {hold.target}{end}{note}")
 
 
-def _socket(scene: Scene, actor: Actor, hold: Blocked) -> Candidate:
-    peers = _peers_text(scene, hold) if hold.peers else ""
+def _socket(view: JobView, proc: Process, hold: Blocked) -> Candidate:
+    peers = _peers_text(view, hold) if hold.peers else ""
     target = " ".join(part for part in (hold.target, f"({peers})" if peers else "") if part)
-    if any(short(frame.function) in _RESOLVES for frame in actor.deed.frames[:2]):
+    if any(short(frame.function) in _RESOLVES for frame in proc.blocking_place.frames[:2]):
         address = f", {target}" if hold.target.endswith(":53") else ""
         target = f"the name server (DNS){address}"
     return Candidate(
-        cause=blocked_class(actor),
-        reason=f"{_VERBS[hold.kind]} {target or 'a socket'}{in_phase(actor)}",
-        evidence=(_held_item(actor, hold, peers), *standstill(actor)),
+        cause=blocked_class(proc),
+        reason=f"{_VERBS[hold.kind]} {target or 'a socket'}{in_phase(proc)}",
+        evidence=(_held_item(proc, hold, peers), *standstill(proc)),
         sink=Sink.ANSWER,
-        liveness=_answers(peers_seen(scene, hold), hold),
+        liveness=_answers(peers_seen(view, hold), hold),
         fixes=(
             Fix("Give the request a timeout (requests: timeout=(5, 60))."),
             Fix("Treat a missing response as no reward, and continue."),
         ),
-        confirm=(f"ss -tnp | grep pid={actor.pid}  # bytes waiting on either side",),
+        confirm=(f"ss -tnp | grep pid={proc.pid}  # bytes waiting on either side",),
     )
 
 
-def _answers(peers: Sequence[Actor], hold: Blocked) -> Liveness:
+def _answers(peers: Sequence[Process], hold: Blocked) -> Liveness:
     """Whether the processes that may answer belong to the job: others are not seen, and a server in
     which a thread sleeps until a time may answer then.
     """
-    if peers and all(peer.held for peer in peers):
+    if peers and all(peer.cannot_run for peer in peers):
         return "never-wakes"
     if any(peer.member.role == "server" and wakeups.has_timer(peer) for peer in peers):
         return "outside"
@@ -256,27 +254,27 @@ def _answers(peers: Sequence[Actor], hold: Blocked) -> Liveness:
     return "unseen" if known or hold.kind == "socket-accept" else "outside"
 
 
-def _by_place(scene: Scene, actor: Actor) -> Candidate:
+def _by_place(view: JobView, proc: Process) -> Candidate:
     """A sleep, a queue, a future, an event loop: nothing outside shows what is awaited."""
-    kind: str = actor.deed.call
-    activity = _CALLS.get(kind, "")
-    if not activity and actor.doer is not None and actor.tid != actor.pid:
+    kind: str = proc.blocking_place.call
+    does = _CALLS.get(kind, "")
+    if not does and proc.blocking_thread is not None and proc.tid != proc.pid:
         # A main thread that polls for the next task does not show what the busy thread does.
-        kind = "lock" if "futex" in actor.doer.wchan else ""
-        activity = _CALLS.get(kind, "")
-    elif not activity and actor.hold is not None:
-        kind = actor.hold.kind
-        activity = _HOLDS.get(kind, "waits")
-    if not activity:
-        sleeps = actor.doer is not None and "nanosleep" in actor.doer.wchan
-        kind, activity = ("sleep", "sleeps") if sleeps else ("", "makes no progress")
-    hidden = asks_engine(actor) and bool(scene.engine_parts())
+        kind = "lock" if "futex" in proc.blocking_thread.wchan else ""
+        does = _CALLS.get(kind, "")
+    elif not does and proc.hold is not None:
+        kind = proc.hold.kind
+        does = _HOLDS.get(kind, "waits")
+    if not does:
+        sleeps = proc.blocking_thread is not None and "nanosleep" in proc.blocking_thread.wchan
+        kind, does = ("sleep", "sleeps") if sleeps else ("", "makes no progress")
+    hidden = asks_engine(proc) and bool(view.engine_parts())
     return Candidate(
-        cause=blocked_class(actor),
-        reason=f"{activity}{in_phase(actor)}",
-        evidence=standstill(actor),
-        sink=Sink.NOTHING if hidden or not actor.place.frames else Sink.LINE,
+        cause=blocked_class(proc),
+        reason=f"{does}{in_phase(proc)}",
+        evidence=standstill(proc),
+        sink=Sink.NOTHING if hidden or not proc.place.frames else Sink.LINE,
         fixes=(Fix(_SLEEP_FIX if kind == "sleep" else _WAIT_FIX),),
-        confirm=(f"grpo-doctor attach {actor.pid}  # again, to see whether it made progress",),
+        confirm=(f"grpo-doctor attach {proc.pid}  # again, to see whether it made progress",),
         can_go_on=_CAN_GO_ON.get(kind, ""),
     )

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from grpo_doctor.hang.certainty import Certainty
 from grpo_doctor.hang.model.nodes import Node, RankNode
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import Fix, Item, Undo
 
@@ -112,25 +112,27 @@ PRECEDENCE: Final = (
 class Case:
     """What a cause looks at. `suspects` are ranks that the others may be waiting for."""
 
-    scene: Scene
+    view: JobView
     graph: Graph
-    suspects: tuple[Actor, ...]
+    suspects: tuple[Process, ...]
 
     @property
-    def hosts(self) -> tuple[Actor, ...]:
+    def hosts(self) -> tuple[Process, ...]:
         """Suspects that do not wait for their GPU: their host side shows what they do."""
-        return tuple(actor for actor in self.suspects if not actor.spins)
+        return tuple(proc for proc in self.suspects if not proc.spins)
 
     @property
-    def standing(self) -> tuple[Actor, ...]:
+    def idle(self) -> tuple[Process, ...]:
         """Those of `hosts` that may run and made no progress."""
-        return tuple(actor for actor in self.hosts if not (actor.held or actor.motion.progresses))
+        return tuple(
+            proc for proc in self.hosts if not (proc.cannot_run or proc.activity.progresses)
+        )
 
-    def waits_for_work(self, actor: Actor) -> bool:
+    def waits_for_work(self, proc: Process) -> bool:
         """Return whether its chain of waits, as in a pipeline, ends at a rank that may be busy."""
         ends: set[Node] = {suspect.node for suspect in self.suspects}
-        ends |= {RankNode(rank) for rank in self.scene.elsewhere}
-        return not ends.isdisjoint(self.graph.reach.get(actor.node, ()))
+        ends |= {RankNode(rank) for rank in self.view.elsewhere}
+        return not ends.isdisjoint(self.graph.reach.get(proc.node, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +161,13 @@ class Candidate:
     either: bool = False  # the culprits are alternatives, not accomplices
     can_go_on: str = ""  # where this case says more than its class
 
-    def of(self, actor: Actor) -> Candidate:
+    def of(self, proc: Process) -> Candidate:
         """Return a copy for this process: its rank, its phase and its idle time filled in."""
         return replace(
             self,
-            culprits=ranks_of(actor),
-            phase=actor.phase or self.phase,
-            still_s=actor.motion.still_s,
+            culprits=ranks_of(proc),
+            phase=proc.phase or self.phase,
+            still_s=proc.activity.still_s,
         )
 
     def continued(self, pid: int, sign: str = "the rank must resume immediately") -> Candidate:
@@ -203,9 +205,9 @@ class Candidate:
         return self.sink is Sink.NOTHING and not self.cannot_move and not self.whole
 
 
-def ranks_of(actor: Actor) -> tuple[int, ...]:
+def ranks_of(proc: Process) -> tuple[int, ...]:
     """Return its rank as the culprit; none for a process of no rank."""
-    return (actor.rank,) if actor.rank is not None else ()
+    return (proc.rank,) if proc.rank is not None else ()
 
 
 Cause = Callable[[Case], Iterable[Candidate]]

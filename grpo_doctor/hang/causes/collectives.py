@@ -10,7 +10,7 @@ from grpo_doctor.hang.causes.description import at_frame, stack_item
 from grpo_doctor.hang.dumps import Entry, Recordings
 from grpo_doctor.hang.model.matching import Blame
 from grpo_doctor.hang.model.matching.model import strongest
-from grpo_doctor.hang.model.scene import Scene
+from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.verdict import Fix, Item
 
 RECORDER = "flight recorder"
@@ -43,27 +43,27 @@ _FIXES = {
 def propose(case: Case) -> Iterator[Candidate]:
     """What the recordings blame ranks for, and ranks that called others than the rest."""
     yield from _blamed(case)
-    if all_in_calls(case) and not case.scene.matching.cycles:
-        yield from _another_sequence(case.scene)
+    if all_in_calls(case) and not case.view.matching.cycles:
+        yield from _another_sequence(case.view)
 
 
 def all_in_calls(case: Case) -> bool:
     """Whether every rank is in such a call, and here: others may be in the same one."""
-    ranks = case.scene.by_rank.values()
-    elsewhere = case.suspects or case.scene.elsewhere or any(rank.held for rank in ranks)
+    ranks = case.view.by_rank.values()
+    elsewhere = case.suspects or case.view.elsewhere or any(rank.cannot_run for rank in ranks)
     return len(ranks) > 1 and not elsewhere
 
 
-def deadlock(scene: Scene, mistake: Candidate) -> Candidate:
+def deadlock(view: JobView, mistake: Candidate) -> Candidate:
     """The same among ranks that all wait in calls to each other: nothing but a restart ends it."""
-    actors = [scene.by_rank[rank] for rank in mistake.culprits if rank in scene.by_rank]
-    phases = [actor.phase for actor in actors if actor.phase]
+    procs = [view.by_rank[rank] for rank in mistake.culprits if rank in view.by_rank]
+    phases = [proc.phase for proc in procs if proc.phase]
     return replace(
         mistake,
-        evidence=(*mistake.evidence, *map(stack_item, actors[:2])),
+        evidence=(*mistake.evidence, *map(stack_item, procs[:2])),
         liveness="never-wakes",
         phase=phases[0] if phases else None,
-        still_s=max((actor.motion.still_s or 0.0 for actor in actors), default=None),
+        still_s=max((proc.activity.still_s or 0.0 for proc in procs), default=None),
         fixes=(Fix(_FIXES[mistake.cause]),),
         confirm=("TORCH_DISTRIBUTED_DEBUG=DETAIL  # the next run raises at this collective",),
     )
@@ -71,7 +71,7 @@ def deadlock(scene: Scene, mistake: Candidate) -> Candidate:
 
 def _blamed(case: Case) -> Iterator[Candidate]:
     by_class: dict[str, list[Blame]] = {}
-    for blame in case.scene.matching.blame:
+    for blame in case.view.matching.blame:
         if blame.reason in _CLASSES and not _may_still_come(case, blame):
             by_class.setdefault(_CLASSES[blame.reason], []).append(blame)
     for cause, blames in by_class.items():
@@ -79,11 +79,11 @@ def _blamed(case: Case) -> Iterator[Candidate]:
         mistake = Candidate(
             cause=cause,
             culprits=tuple(blame.rank for blame in chosen),
-            reason=_reason_of(case.scene, cause, chosen),
+            reason=_reason_of(case.view, cause, chosen),
             evidence=tuple(Item(RECORDER, blame.rank, blame.text) for blame in chosen),
             sink=Sink.ORDER,
         )
-        yield deadlock(case.scene, mistake)
+        yield deadlock(case.view, mistake)
 
 
 def _may_still_come(case: Case, blame: Blame) -> bool:
@@ -92,38 +92,40 @@ def _may_still_come(case: Case, blame: Blame) -> bool:
     """
     late = {suspect.rank for suspect in case.suspects}
     if _CLASSES[blame.reason] == "p2p-unmatched":
-        return blame.rank in late or blame.rank in case.scene.elsewhere
-    if blame.reason != "extra" or _is_one_ahead(case.scene, blame):
+        return blame.rank in late or blame.rank in case.view.elsewhere
+    if blame.reason != "extra" or _is_one_ahead(case.view, blame):
         return False
-    waits = [w for w in case.scene.matching.waits if (w.rank, w.group) == (blame.rank, blame.group)]
+    waits = [w for w in case.view.matching.waits if (w.rank, w.group) == (blame.rank, blame.group)]
     return any(rank in late for wait in waits for rank in wait.on)
 
 
-def _is_one_ahead(scene: Scene, blame: Blame) -> bool:
+def _is_one_ahead(view: JobView, blame: Blame) -> bool:
     """Whether what was called after it shows that the others never made this call."""
     return any(
         (shift.kind, shift.rank, shift.group) == ("extra", blame.rank, blame.group)
-        for shift in scene.matching.shifts
+        for shift in view.matching.shifts
     )
 
 
-def _reason_of(scene: Scene, cause: str, blames: list[Blame]) -> str:
+def _reason_of(view: JobView, cause: str, blames: list[Blame]) -> str:
     if cause == "p2p-unmatched":
         return "has no partner for its send or receive"
     first = blames[0]
-    standing = scene.matching.standing(first.group)
-    camps = standing.camps if standing is not None else ()
-    called = {rank: camp.signature.text() for camp in camps for rank in camp.ranks}
+    status = view.matching.status(first.group)
+    sides = status.sides if status is not None else ()
+    called = {rank: side.signature.text() for side in sides for rank in side.ranks}
     own = called.get(first.rank, "another operation")
-    usual_call = next((camp.signature.text() for camp in camps if first.rank not in camp.ranks), "")
-    actor = scene.by_rank.get(first.rank)
-    where = at_frame(actor.place.user) if actor is not None else ""
+    usual_call = next((side.signature.text() for side in sides if first.rank not in side.ranks), "")
+    proc = view.by_rank.get(first.rank)
+    where = at_frame(proc.place.user) if proc is not None else ""
     if cause == "collective-mismatch":
-        sides = {
+        callers = {
             called[blame.rank]: blame.rank for blame in reversed(blames) if blame.rank in called
         }
-        if len(sides) > 1:
-            each = ", ".join(f"rank {rank} calls {text}" for text, rank in reversed(sides.items()))
+        if len(callers) > 1:
+            each = ", ".join(
+                f"rank {rank} calls {text}" for text, rank in reversed(callers.items())
+            )
             return f"disagrees about the call{where}: {each}"
         return f"calls {own}{where} where the others call {usual_call or 'another operation'}"
     if first.rank in called and usual_call and own != usual_call:
@@ -135,9 +137,9 @@ def _reason_of(scene: Scene, cause: str, blames: list[Blame]) -> str:
     return f"skipped a collective that the others call{stands}"
 
 
-def _another_sequence(scene: Scene) -> Iterator[Candidate]:
+def _another_sequence(view: JobView) -> Iterator[Candidate]:
     """Since the last collective of all, one rank called others than the rest."""
-    odd, usual = _novel_sequence(scene.recordings, scene.by_rank)
+    odd, usual = _novel_sequence(view.recordings, view.by_rank)
     if odd:
         called = " > ".join(usual)
         text = f"since the last collective of all ranks, the others called {called}"
@@ -148,7 +150,7 @@ def _another_sequence(scene: Scene) -> Iterator[Candidate]:
             evidence=(Item(RECORDER, None, text),),
             sink=Sink.ORDER,
         )
-        yield deadlock(scene, mistake)
+        yield deadlock(view, mistake)
 
 
 def _novel_sequence(

@@ -7,7 +7,7 @@ from typing import Literal
 
 from grpo_doctor.hang.model.process.call_stack import Place
 from grpo_doctor.hang.model.process.progress import BUSY_SHARE
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import bytes_text, seconds_text
 from grpo_doctor_probes.evidence import Blocked, Frame
@@ -31,23 +31,23 @@ _KERNEL_FUNCTIONS: dict[KernelSleep, tuple[str, ...]] = {
 }
 
 
-def blocked_class(actor: Actor) -> str:
+def blocked_class(proc: Process) -> str:
     """The class of a rank that waits for something, by the phase it is in."""
-    return _BLOCKED.get(actor.phase or "", "user-code-blocked")
+    return _BLOCKED.get(proc.phase or "", "user-code-blocked")
 
 
-def busy_class(actor: Actor) -> str:
+def busy_class(proc: Process) -> str:
     """The class of a rank that uses a core, by the phase it is in."""
-    return "reward-busy" if actor.phase == "reward" else "user-code-busy"
+    return "reward-busy" if proc.phase == "reward" else "user-code-busy"
 
 
-def working_class(actor: Actor, worker: Actor) -> str:
+def working_class(proc: Process, worker: Process) -> str:
     """Return the class of a rank that waits for a process that makes progress.
 
     A loader's worker that computes still blocks its rank's batch.
     """
-    busy = worker.motion.cpu_share >= BUSY_SHARE and (actor is worker or actor.phase != "dataload")
-    return busy_class(actor) if busy else blocked_class(actor)
+    busy = worker.activity.cpu_share >= BUSY_SHARE and (proc is worker or proc.phase != "dataload")
+    return busy_class(proc) if busy else blocked_class(proc)
 
 
 def frame_text(frame: Frame | None) -> str:
@@ -67,116 +67,127 @@ def place_text(place: Place) -> str:
     return frame_text(place.user or (place.frames[0] if place.frames else None))
 
 
-def in_phase(actor: Actor) -> str:
+def in_phase(proc: Process) -> str:
     """` in reward (rewards.py:31, check)`; "" without a stack."""
-    where = place_text(actor.deed if actor.deed.user is not None else actor.place)
-    if actor.phase:
-        return f" in {actor.phase}{f' ({where})' if where else ''}"
+    where = place_text(proc.blocking_place if proc.blocking_place.user is not None else proc.place)
+    if proc.phase:
+        return f" in {proc.phase}{f' ({where})' if where else ''}"
     return f" at {where}" if where else ""
 
 
-def title(actor: Actor) -> str:
+def title(proc: Process) -> str:
     """`pid 4711 (python sandbox.py)`."""
-    program, _, arguments = (actor.member.command or actor.member.name).partition(" ")
+    program, _, arguments = (proc.member.command or proc.member.name).partition(" ")
     name = f"{program.rpartition('/')[2]} {arguments}".strip()
-    return f"pid {actor.pid} ({name[:60].rstrip()})" if name else f"pid {actor.pid}"
+    return f"pid {proc.pid} ({name[:60].rstrip()})" if name else f"pid {proc.pid}"
 
 
-def doing(actor: Actor) -> str:
+def doing(proc: Process) -> str:
     """What a process is at, after its name: `uses 98% of a core at sums.py:3, add`."""
-    if actor.ended_meanwhile:
+    if proc.ended_meanwhile:
         return "exited during the inspection"
-    if actor.held:
-        return _HELD[actor.motion.kind]
-    where = place_text(actor.deed) if actor.deed.frames else ""
+    if proc.cannot_run:
+        return _HELD[proc.activity.kind]
+    where = place_text(proc.blocking_place) if proc.blocking_place.frames else ""
     where = f" at {where}" if where else ""
-    if actor.motion.progresses:
-        return f"uses {actor.motion.cpu_share:.0%} of a core{where}"
-    hold = actor.hold or next(iter(actor.blocked), None)
+    if proc.activity.progresses:
+        return f"uses {proc.activity.cpu_share:.0%} of a core{where}"
+    hold = proc.hold or next(iter(proc.blocked), None)
     if hold is None:
         return f"makes no progress{where}"
     target = f" {hold.target}" if hold.target else ""
     return f"makes no progress{where} ({hold.kind.replace('-', ' ')}{target})"
 
 
-def process_item(actor: Actor) -> Item:
+def process_item(proc: Process) -> Item:
     """What a process is at, as evidence."""
-    return Item("proc", actor.rank, f"{title(actor)} {doing(actor)}")
+    return Item("proc", proc.rank, f"{title(proc)} {doing(proc)}")
 
 
-def stack_item(actor: Actor, frames: int = 4) -> Item:
+def stack_item(proc: Process, frames: int = 4) -> Item:
     """Where its main thread stands, innermost first, without what this tool put around it."""
-    own = [frame for frame in actor.place.frames if _RECORDER not in frame.file]
+    own = [frame for frame in proc.place.frames if _RECORDER not in frame.file]
     lines = [frame_text(frame) for frame in own[:frames]]
-    return Item("stack", actor.rank, " < ".join(lines) if lines else "no Python stack")
+    return Item("stack", proc.rank, " < ".join(lines) if lines else "no Python stack")
 
 
-def still_item(actor: Actor) -> Item:
+def still_item(proc: Process) -> Item:
     """That its main thread did not run between the looks."""
-    look = actor.main
+    look = proc.main
     state = f"state {look.state}" if look is not None else "no threads"
     wchan = f", in {look.wchan}" if look is not None and look.wchan else ""
-    still = actor.motion.still_s
+    still = proc.activity.still_s
     ago = f", last ran {seconds_text(still)} ago" if still is not None else ""
-    seconds = actor.motion.seconds
-    share = f", {actor.motion.cpu_share:.0%} of a core in {seconds_text(seconds)}"
+    seconds = proc.activity.seconds
+    share = f", {proc.activity.cpu_share:.0%} of a core in {seconds_text(seconds)}"
     rate = share if seconds >= SHORTEST_S else ""
-    return Item("proc", actor.rank, f"pid {actor.pid}: {state}{wchan}{rate}{ago}")
+    return Item("proc", proc.rank, f"pid {proc.pid}: {state}{wchan}{rate}{ago}")
 
 
-def motion_item(actor: Actor) -> Item:
+def activity_item(proc: Process) -> Item:
     """What it did between the looks, in numbers."""
-    motion = actor.motion
-    if motion.seconds < SHORTEST_S:
-        return still_item(actor)
+    activity = proc.activity
+    if activity.seconds < SHORTEST_S:
+        return still_item(proc)
     return Item(
         "proc",
-        actor.rank,
-        f"pid {actor.pid} {motion.kind}: {motion.cpu_share:.0%} of a core, woke {motion.wakes} "
-        f"times, {bytes_text(motion.io_bytes)} read and written in {seconds_text(motion.seconds)}",
+        proc.rank,
+        f"pid {proc.pid} {activity.kind}: {activity.cpu_share:.0%} of a core, "
+        f"woke {activity.wakes} times, {bytes_text(activity.io_bytes)} read and written in "
+        f"{seconds_text(activity.seconds)}",
     )
 
 
-def standstill(actor: Actor) -> tuple[Item, Item]:
+def standstill(proc: Process) -> tuple[Item, Item]:
     """That it stands, and where."""
-    return still_item(actor), stack_item(actor)
+    return still_item(proc), stack_item(proc)
 
 
-def kernel_sleep(actor: Actor) -> KernelSleep:
+def kernel_sleep(proc: Process) -> KernelSleep:
     """What the thread that decides sleeps for, by the kernel function in /proc/PID/wchan; "" where
     that is none of these.
     """
-    doer = actor.doer
-    if doer is None or doer.state not in ("D", "S") or not doer.wchan:
+    blocking_thread = proc.blocking_thread
+    if (
+        blocking_thread is None
+        or blocking_thread.state not in ("D", "S")
+        or not blocking_thread.wchan
+    ):
         return ""
-    kinds = (kind for kind, names in _KERNEL_FUNCTIONS.items() if doer.wchan.startswith(names))
+    kinds = (
+        kind for kind, names in _KERNEL_FUNCTIONS.items() if blocking_thread.wchan.startswith(names)
+    )
     return next(kinds, "")
 
 
-def is_blocked_in(actor: Actor, *kinds: str) -> bool:
+def is_blocked_in(proc: Process, *kinds: str) -> bool:
     """Whether the call that it is blocked in is of one of these kinds, as `pipe-read`."""
-    return actor.hold is not None and actor.hold.kind in kinds
+    return proc.hold is not None and proc.hold.kind in kinds
 
 
-def peers_seen(scene: Scene, hold: Blocked) -> list[Actor]:
+def peers_seen(view: JobView, hold: Blocked) -> list[Process]:
     """The processes of the job at the other end of a blocked call."""
-    return [scene.by_pid[pid] for pid in hold.peers if pid in scene.by_pid]
+    return [view.by_pid[pid] for pid in hold.peers if pid in view.by_pid]
 
 
-def others_wait(scene: Scene, rank: int | None) -> bool:
+def others_wait(view: JobView, rank: int | None) -> bool:
     """Whether all the other ranks wait for another rank."""
-    peers = [actor for peer_rank, actor in scene.by_rank.items() if peer_rank != rank]
-    return bool(peers) and all(actor.waits for actor in peers)
+    peers = [proc for peer_rank, proc in view.by_rank.items() if peer_rank != rank]
+    return bool(peers) and all(proc.waits for proc in peers)
 
 
-def asleep_for(kind: KernelSleep, actors: Iterable[Actor]) -> Iterator[Actor]:
+def asleep_for(kind: KernelSleep, procs: Iterable[Process]) -> Iterator[Process]:
     """Those of them that are in such a sleep."""
-    for actor in actors:
-        if not actor.held and actor.motion.kind != "working" and kernel_sleep(actor) == kind:
-            yield actor
+    for proc in procs:
+        if not proc.cannot_run and proc.activity.kind != "working" and kernel_sleep(proc) == kind:
+            yield proc
 
 
-def kernel_item(actor: Actor) -> Item:
+def kernel_item(proc: Process) -> Item:
     """The kernel function in which the thread that decides sleeps."""
-    state, wchan = (actor.doer.state, actor.doer.wchan) if actor.doer is not None else ("?", "")
-    return Item("proc", actor.rank, f"state {state} in {wchan or 'the kernel'}")
+    state, wchan = (
+        (proc.blocking_thread.state, proc.blocking_thread.wchan)
+        if proc.blocking_thread is not None
+        else ("?", "")
+    )
+    return Item("proc", proc.rank, f"state {state} in {wchan or 'the kernel'}")

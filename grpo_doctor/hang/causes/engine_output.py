@@ -16,7 +16,7 @@ from grpo_doctor.hang.causes.description import (
 )
 from grpo_doctor.hang.model.engine_counters import Counted
 from grpo_doctor.hang.model.rollout_engine import RolloutEngine
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.chain import asks_strangers, family
 from grpo_doctor.hang.verdict import Fix, Item
 
@@ -29,44 +29,46 @@ _WAKE = Fix("Wake up the engine before sending requests.")
 _RESUME = Fix("If it was paused for new weights, resume it (vLLM: POST /resume).")
 
 
-def stalled(actor: Actor, engine: RolloutEngine, node: Actor, says: str, *items: Item) -> Candidate:
+def stalled(
+    proc: Process, engine: RolloutEngine, node: Process, says: str, *items: Item
+) -> Candidate:
     """Return the cause of an engine that makes no progress because of its process `node`."""
-    metrics = (Item("metrics", actor.rank, engine.counted.text()),) if engine.counted else ()
+    metrics = (Item("metrics", proc.rank, engine.counted.text()),) if engine.counted else ()
     return Candidate(
         cause="rollout-engine-stalled",
-        reason=f"waits{in_phase(actor)} for its rollout engine: {title(node)} {says}",
-        evidence=(*items, *metrics, *engine.last_words, stack_item(actor)),
+        reason=f"waits{in_phase(proc)} for its rollout engine: {title(node)} {says}",
+        evidence=(*items, *metrics, *engine.last_words, stack_item(proc)),
         sink=Sink.ENGINE,
         liveness="never-wakes",
         phase="rollout",
         node=node.node,
         fixes=(_PATIENT,),
         confirm=(f"py-spy dump --pid {node.pid}",),
-    ).of(actor)
+    ).of(proc)
 
 
-def output(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
+def output(view: JobView, proc: Process, engine: RolloutEngine) -> Candidate:
     """What comes out of the engine that this rank waits for."""
     counts = engine.counted
     if engine.takes_no_step:
-        return _paused(scene, actor, engine)
-    if counts is not None and counts.gets_on:
-        return _generates(scene, actor, engine)
+        return _paused(view, proc, engine)
+    if counts is not None and counts.makes_progress:
+        return _generates(view, proc, engine)
     if counts is not None and counts.asked and (counts.counts_tokens or not engine.works):
-        return _without_tokens(scene, actor, engine, counts)
+        return _without_tokens(view, proc, engine, counts)
     if engine.works or engine.starts:
-        return _generates(scene, actor, engine)
-    return _idle(actor, engine)
+        return _generates(view, proc, engine)
+    return _idle(proc, engine)
 
 
 def _without_tokens(
-    scene: Scene, actor: Actor, engine: RolloutEngine, counts: Counted
+    view: JobView, proc: Process, engine: RolloutEngine, counts: Counted
 ) -> Candidate:
     """It has requests, and no token came out between two answers."""
     core = engine.core
-    share = Item("proc", core.rank, f"{title(core)} used {core.motion.cpu_share:.0%} of a core")
+    share = Item("proc", core.rank, f"{title(core)} used {core.activity.cpu_share:.0%} of a core")
     if counts.asleep:
-        asleep = stalled(actor, engine, core, "is asleep but was asked to generate", share)
+        asleep = stalled(proc, engine, core, "is asleep but was asked to generate", share)
         return replace(asleep, fixes=(_WAKE, _PATIENT))
     full = f", {counts.cache:.0%} of its cache used" if counts.cache is not None else ""
     during = f"in {counts.seconds:.1f} s"
@@ -74,67 +76,67 @@ def _without_tokens(
         says = (
             f"keeps preempting requests{full}: {counts.preempted:.0f} times and no token {during}"
         )
-        return replace(stalled(actor, engine, core, says, share), fixes=_room(scene, counts))
+        return replace(stalled(proc, engine, core, says, share), fixes=_room(view, counts))
     if counts.queued and not counts.running:
         says = f"runs none of {counts.queued:.0f} queued requests{full} {during}"
         return replace(
-            stalled(actor, engine, core, says, share),
-            liveness=_never_wakes(_long_for_a_pause(actor, engine), engine.works),
-            fixes=(_RESUME, *_room(scene, counts)),
+            stalled(proc, engine, core, says, share),
+            liveness=_never_wakes(_long_for_a_pause(proc, engine), engine.works),
+            fixes=(_RESUME, *_room(view, counts)),
         )
     none = f"generated no token {during}" if counts.counts_tokens else "makes no progress"
     says = f"{none} and has {counts.running:.0f} requests"
     return replace(
-        stalled(actor, engine, core, says, share, *_stacks(engine)),
-        cause=_soft_cause(actor),
+        stalled(proc, engine, core, says, share, *_stacks(engine)),
+        cause=_soft_cause(proc),
         liveness="computing" if engine.works else "unseen",
     )
 
 
-def _paused(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
+def _paused(view: JobView, proc: Process, engine: RolloutEngine) -> Candidate:
     """Return the cause of a rank that waits for an engine whose core waits for work.
 
     A paused engine does not count requests that arrive later. A rank that polls may wait for
     something else, such as an agent's tool, and keep its connection open. A server may run such a
     tool itself between two turns of an answer. In both cases time decides.
     """
-    elsewhere = _calls_tool(scene, engine)
-    receives = is_blocked_in(actor, "socket-receive", "pipe-read")
+    elsewhere = _calls_tool(view, engine)
+    receives = is_blocked_in(proc, "socket-receive", "pipe-read")
     says = "runs no engine step: it is paused for new weights, or the request did not reach it"
     return replace(
-        stalled(actor, engine, engine.core, says, *_shares(engine), *_stacks(engine)),
-        cause=_soft_cause(actor),
-        liveness=_never_wakes(_long_for_a_pause(actor, engine) and receives, elsewhere),
+        stalled(proc, engine, engine.core, says, *_shares(engine), *_stacks(engine)),
+        cause=_soft_cause(proc),
+        liveness=_never_wakes(_long_for_a_pause(proc, engine) and receives, elsewhere),
         fixes=(_RESUME, _PATIENT),
     )
 
 
-def _calls_tool(scene: Scene, engine: RolloutEngine) -> bool:
+def _calls_tool(view: JobView, engine: RolloutEngine) -> bool:
     """Whether one of its processes asks somebody who is not seen, or a child of one computes."""
-    if any(asks_strangers(scene, process) for process in engine.parts):
+    if any(asks_strangers(view, process) for process in engine.parts):
         return True
-    below = family(scene, [child for part in engine.parts for child in scene.children(part.pid)])
-    return any(process.motion.progresses for process in below)
+    below = family(view, [child for part in engine.parts for child in view.children(part.pid)])
+    return any(process.activity.progresses for process in below)
 
 
-def _generates(scene: Scene, actor: Actor, engine: RolloutEngine) -> Candidate:
+def _generates(view: JobView, proc: Process, engine: RolloutEngine) -> Candidate:
     """Return the explanation that the engine is generating or still starting."""
     counts = engine.counted
     did = f" ({counts.text()})" if counts is not None and counts.asked else ""
     does = "is still starting" if engine.starts else f"works{did}"
     return replace(
-        stalled(actor, engine, engine.core, does, *_shares(engine)),
+        stalled(proc, engine, engine.core, does, *_shares(engine)),
         cause="",
-        reason=f"waits{in_phase(actor)} for its rollout engine, which {does}",
+        reason=f"waits{in_phase(proc)} for its rollout engine, which {does}",
         liveness="computing",
         sink=Sink.HELPER,
         node=None,
-        fixes=_room(scene, counts) if counts is not None and counts.preempted else (),
+        fixes=_room(view, counts) if counts is not None and counts.preempted else (),
         confirm=(),
     )
 
 
-def _idle(actor: Actor, engine: RolloutEngine) -> Candidate:
+def _idle(proc: Process, engine: RolloutEngine) -> Candidate:
     """Nothing of it moves, and it counts no request: what was asked did not reach it, or it does
     something else.
     """
@@ -144,14 +146,14 @@ def _idle(actor: Actor, engine: RolloutEngine) -> Candidate:
     does = "has no request" if nothing else "makes no progress"
     says = f"{does}{f', at {where}' if where else ''}{_wants(core)}"
     return replace(
-        stalled(actor, engine, core, says, *_shares(engine), *_stacks(engine)),
-        cause=_soft_cause(actor),
+        stalled(proc, engine, core, says, *_shares(engine), *_stacks(engine)),
+        cause=_soft_cause(proc),
         liveness="unseen",
         fixes=(Fix("Restart the engine."), _PATIENT),
     )
 
 
-def _wants(core: Actor) -> str:
+def _wants(core: Process) -> str:
     """The lock of a file that it waits for, such as that of a cache of compiled kernels."""
     hold = core.hold
     if hold is None or hold.kind != "file-lock":
@@ -160,17 +162,17 @@ def _wants(core: Actor) -> str:
     return f", and waits for the file lock {hold.target}{f', held by {holders}' if holders else ''}"
 
 
-def _long_for_a_pause(actor: Actor, engine: RolloutEngine) -> bool:
+def _long_for_a_pause(proc: Process, engine: RolloutEngine) -> bool:
     """Of the rank and of every core: a rank may wait for minutes for answers of many turns, between
     two of which a core has nothing to do.
     """
     cores = [part for part in engine.parts if part is engine.core or part.member.role == "engine"]
-    return all((process.motion.still_s or 0.0) >= _LONGEST_PAUSE_S for process in (actor, *cores))
+    return all((process.activity.still_s or 0.0) >= _LONGEST_PAUSE_S for process in (proc, *cores))
 
 
-def _room(scene: Scene, counts: Counted) -> tuple[Fix, ...]:
+def _room(view: JobView, counts: Counted) -> tuple[Fix, ...]:
     """More cache, or less to hold in it."""
-    framework = scene.evidence.job.framework
+    framework = view.evidence.job.framework
     sequences = max(1, round((counts.running + counts.queued) / 2))
     return (
         _with_value(
@@ -192,7 +194,7 @@ def _room(scene: Scene, counts: Counted) -> tuple[Fix, ...]:
 def _shares(engine: RolloutEngine) -> Iterator[Item]:
     """How much of a core its processes used between the looks."""
     for part in engine.parts[:3]:
-        used = f"{title(part)} used {part.motion.cpu_share:.0%} of a core"
+        used = f"{title(part)} used {part.activity.cpu_share:.0%} of a core"
         yield Item("proc", part.rank, used)
 
 
@@ -213,6 +215,6 @@ def _never_wakes(long: bool, at_work: bool) -> Liveness:
     return "never-wakes" if long else "unseen"
 
 
-def _soft_cause(actor: Actor) -> str:
-    syncs = actor.place.purpose == "weight-sync"
+def _soft_cause(proc: Process) -> str:
+    syncs = proc.place.purpose == "weight-sync"
     return "weight-sync-blocked" if syncs else "rollout-engine-stalled"

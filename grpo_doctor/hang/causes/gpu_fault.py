@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.description import (
+    activity_item,
     asleep_for,
     in_phase,
     kernel_item,
-    motion_item,
     stack_item,
     standstill,
 )
 from grpo_doctor.hang.model import gpus, xids
-from grpo_doctor.hang.model.scene import Actor, Scene, has_pending
+from grpo_doctor.hang.model.view import JobView, Process, has_pending
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text, verb
 
@@ -47,25 +47,25 @@ def propose(case: Case) -> Iterator[Candidate]:
     """By what the kernel, logs and NVML say; by the recordings; by what a host waits for."""
     yield from _failed(case)
     yield from map(_in_driver, asleep_for("gpu", case.hosts))
-    blames = case.scene.matching.blame
+    blames = case.view.matching.blame
     hung = {blame.rank: blame.text for blame in blames if blame.reason == "device-hung"}
     for rank, text in sorted(hung.items()):
-        peer = case.scene.by_rank.get(rank)
-        if peer is None or not (peer.held or peer in case.hosts):
-            yield _hung(case.scene, rank, text, peer)
-    if case.scene.all_spin:
-        yield from _by_power(case.scene)
-    waiting = [rank for rank in case.scene.by_rank.values() if rank.waits]
-    for actor in case.suspects:
-        own = actor.device_wait and actor.rank not in hung
-        if own and any(rank is not actor for rank in waiting):
-            yield _busy_with_its_own(case.scene, actor)
+        peer = case.view.by_rank.get(rank)
+        if peer is None or not (peer.cannot_run or peer in case.hosts):
+            yield _hung(case.view, rank, text, peer)
+    if case.view.all_spin:
+        yield from _by_power(case.view)
+    waiting = [rank for rank in case.view.by_rank.values() if rank.waits]
+    for proc in case.suspects:
+        own = proc.device_wait and proc.rank not in hung
+        if own and any(rank is not proc for rank in waiting):
+            yield _busy_with_its_own(case.view, proc)
 
 
 def _failed(case: Case) -> Iterator[Candidate]:
     """A fault of a GPU that a rank of the job computes on, and has not got over."""
     faults = [*_in_kernel_log(case), *_in_logs(case), *_by_nvml(case)]
-    if not faults or not _uses_gpus(case.scene):
+    if not faults or not _uses_gpus(case.view):
         return
     ranks = tuple(sorted({fault.rank for fault in faults if fault.rank is not None}))
     yield Candidate(
@@ -84,59 +84,59 @@ def _failed(case: Case) -> Iterator[Candidate]:
 
 
 def _in_kernel_log(case: Case) -> Iterator[Item]:
-    scene = case.scene
-    on_gpus = gpus.ranks_of_gpus(scene.evidence)
-    rank_of = {pid: actor.rank for pid, actor in scene.by_pid.items()}
-    for line in xids.xids(scene.evidence):
+    view = case.view
+    on_gpus = gpus.ranks_of_gpus(view.evidence)
+    rank_of = {pid: proc.rank for pid, proc in view.by_pid.items()}
+    for line in xids.xids(view.evidence):
         if not line.fatal or line.age_s > RECENT_S:
             continue
         owner = xids.owner(line, on_gpus, rank_of)
         if owner.foreign:  # of another job, or of an earlier run of this one
             continue
         if not owner.ranks:
-            if _since_the_wait(scene, line.age_s) and not _all_get_on(case):
+            if _since_the_wait(view, line.age_s) and not _all_get_on(case):
                 yield Item("kernel", None, line.text)
             continue
         names_pid = line.pid is not None and rank_of.get(line.pid) in owner.ranks
         for rank in owner.ranks:
-            actor = scene.by_rank.get(rank)
-            recent = names_pid or _since_the_wait(scene, line.age_s)
-            if recent and (actor is None or not _got_over_it(case, actor)):
+            proc = view.by_rank.get(rank)
+            recent = names_pid or _since_the_wait(view, line.age_s)
+            if recent and (proc is None or not _got_over_it(case, proc)):
                 yield Item("kernel", rank, line.text)
 
 
 def _by_nvml(case: Case) -> Iterator[Item]:
     """GPUs that NVML has lost, or that have new errors in their memory."""
-    for gpu in case.scene.gpus.failed():
-        actors = [case.scene.by_rank.get(rank) for rank in gpu.ranks]
-        if not all(actor is not None and _got_over_it(case, actor) for actor in actors):
+    for gpu in case.view.gpus.failed():
+        procs = [case.view.by_rank.get(rank) for rank in gpu.ranks]
+        if not all(proc is not None and _got_over_it(case, proc) for proc in procs):
             yield from gpu.items
 
 
-def _since_the_wait(scene: Scene, age_s: float) -> bool:
+def _since_the_wait(view: JobView, age_s: float) -> bool:
     """Return whether the job made no progress since then: the message names no process."""
-    patience = scene.patience
-    before_s = max(BEFORE_THE_WAIT_S, patience.longest_gap_s or 0.0)
-    return patience.waited_s is None or age_s <= patience.waited_s + before_s
+    wait_history = view.wait_history
+    before_s = max(BEFORE_THE_WAIT_S, wait_history.longest_gap_s or 0.0)
+    return wait_history.waited_s is None or age_s <= wait_history.waited_s + before_s
 
 
 def _all_get_on(case: Case) -> bool:
     """Whether every rank that the others wait for is making progress."""
-    kinds = {suspect.motion.kind for suspect in case.suspects}
+    kinds = {suspect.activity.kind for suspect in case.suspects}
     return kinds == {"working"}
 
 
-def _got_over_it(case: Case, actor: Actor) -> bool:
+def _got_over_it(case: Case, proc: Process) -> bool:
     """Return whether it is running again, or waits for ranks that are. A rank that spins at one
     line may wait for a GPU that is gone.
     """
-    return actor.motion.kind == "working" or (actor.waits and _all_get_on(case))
+    return proc.activity.kind == "working" or (proc.waits and _all_get_on(case))
 
 
 def _in_logs(case: Case) -> Iterator[Item]:
-    scene = case.scene
-    for log in scene.evidence.logs:
-        owner = scene.by_pid.get(log.pid)
+    view = case.view
+    for log in view.evidence.logs:
+        owner = view.by_pid.get(log.pid)
         if owner is None or owner.rank is None or log.written_s_ago > RECENT_S:
             continue
         errors = [number for number, line in enumerate(log.lines) if _CUDA_ERROR.search(line)]
@@ -145,8 +145,8 @@ def _in_logs(case: Case) -> Iterator[Item]:
         line = log.lines[errors[-1]]
         prefix = re.search(r"\[rank(\d+)\]", line)
         rank = int(prefix.group(1)) if prefix else owner.rank
-        actor = scene.by_rank.get(rank) if prefix else owner
-        if actor is None or not _got_over_it(case, actor):
+        proc = view.by_rank.get(rank) if prefix else owner
+        if proc is None or not _got_over_it(case, proc):
             yield Item("log", rank, line)
 
 
@@ -155,69 +155,69 @@ def _went_on(lines: Sequence[str]) -> bool:
     return sum(not _OF_A_REPORT.match(line) for line in lines) > MOST_LINES_AFTER
 
 
-def _uses_gpus(scene: Scene) -> bool:
-    return bool(scene.evidence.gpus) or any(
+def _uses_gpus(view: JobView) -> bool:
+    return bool(view.evidence.gpus) or any(
         entry.backend == "nccl"
-        for recording in scene.recordings.ranks
+        for recording in view.recordings.ranks
         for entry in recording.entries[-1:]
     )
 
 
-def _in_driver(actor: Actor) -> Candidate:
+def _in_driver(proc: Process) -> Candidate:
     return Candidate(
         cause="gpu-fault",
-        reason=f"sleeps in the GPU driver and does not return{in_phase(actor)}",
+        reason=f"sleeps in the GPU driver and does not return{in_phase(proc)}",
         sink=Sink.HOLDER,
-        evidence=(kernel_item(actor), *standstill(actor)),
+        evidence=(kernel_item(proc), *standstill(proc)),
         fixes=(Fix("Drain the host and reset or replace the GPU, then restart."),),
         confirm=("timeout 10 nvidia-smi  # hangs as well", "dmesg -T | grep -i -e nvrm -e xid"),
-    ).of(actor)
+    ).of(proc)
 
 
-def _hung(scene: Scene, rank: int, text: str, actor: Actor | None) -> Candidate:
-    items = (motion_item(actor), stack_item(actor)) if actor is not None else ()
+def _hung(view: JobView, rank: int, text: str, proc: Process | None) -> Candidate:
+    items = (activity_item(proc), stack_item(proc)) if proc is not None else ()
     return Candidate(
         cause="gpu-fault",
         culprits=(rank,),
         reason="has a GPU that does not finish an operation that its peers' GPUs have finished",
-        evidence=(Item("flight recorder", rank, text), *_of_gpu(scene, rank), *items),
+        evidence=(Item("flight recorder", rank, text), *_of_gpu(view, rank), *items),
         sink=Sink.ORDER,
         liveness="never-wakes",
-        phase=actor.phase if actor is not None else None,
-        still_s=scene.patience.waited_s,
+        phase=proc.phase if proc is not None else None,
+        still_s=view.wait_history.waited_s,
         fixes=_FIND_KERNEL,
         confirm=(f"{_ERRORS}  # on that host",),
     )
 
 
-def _busy_with_its_own(scene: Scene, actor: Actor) -> Candidate:
+def _busy_with_its_own(view: JobView, proc: Process) -> Candidate:
     """Return the cause of a host that waits for its GPU while no collective is queued there."""
-    facts = _of_gpu(scene, actor.rank)
-    if has_pending(scene.recordings, scene.matching, actor.rank) is False:
+    facts = _of_gpu(view, proc.rank)
+    if has_pending(view.recordings, view.matching, proc.rank) is False:
         finding = "has finished every collective that it was given"
-        facts = (Item("flight recorder", actor.rank, finding), *facts)
+        facts = (Item("flight recorder", proc.rank, finding), *facts)
     # A GPU without a kernel on it will not end one.
-    idle = actor.rank is not None and scene.gpus.of(actor.rank) == "idle"
+    idle = proc.rank is not None and view.gpus.of(proc.rank) == "idle"
     return replace(
         Candidate(
             cause="gpu-fault",
-            reason=f"waits for a kernel of its own GPU that is not a collective{in_phase(actor)}",
+            reason=f"waits for a kernel of its own GPU that is not a collective{in_phase(proc)}",
             sink=Sink.HELPER,
             liveness="never-wakes" if idle else "computing",
-            evidence=(*facts, motion_item(actor), stack_item(actor)),
+            evidence=(*facts, activity_item(proc), stack_item(proc)),
             fixes=_FIND_KERNEL,
             confirm=("nvidia-smi dmon -s pu -c 10  # busy at high power: it computes and may end",),
-        ).of(actor),
-        still_s=scene.patience.waited_s,
+        ).of(proc),
+        still_s=view.wait_history.waited_s,
     )
 
 
-def _by_power(scene: Scene) -> Iterator[Candidate]:
+def _by_power(view: JobView) -> Iterator[Candidate]:
     """Yield causes where every host waits for its GPU and no recording shows for what.
 
     A GPU that computes draws power; one that waits in the kernel of a collective draws little.
     """
-    judged = scene.gpus
+    judged = view.gpus
     if judged.conclusion == "one-computes":
         names = ranks_text(judged.ranks)
         text = f"{names} {verb(judged.ranks, 'computes')} on the GPU while the others wait there"
@@ -239,12 +239,12 @@ def _by_power(scene: Scene) -> Iterator[Candidate]:
             evidence=judged.items,
             sink=Sink.COUNTERS,
             liveness="unseen",
-            still_s=scene.patience.waited_s,
+            still_s=view.wait_history.waited_s,
             fixes=(_LINKS,),
             confirm=("ncclras -v  # or: echo verbose status | nc localhost 28028",),
         )
 
 
-def _of_gpu(scene: Scene, rank: int | None) -> tuple[Item, ...]:
-    states = scene.gpus.gpus
+def _of_gpu(view: JobView, rank: int | None) -> tuple[Item, ...]:
+    states = view.gpus.gpus
     return tuple(item for state in states if rank in state.ranks for item in state.items)

@@ -12,7 +12,7 @@ from grpo_doctor.hang.causes.collectives import RECORDER, all_in_calls, deadlock
 from grpo_doctor.hang.causes.description import at_frame, frame_text, place_text, still_item
 from grpo_doctor.hang.model.matching import Cycle
 from grpo_doctor.hang.model.matching.model import strongest
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text
 
@@ -26,30 +26,30 @@ _CREATE_ALIKE = Fix(
 
 def propose(case: Case) -> Iterator[Candidate]:
     """Rings over groups, ranks of which each waits in a group of its own, and groups in making."""
-    scene = case.scene
-    ring = _ring(scene)
+    view = case.view
+    ring = _ring(view)
     if ring is not None:
         yield ring
-    yield from _new_groups(scene)
-    if all_in_calls(case) and not scene.matching.cycles:
-        yield from _each_in_its_own(scene)
+    yield from _new_groups(view)
+    if all_in_calls(case) and not view.matching.cycles:
+        yield from _each_in_its_own(view)
 
 
-def _ring(scene: Scene) -> Candidate | None:
+def _ring(view: JobView) -> Candidate | None:
     """Waits over two process groups or more that come back to where they began."""
-    rings = [ring for ring in scene.matching.cycles if len(ring.groups) > 1]
+    rings = [ring for ring in view.matching.cycles if len(ring.groups) > 1]
     if not rings:
         return None
     ring = min(rings, key=lambda ring: (len(ring.ranks), ring.ranks))
-    culprits = tuple(sorted(_blamed_in_rings(scene, rings) or ring.ranks))
+    culprits = tuple(sorted(_blamed_in_rings(view, rings) or ring.ranks))
     sites = [
-        f"{wait.operation} in {_title(scene, wait.group)} at "
-        f"{frame_text(scene.by_rank[wait.rank].place.user)}"
+        f"{wait.operation} in {_title(view, wait.group)} at "
+        f"{frame_text(view.by_rank[wait.rank].place.user)}"
         for wait in ring.waits[:2]
-        if wait.rank in scene.by_rank
+        if wait.rank in view.by_rank
     ]
     against = " against ".join(sites)
-    ahead = _is_ahead(scene, culprits)
+    ahead = _is_ahead(view, culprits)
     mistake = Candidate(
         cause="collective-skipped" if ahead else "group-order-cycle",
         culprits=culprits,
@@ -60,7 +60,7 @@ def _ring(scene: Scene) -> Candidate | None:
             Item(
                 RECORDER,
                 wait.rank,
-                f"is in {wait.operation} of {_title(scene, wait.group)} and needs "
+                f"is in {wait.operation} of {_title(view, wait.group)} and needs "
                 f"{ranks_text(wait.on)}"
                 f"{f' ({wait.site})' if wait.site else ''}",
             )
@@ -68,46 +68,44 @@ def _ring(scene: Scene) -> Candidate | None:
         ),
         sink=Sink.RING,
     )
-    return deadlock(scene, mistake)
+    return deadlock(view, mistake)
 
 
-def _title(scene: Scene, key: str) -> str:
-    standing = scene.matching.standing(key)
-    return f"group {key}" if standing is None else standing.group.title()
+def _title(view: JobView, key: str) -> str:
+    status = view.matching.status(key)
+    return f"group {key}" if status is None else status.group.title()
 
 
-def _blamed_in_rings(scene: Scene, rings: Sequence[Cycle]) -> list[int]:
+def _blamed_in_rings(view: JobView, rings: Sequence[Cycle]) -> list[int]:
     """Return the ranks that reversed the order; empty where nothing shows that. Any other blame of
     a rank in a ring is the reason of the ring.
     """
     inside = {rank for ring in rings for wait in ring.waits for rank in (wait.rank, *wait.on)}
-    blames = [blame for blame in scene.matching.blame if blame.rank in inside]
+    blames = [blame for blame in view.matching.blame if blame.rank in inside]
     blames = [blame for blame in blames if blame.reason == "out-of-order"] or blames
     return [blame.rank for blame in strongest(blames)]
 
 
-def _is_ahead(scene: Scene, culprits: tuple[int, ...]) -> bool:
+def _is_ahead(view: JobView, culprits: tuple[int, ...]) -> bool:
     """Whether a single rank is in another phase than all others: it did not take the groups in
     another order, it did not come to the first one at all.
     """
-    if len(culprits) != 1 or len(scene.by_rank) < 3:
+    if len(culprits) != 1 or len(view.by_rank) < 3:
         return False
-    phases = {
-        rank: actor.phase for rank, actor in scene.by_rank.items() if actor.place.communicates
-    }
+    phases = {rank: proc.phase for rank, proc in view.by_rank.items() if proc.place.communicates}
     own = phases.pop(culprits[0], None)
     usual = set(phases.values())
     return own is not None and bool(usual) and None not in usual and own not in usual
 
 
-def _each_in_its_own(scene: Scene) -> Iterator[Candidate]:
+def _each_in_its_own(view: JobView) -> Iterator[Candidate]:
     """No two ranks wait in the same group: each waits for one that waits in another."""
-    alone = {wait.rank: wait for wait in scene.matching.waits if wait.why == "missing"}
+    alone = {wait.rank: wait for wait in view.matching.waits if wait.why == "missing"}
     groups = Counter(wait.group for wait in alone.values())
-    if set(alone) != set(scene.by_rank) or len(groups) != len(alone):
+    if set(alone) != set(view.by_rank) or len(groups) != len(alone):
         return
     ranks = tuple(sorted(alone))
-    first = scene.by_rank[ranks[0]]
+    first = view.by_rank[ranks[0]]
     where = place_text(first.place)
     mistake = Candidate(
         cause="group-order-cycle",
@@ -119,13 +117,13 @@ def _each_in_its_own(scene: Scene) -> Iterator[Candidate]:
             Item(
                 RECORDER,
                 rank,
-                f"waits alone in {alone[rank].operation} of {_title(scene, alone[rank].group)}",
+                f"waits alone in {alone[rank].operation} of {_title(view, alone[rank].group)}",
             )
             for rank in ranks[:_MOST_ITEMS]
         ),
         sink=Sink.ORDER,
     )
-    yield deadlock(scene, mistake)
+    yield deadlock(view, mistake)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +151,17 @@ class _NewGroup:
         return str(rank) in re.findall(r"\d+", self.members)
 
 
-def _new_groups(scene: Scene) -> Iterator[Candidate]:
+def _new_groups(view: JobView) -> Iterator[Candidate]:
     """Ranks of which one creates a group under the name that another has for other members."""
     groups = {
         rank: group
-        for rank, actor in scene.by_rank.items()
-        if not actor.held and (group := _created_by(scene, actor)) is not None
+        for rank, proc in view.by_rank.items()
+        if not proc.cannot_run and (group := _created_by(view, proc)) is not None
     }
     if not any(group.contradicts(other) for group in groups.values() for other in groups.values()):
         return
     wrong = _in_another_order(groups)
-    first, own = scene.by_rank[wrong[0]], groups[wrong[0]]
+    first, own = view.by_rank[wrong[0]], groups[wrong[0]]
     contrary = [group for group in groups.values() if group.contradicts(own)]
     other = next((group for group in contrary if group.name == own.name), contrary[0])
     created = (
@@ -179,12 +177,12 @@ def _new_groups(scene: Scene) -> Iterator[Candidate]:
         evidence=(*created, still_item(first)),
         sink=Sink.RING,
     )
-    yield replace(deadlock(scene, mistake), fixes=(_CREATE_ALIKE,), confirm=())
+    yield replace(deadlock(view, mistake), fixes=(_CREATE_ALIKE,), confirm=())
 
 
-def _created_by(scene: Scene, actor: Actor) -> _NewGroup | None:
-    for call in scene.evidence.arguments:
-        if call.pid == actor.pid and call.values.get("group_name"):
+def _created_by(view: JobView, proc: Process) -> _NewGroup | None:
+    for call in view.evidence.arguments:
+        if call.pid == proc.pid and call.values.get("group_name"):
             members = next((call.values[name] for name in _MEMBERS if call.values.get(name)), "")
             if members:
                 return _NewGroup(call.values["group_name"], members)

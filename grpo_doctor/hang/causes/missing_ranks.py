@@ -11,7 +11,7 @@ from grpo_doctor.hang.causes.memory import LIST_KILLS, out_of_memory, recent_oom
 from grpo_doctor.hang.causes.process_state import dead
 from grpo_doctor.hang.model.hosts import commands, hosts_of
 from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.multihost.visits import is_old
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text, verb
@@ -40,28 +40,28 @@ _LOOK_AT_ALL = Fix(
 
 def propose(case: Case) -> Iterator[Candidate]:
     """Missing ranks of this host, and of others, at the start of a job or in the middle of it."""
-    scene, missing = case.scene, case.scene.evidence.job.ranks_missing
-    if not scene.by_rank:
+    view, missing = case.view, case.view.evidence.job.ranks_missing
+    if not view.by_rank:
         return
-    absent = tuple(rank for rank in missing if rank not in {*scene.by_rank, *scene.elsewhere})
+    absent = tuple(rank for rank in missing if rank not in {*view.by_rank, *view.elsewhere})
     if absent:
-        yield _absent(scene, absent)
+        yield _absent(view, absent)
     joining = [
-        actor for actor in scene.by_rank.values() if actor.place.call == "store" or actor.at_store
+        proc for proc in view.by_rank.values() if proc.place.call == "store" or proc.at_store
     ]
-    differing = tuple(_started_differently(scene, joining)) if joining else ()
+    differing = tuple(_started_differently(view, joining)) if joining else ()
     yield from differing
-    if scene.elsewhere and not differing:  # else it is no wonder that ranks are missing
-        yield _elsewhere(scene, tuple(sorted(scene.elsewhere)), joining)
+    if view.elsewhere and not differing:  # else it is no wonder that ranks are missing
+        yield _elsewhere(view, tuple(sorted(view.elsewhere)), joining)
 
 
-def _absent(scene: Scene, ranks: tuple[int, ...]) -> Candidate:
+def _absent(view: JobView, ranks: tuple[int, ...]) -> Candidate:
     """No process of this host is one of these, and no other host can have them."""
-    size = scene.evidence.job.world_size
-    fact = Item("proc", None, f"{len(scene.by_rank)} of {size} ranks are on this host")
-    joining = [actor for actor in scene.by_rank.values() if actor.place.call == "store"]
+    size = view.evidence.job.world_size
+    fact = Item("proc", None, f"{len(view.by_rank)} of {size} ranks are on this host")
+    joining = [proc for proc in view.by_rank.values() if proc.place.call == "store"]
     if joining:
-        never = joined_for_s(scene) > _joining_s(scene, ranks)
+        never = joined_for_s(view) > _joining_s(view, ranks)
         absent = _not_joined(ranks, joining, "has not joined the rendezvous", fact, never=never)
         return replace(
             absent,
@@ -70,80 +70,80 @@ def _absent(scene: Scene, ranks: tuple[int, ...]) -> Candidate:
             confirm=("pgrep -af python  # on every host: is the missing rank's process there?",),
         )
     reason = "is dead: its process is gone"
-    if any(actor.waits for actor in scene.by_rank.values()):
-        oom = recent_oom(scene)
+    if any(proc.waits for proc in view.by_rank.values()):
+        oom = recent_oom(view)
         if oom:
             return out_of_memory(ranks, (fact, *oom))
-        maybe = unassigned_kills(scene)
+        maybe = unassigned_kills(view)
         candidate = dead(ranks, reason, (fact, *maybe), Sink.ENDED)
         return replace(candidate, confirm=(LIST_KILLS,)) if maybe else candidate
     # A rank that nobody waits for may have ended in order.
     return replace(dead(ranks, reason, (fact,), Sink.NOTHING), liveness="unseen")
 
 
-def joined_for_s(scene: Scene) -> float:
+def joined_for_s(view: JobView) -> float:
     """Since the last of the ranks that are here was started, or for how long they have waited.
 
     Waiting at the store is done in slices of some seconds, after each of which the thread runs.
     """
-    now_s = scene.evidence.looks[-1].at_ns / 1e9
-    return max(scene.patience.waited_s or 0.0, now_s - max(_begun_s(scene)))
+    now_s = view.evidence.looks[-1].at_ns / 1e9
+    return max(view.wait_history.waited_s or 0.0, now_s - max(_begun_s(view)))
 
 
-def _begun_s(scene: Scene) -> list[float]:
-    return [actor.member.started_ticks / TICKS_PER_SECOND for actor in scene.by_rank.values()]
+def _begun_s(view: JobView) -> list[float]:
+    return [proc.member.started_ticks / TICKS_PER_SECOND for proc in view.by_rank.values()]
 
 
-def _joining_s(scene: Scene, ranks: tuple[int, ...]) -> float:
+def _joining_s(view: JobView, ranks: tuple[int, ...]) -> float:
     """For how long a rank may be missing. One launcher starts all of a host's ranks at once, in
     their order: one before the last that is here was started as well, and has ended.
     """
-    job = scene.evidence.job
+    job = view.evidence.job
     if job.local_ranks is None or job.local_ranks != job.world_size:
         return JOINING_S
-    if max(ranks) < max(scene.by_rank):
+    if max(ranks) < max(view.by_rank):
         return JOINING_HERE_S
-    begun_s = _begun_s(scene)
+    begun_s = _begun_s(view)
     return JOINING_HERE_S + 3 * (max(begun_s) - min(begun_s))
 
 
 def _not_joined(
-    ranks: tuple[int, ...], joining: list[Actor], reason: str, fact: Item, *, never: bool
+    ranks: tuple[int, ...], joining: list[Process], reason: str, fact: Item, *, never: bool
 ) -> Candidate:
     """The others wait for these at the rendezvous."""
     return Candidate(
         cause="rank-missing",
         culprits=ranks,
         reason=reason,
-        evidence=(fact, *(stack_item(actor) for actor in joining[:2])),
+        evidence=(fact, *(stack_item(proc) for proc in joining[:2])),
         sink=Sink.KILLED,
         liveness="never-wakes" if never else "unseen",
         phase="init",
-        still_s=max((actor.motion.still_s or 0.0 for actor in joining), default=None),
+        still_s=max((proc.activity.still_s or 0.0 for proc in joining), default=None),
     )
 
 
-def _elsewhere(scene: Scene, unseen: tuple[int, ...], joining: list[Actor]) -> Candidate:
+def _elsewhere(view: JobView, unseen: tuple[int, ...], joining: list[Process]) -> Candidate:
     """All ranks here wait: the rank that holds the job up is on a host that was not looked at."""
-    looks = commands(scene.evidence.job)
-    for_them = f"for {ranks_text(unseen)}, {_not_here(scene, unseen)}"
-    if any(actor.place.call == "store" for actor in joining):
+    looks = commands(view.evidence.job)
+    for_them = f"for {ranks_text(unseen)}, {_not_here(view, unseen)}"
+    if any(proc.place.call == "store" for proc in joining):
         reason = "has not joined the rendezvous"
-        never = joined_for_s(scene) > JOINING_S
+        never = joined_for_s(view) > JOINING_S
         return replace(
-            _not_joined(unseen, joining, reason, _counted(scene), never=never),
-            whole=f"{_seen_ranks(scene)} wait at the rendezvous {for_them}",
+            _not_joined(unseen, joining, reason, _counted(view), never=never),
+            whole=f"{_seen_ranks(view)} wait at the rendezvous {for_them}",
             fixes=(_START_THERE, _LOOK_AT_ALL),
             confirm=looks,
         )
-    waiting = any(actor.waits for actor in scene.by_rank.values())
-    wait = f"{'wait' if waiting else 'may wait'}{_in(scene)}"
+    waiting = any(proc.waits for proc in view.by_rank.values())
+    wait = f"{'wait' if waiting else 'may wait'}{_in(view)}"
     return Candidate(
         cause="unknown",
         culprits=unseen,
         reason="is not on this host",
-        whole=f"{_seen_ranks(scene)} {wait} {for_them}",
-        evidence=(_counted(scene),),
+        whole=f"{_seen_ranks(view)} {wait} {for_them}",
+        evidence=(_counted(view),),
         sink=Sink.NOTHING,
         liveness="computing",  # on its own host it may write a checkpoint: not seen here
         fixes=(_LOOK_AT_ALL,),
@@ -151,9 +151,9 @@ def _elsewhere(scene: Scene, unseen: tuple[int, ...], joining: list[Actor]) -> C
     )
 
 
-def _started_differently(scene: Scene, joining: list[Actor]) -> Iterator[Candidate]:
+def _started_differently(view: JobView, joining: list[Process]) -> Iterator[Candidate]:
     """Hosts that were started with other world sizes, or as the same node."""
-    job = scene.evidence.job
+    job = view.evidence.job
     sizes: dict[int, list[Placement]] = {}
     for placement in job.placements:
         if placement.world_size:
@@ -181,7 +181,7 @@ def _started_differently(scene: Scene, joining: list[Actor]) -> Iterator[Candida
 
 
 def _wrongly_started(
-    ranks: tuple[int, ...], statement: str, fact: str, joining: list[Actor]
+    ranks: tuple[int, ...], statement: str, fact: str, joining: list[Process]
 ) -> Candidate:
     reason, item = "was started differently from the others", Item("environment", None, fact)
     absent = _not_joined(ranks, joining, reason, item, never=True)
@@ -204,30 +204,30 @@ def _at_one_time(claim: Sequence[Placement]) -> bool:
     return len(claim) > 1 and not is_old(min(times_ns), max(times_ns))
 
 
-def _seen_ranks(scene: Scene) -> str:
+def _seen_ranks(view: JobView) -> str:
     """Who waits: those of this host, or of all that were looked at."""
-    several = len(scene.evidence.job.placements) > 1
+    several = len(view.evidence.job.placements) > 1
     return "the inspected ranks" if several else "the ranks of this host"
 
 
-def _in(scene: Scene) -> str:
-    operations = {actor.place.operation for actor in scene.by_rank.values() if actor.waits} - {""}
+def _in(view: JobView) -> str:
+    operations = {proc.place.operation for proc in view.by_rank.values() if proc.waits} - {""}
     return f" in {operations.pop()}" if len(operations) == 1 else ""
 
 
-def _not_here(scene: Scene, unseen: tuple[int, ...]) -> str:
+def _not_here(view: JobView, unseen: tuple[int, ...]) -> str:
     """`which are not on this host (probably on node2)`."""
-    several = len(scene.evidence.job.placements) > 1
+    several = len(view.evidence.job.placements) > 1
     where = "not on any inspected host" if several else "not on this host"
-    hosts = hosts_of(scene.evidence, unseen)
+    hosts = hosts_of(view.evidence, unseen)
     probably = f" (probably on {_hosts_text(hosts)})" if hosts else ""
     return f"which {verb(unseen, 'is')} {where}{probably}"
 
 
-def _counted(scene: Scene) -> Item:
-    job = scene.evidence.job
+def _counted(view: JobView) -> Item:
+    job = view.evidence.job
     hosts = _hosts_text([placement.host for placement in job.placements]) or job.host
-    text = f"{len(scene.by_rank)} of {job.world_size} ranks were seen, on {hosts}"
+    text = f"{len(view.by_rank)} of {job.world_size} ranks were seen, on {hosts}"
     return Item("proc", None, text)
 
 

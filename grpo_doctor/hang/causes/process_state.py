@@ -18,7 +18,7 @@ from grpo_doctor.hang.causes.description import (
 from grpo_doctor.hang.causes.memory import oom_items, out_of_memory, recent_oom
 from grpo_doctor.hang.model.process.call_stack import is_library
 from grpo_doctor.hang.model.process.known_code import short
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.verdict import Fix, Item, Undo
 
 _AT_EXIT = ("_shutdown", "_exit_function", "_python_exit", "_run_exitfuncs", "shutdown")
@@ -32,45 +32,45 @@ _READ_LOG = Fix("Read the first traceback in its log, and restart the job.")
 
 def propose(case: Case) -> Iterator[Candidate]:
     """Ranks by the state of their process."""
-    for actor in case.scene.by_rank.values():
-        if actor.motion.kind == "stopped":
-            yield _stopped(actor)
-        elif actor.motion.kind == "frozen":
-            yield _frozen(actor)
-        elif actor.motion.kind == "gone":
-            if _missed(case.scene, actor):
-                yield _exited(case.scene, actor)
-        elif _is_left_over(case.scene, actor):
-            yield _left_over(case.scene, actor)
-        elif _leaves(actor) and _missed(case.scene, actor):
-            yield _leaving(case.scene, actor)
+    for proc in case.view.by_rank.values():
+        if proc.activity.kind == "stopped":
+            yield _stopped(proc)
+        elif proc.activity.kind == "frozen":
+            yield _frozen(proc)
+        elif proc.activity.kind == "gone":
+            if _missed(case.view, proc):
+                yield _exited(case.view, proc)
+        elif _is_left_over(case.view, proc):
+            yield _left_over(case.view, proc)
+        elif _leaves(proc) and _missed(case.view, proc):
+            yield _leaving(case.view, proc)
 
 
-def _stopped(actor: Actor) -> Candidate:
-    traced = actor.look is not None and actor.look.state == "t"
+def _stopped(proc: Process) -> Candidate:
+    traced = proc.look is not None and proc.look.state == "t"
     how = "stopped by a debugger" if traced else "stopped (SIGSTOP)"
     candidate = Candidate(
         cause="rank-stopped",
-        reason=f"is {how}{in_phase(actor)}",
-        evidence=standstill(actor),
+        reason=f"is {how}{in_phase(proc)}",
+        evidence=standstill(proc),
         sink=Sink.PROCESS,
         liveness="never-wakes",
         fixes=(_WANTS_TERMINAL,),
     )
-    stopped = candidate.of(actor).continued(actor.pid, "the job must resume immediately")
+    stopped = candidate.of(proc).continued(proc.pid, "the job must resume immediately")
     return replace(stopped, fixes=(_DETACH, _WANTS_TERMINAL), undo=()) if traced else stopped
 
 
-def _frozen(actor: Actor) -> Candidate:
-    file = next((limits.freezer for limits in reversed(actor.limits) if limits.freezer), "")
+def _frozen(proc: Process) -> Candidate:
+    file = next((limits.freezer for limits in reversed(proc.limits) if limits.freezer), "")
     word = "0" if file.endswith("cgroup.freeze") else "THAWED"
-    undo = Undo("thaw", actor.pid, file, f"Thaw the control group of pid {actor.pid}?")
+    undo = Undo("thaw", proc.pid, file, f"Thaw the control group of pid {proc.pid}?")
     return Candidate(
         cause="rank-stopped",
-        reason=f"is frozen by its control group{in_phase(actor)}",
+        reason=f"is frozen by its control group{in_phase(proc)}",
         sink=Sink.PROCESS,
         liveness="never-wakes",
-        evidence=(Item("cgroup", actor.rank, f"{file or 'the freezer'} reports frozen"),),
+        evidence=(Item("cgroup", proc.rank, f"{file or 'the freezer'} reports frozen"),),
         fixes=(
             Fix(
                 "Thaw the control group; a paused container or a job that is being "
@@ -79,44 +79,44 @@ def _frozen(actor: Actor) -> Candidate:
         ),
         confirm=(f"echo {word} > {file}  # the job must resume immediately",) if file else (),
         undo=(undo,) if file else (),
-    ).of(actor)
+    ).of(proc)
 
 
-def _missed(scene: Scene, actor: Actor) -> bool:
+def _missed(view: JobView, proc: Process) -> bool:
     """Whether it failed, or others wait for it: at the end of a job ranks end one by one."""
-    failed = bool(_exit_code(actor)) or _first_is_unknown(scene)
-    return failed or any(actor.waits for actor in scene.by_rank.values())
+    failed = bool(_exit_code(proc)) or _first_is_unknown(view)
+    return failed or any(proc.waits for proc in view.by_rank.values())
 
 
-def _first_is_unknown(scene: Scene) -> bool:
+def _first_is_unknown(view: JobView) -> bool:
     """Return whether one rank failed and another ended in an unknown way.
 
     A rank that fails because another one died ends soon after it.
     """
-    ended_ranks = [actor for actor in scene.by_rank.values() if actor.motion.kind == "gone"]
-    codes = [_exit_code(actor) for actor in ended_ranks]
+    ended_ranks = [proc for proc in view.by_rank.values() if proc.activity.kind == "gone"]
+    codes = [_exit_code(proc) for proc in ended_ranks]
     return any(codes) and None in codes
 
 
-def _exit_code(actor: Actor) -> int | None:
-    return actor.look.exit_code if actor.look is not None else None
+def _exit_code(proc: Process) -> int | None:
+    return proc.look.exit_code if proc.look is not None else None
 
 
-def _exited(scene: Scene, actor: Actor) -> Candidate:
-    code = _exit_code(actor)
+def _exited(view: JobView, proc: Process) -> Candidate:
+    code = _exit_code(proc)
     how = _exit_text(code)
-    exit_item = Item("proc", actor.rank, f"pid {actor.pid} has ended{f': {how}' if how else ''}")
-    oom = oom_items(scene, actor)
+    exit_item = Item("proc", proc.rank, f"pid {proc.pid} has ended{f': {how}' if how else ''}")
+    oom = oom_items(view, proc)
     if oom:
-        return out_of_memory(ranks_of(actor), (exit_item, *oom))
-    unclear = _first_is_unknown(scene)
+        return out_of_memory(ranks_of(proc), (exit_item, *oom))
+    unclear = _first_is_unknown(view)
     reason = f"is dead{f' ({how})' if how else ''}"
     if unclear:
         reason = "is dead; which rank died first is unknown"
     elif code == 0:
         reason = "exited normally (exit code 0), but others still wait for it"
     sink = Sink.PROCESS if code or unclear else Sink.ENDED
-    rank_dead = dead(ranks_of(actor), reason, (exit_item, *_last_words(scene, actor)), sink)
+    rank_dead = dead(ranks_of(proc), reason, (exit_item, *_last_words(view, proc)), sink)
     return replace(rank_dead, either=unclear)
 
 
@@ -133,18 +133,18 @@ def dead(ranks: tuple[int, ...], reason: str, evidence: tuple[Item, ...], sink: 
     )
 
 
-def _is_left_over(scene: Scene, actor: Actor) -> bool:
+def _is_left_over(view: JobView, proc: Process) -> bool:
     """Whether this is not the rank but a helper that it forked before it died: it has the rank's
     environment and its sockets, but a fork does not take the communication threads along.
     """
-    if actor.look is None or not actor.look.threads:
+    if proc.look is None or not proc.look.threads:
         return False
-    if actor.waits or _has_communication_threads(actor):
+    if proc.waits or _has_communication_threads(proc):
         return False
-    waiting = [peer for peer in scene.by_rank.values() if peer is not actor and peer.waits]
+    waiting = [peer for peer in view.by_rank.values() if peer is not proc and peer.waits]
     # A rank that is still on its way to the rendezvous has no such threads either.
     joining = any(peer.place.call == "store" or peer.at_store for peer in waiting)
-    started = actor.member.parent in {peer.member.parent for peer in waiting}
+    started = proc.member.parent in {peer.member.parent for peer in waiting}
     return (
         bool(waiting)
         and not joining
@@ -153,51 +153,51 @@ def _is_left_over(scene: Scene, actor: Actor) -> bool:
     )
 
 
-def _has_communication_threads(actor: Actor) -> bool:
-    threads = actor.look.threads if actor.look is not None else ()
+def _has_communication_threads(proc: Process) -> bool:
+    threads = proc.look.threads if proc.look is not None else ()
     return any(_COMMUNICATION.match(thread.name) for thread in threads)
 
 
-def _left_over(scene: Scene, actor: Actor) -> Candidate:
+def _left_over(view: JobView, proc: Process) -> Candidate:
     """The rank of a helper that outlived it is dead."""
-    exited = [actor for actor in scene.actors if actor.motion.kind == "gone" and actor.rank is None]
-    codes = [actor.look.exit_code for actor in exited if actor.look is not None]
+    exited = [proc for proc in view.procs if proc.activity.kind == "gone" and proc.rank is None]
+    codes = [proc.look.exit_code for proc in exited if proc.look is not None]
     how = _exit_text(codes[0]) if len(codes) == 1 else ""
     items = (
         Item(
             "proc",
-            actor.rank,
-            f"pid {actor.pid} has the rank's environment but none of the communication threads "
+            proc.rank,
+            f"pid {proc.pid} has the rank's environment but none of the communication threads "
             "that all other ranks have: it was forked from the rank and keeps its connections "
             "open",
         ),
-        stack_item(actor),
+        stack_item(proc),
     )
-    oom = recent_oom(scene)
+    oom = recent_oom(view)
     if oom:
-        return out_of_memory(ranks_of(actor), (*items, *oom))
+        return out_of_memory(ranks_of(proc), (*items, *oom))
     reason = (
-        f"is dead{f' ({how})' if how else ''}; only its child process {actor.pid} is still running"
+        f"is dead{f' ({how})' if how else ''}; only its child process {proc.pid} is still running"
     )
-    check = f"ps -o pid,ppid,lstart,nlwp,args -p {actor.pid}  # its parent is gone"
-    return replace(dead(ranks_of(actor), reason, items, Sink.PROCESS), confirm=(check,))
+    check = f"ps -o pid,ppid,lstart,nlwp,args -p {proc.pid}  # its parent is gone"
+    return replace(dead(ranks_of(proc), reason, items, Sink.PROCESS), confirm=(check,))
 
 
-def _leaves(actor: Actor) -> bool:
+def _leaves(proc: Process) -> bool:
     """Whether its program has ended, by its end or an exception, and Python waits for what is left
     of it: threads, child processes, handlers of `atexit`.
     """
-    outermost = actor.place.frames[-1] if actor.place.frames else None
+    outermost = proc.place.frames[-1] if proc.place.frames else None
     return (
         outermost is not None
         and is_library(outermost)
         and short(outermost.function) in _AT_EXIT
-        and not actor.motion.progresses
+        and not proc.activity.progresses
     )
 
 
-def _leaving(scene: Scene, actor: Actor) -> Candidate:
-    thread = actor.deed.user if actor.deed is not actor.place else None
+def _leaving(view: JobView, proc: Process) -> Candidate:
+    thread = proc.blocking_place.user if proc.blocking_place is not proc.place else None
     wait = f" and waits for its thread{at_frame(thread)}" if thread is not None else ""
     return Candidate(
         cause="rank-dead",
@@ -205,13 +205,13 @@ def _leaving(scene: Scene, actor: Actor) -> Candidate:
             f"has left its main program, normally or by an exception,{wait or ' and cannot exit'}"
         ),
         sink=Sink.HOLDER,
-        evidence=(*_last_words(scene, actor), stack_item(actor), still_item(actor)),
+        evidence=(*_last_words(view, proc), stack_item(proc), still_item(proc)),
         fixes=(
             _READ_LOG,
             Fix("Start helper threads with daemon=True, so that a failed rank can exit."),
         ),
-        confirm=(f"py-spy dump --pid {actor.pid}  # no frame of the training loop is left",),
-    ).of(actor)
+        confirm=(f"py-spy dump --pid {proc.pid}  # no frame of the training loop is left",),
+    ).of(proc)
 
 
 def _exit_text(code: int | None) -> str:
@@ -226,6 +226,6 @@ def _exit_text(code: int | None) -> str:
         return f"killed by signal {number}"
 
 
-def _last_words(scene: Scene, actor: Actor) -> tuple[Item, ...]:
-    lines = [line for log in scene.evidence.logs if log.pid == actor.pid for line in log.lines]
-    return tuple(Item("log", actor.rank, line) for line in lines[-3:])
+def _last_words(view: JobView, proc: Process) -> tuple[Item, ...]:
+    lines = [line for log in view.evidence.logs if log.pid == proc.pid for line in log.lines]
+    return tuple(Item("log", proc.rank, line) for line in lines[-3:])

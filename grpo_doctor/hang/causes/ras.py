@@ -17,8 +17,8 @@ from grpo_doctor.hang.causes.description import (
     others_wait,
     stack_item,
 )
-from grpo_doctor.hang.dumps.ras import Failure, Findings, Laggard, hear, judge
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.dumps.ras import Failure, Findings, LateRank, hear, judge
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor_probes.evidence import Job, RasAnswer
 
@@ -46,29 +46,29 @@ _CONFIRM = "ncclras -v  # or: echo verbose status | nc localhost 28028; again af
 
 def propose(case: Case) -> Iterator[Candidate]:
     """Ranks that NCCL lost, that reported an error, or that launched fewer collectives."""
-    scene = case.scene
-    heard = findings(scene)
-    for failure in heard.failures:
+    view = case.view
+    report = findings(view)
+    for failure in report.failures:
         if failure.rank is not None:
-            yield from _failed(scene, failure.rank, failure)
-    if heard.failures:
+            yield from _failed(view, failure.rank, failure)
+    if report.failures:
         return  # who waits for a lost rank launches nothing more either
-    by_rank: dict[int, list[Laggard]] = {}
-    for lag in heard.laggards:
+    by_rank: dict[int, list[LateRank]] = {}
+    for lag in report.laggards:
         if lag.rank is not None:
             by_rank.setdefault(lag.rank, []).append(lag)
     for rank, lags in by_rank.items():
-        if lags[0].ahead and not others_wait(scene, rank):
+        if lags[0].ahead and not others_wait(view, rank):
             continue  # who only waits for its GPU may compute there, and be the one that is late
-        actor = scene.by_rank.get(rank)
-        if actor is not None and actor.waits and _waits_for_suspect(case, actor):
+        proc = view.by_rank.get(rank)
+        if proc is not None and proc.waits and _waits_for_suspect(case, proc):
             continue
         yield _behind(case, rank, lags)
 
 
-def findings(scene: Scene) -> Findings:
+def findings(view: JobView) -> Findings:
     """What the answers of this visit show."""
-    return _judged(scene.evidence.job, scene.evidence.ras)
+    return _judged(view.evidence.job, view.evidence.ras)
 
 
 @lru_cache(maxsize=2)
@@ -76,18 +76,18 @@ def _judged(job: Job, answers: tuple[RasAnswer, ...]) -> Findings:
     return judge(hear(job, answers))
 
 
-def accused(scene: Scene) -> set[int]:
+def accused(view: JobView) -> set[int]:
     """The ranks at which RAS points. Every process answers for itself, so this is independent of
     torch's flight recorders.
     """
-    heard = findings(scene)
-    ranks = {entry.rank for entry in heard.failures} | {entry.rank for entry in heard.laggards}
+    report = findings(view)
+    ranks = {entry.rank for entry in report.failures} | {entry.rank for entry in report.laggards}
     return {rank for rank in ranks if rank is not None}
 
 
-def even_items(scene: Scene) -> tuple[Item, ...]:
+def even_items(view: JobView) -> tuple[Item, ...]:
     """That RAS sees no difference between the ranks, and what it would not see; else ()."""
-    if not findings(scene).even:
+    if not findings(view).even:
         return ()
     text = (
         "every rank has launched the same collectives; RAS does not show a hang inside one, on "
@@ -96,20 +96,20 @@ def even_items(scene: Scene) -> tuple[Item, ...]:
     return (Item(SOURCE, None, text),)
 
 
-def _waits_for_suspect(case: Case, actor: Actor) -> bool:
+def _waits_for_suspect(case: Case, proc: Process) -> bool:
     """As a stage of a pipeline does: sends and receives are not counted."""
-    reach = case.graph.reach.get(actor.node, frozenset())
+    reach = case.graph.reach.get(proc.node, frozenset())
     return any(suspect.node in reach for suspect in case.suspects)
 
 
-def _behind(case: Case, rank: int, lags: list[Laggard]) -> Candidate:
+def _behind(case: Case, rank: int, lags: list[LateRank]) -> Candidate:
     """Return the cause of a rank with a lower count: RAS does not show why it is late."""
-    actor = case.scene.by_rank.get(rank)
+    proc = case.view.by_rank.get(rank)
     lag = lags[0]
     items = tuple(Item(SOURCE, rank, _words(lag)) for lag in lags[:3])
-    if lag.ahead or lag.instead or (actor is not None and actor.waits):
+    if lag.ahead or lag.instead or (proc is not None and proc.waits):
         return _strayed(case, rank, lag, items)
-    if actor is None:  # on another host, where it may compute a reward or write a checkpoint
+    if proc is None:  # on another host, where it may compute a reward or write a checkpoint
         return Candidate(
             cause="unknown",
             culprits=(rank,),
@@ -120,18 +120,18 @@ def _behind(case: Case, rank: int, lags: list[Laggard]) -> Candidate:
             liveness="computing",
             confirm=(_ON_ITS_HOST, _CONFIRM),
         )
-    busy = actor.spins or actor.motion.kind in ("busy", "working")
+    busy = proc.spins or proc.activity.kind in ("busy", "working")
     return Candidate(
-        cause=busy_class(actor) if busy else blocked_class(actor),
-        reason=f"does not reach the next {lag.operation}{in_phase(actor)}",
-        evidence=(*items, stack_item(actor)),
+        cause=busy_class(proc) if busy else blocked_class(proc),
+        reason=f"does not reach the next {lag.operation}{in_phase(proc)}",
+        evidence=(*items, stack_item(proc)),
         sink=Sink.NOTHING,
         liveness="computing" if busy else "unseen",
         confirm=(_CONFIRM,),
-    ).of(actor)
+    ).of(proc)
 
 
-def _strayed(case: Case, rank: int, lag: Laggard, items: tuple[Item, ...]) -> Candidate:
+def _strayed(case: Case, rank: int, lag: LateRank, items: tuple[Item, ...]) -> Candidate:
     """It is in another call to the others than they are, or was and is on another host."""
     cause = "collective-mismatch" if lag.ahead or lag.instead else "collective-skipped"
     reason = f"skipped a {lag.operation} that the others call"
@@ -150,19 +150,19 @@ def _strayed(case: Case, rank: int, lag: Laggard, items: tuple[Item, ...]) -> Ca
         ),
         confirm=(_ON_ITS_HOST, _CONFIRM),
     )
-    actor = case.scene.by_rank.get(rank)
-    if actor is None:
+    proc = case.view.by_rank.get(rank)
+    if proc is None:
         return strayed
-    sure = actor.waits and not lag.ahead and not case.waits_for_work(actor)
+    sure = proc.waits and not lag.ahead and not case.waits_for_work(proc)
     return replace(
-        strayed.of(actor),
-        evidence=(*items, stack_item(actor)),
+        strayed.of(proc),
+        evidence=(*items, stack_item(proc)),
         liveness="never-wakes" if sure else "unseen",
         confirm=(_CONFIRM,),
     )
 
 
-def _words(lag: Laggard) -> str:
+def _words(lag: LateRank) -> str:
     """`launched 41 AllReduce where most of the 8 ranks launched 42; the same at two looks`."""
     name = "collectives" if lag.operation == "collective" else lag.operation
     return (
@@ -171,13 +171,13 @@ def _words(lag: Laggard) -> str:
     )
 
 
-def _failed(scene: Scene, rank: int, failure: Failure) -> Iterator[Candidate]:
+def _failed(view: JobView, rank: int, failure: Failure) -> Iterator[Candidate]:
     dead = failure.what == "dead"
     if failure.error:
         cause, reason, fix = _CLASSES.get(failure.error), f"reports to NCCL: {failure.what}", _WARN
     else:
         # A process that is seen here to live is not dead, whatever its peers think.
-        cause = "rank-dead" if dead and rank not in scene.by_rank else "network-silent"
+        cause = "rank-dead" if dead and rank not in view.by_rank else "network-silent"
         reason, fix = _GIVEN_UP if dead else _SILENT
     if cause is None:
         return
@@ -189,7 +189,7 @@ def _failed(scene: Scene, rank: int, failure: Failure) -> Iterator[Candidate]:
         evidence=(Item(SOURCE, rank, where),),
         sink=Sink.ORDER,
         liveness="never-wakes",
-        still_s=scene.patience.waited_s,
+        still_s=view.wait_history.waited_s,
         fixes=(fix,),
         confirm=(f"ps -o pid,stat,wchan,args -p {failure.process.pid}  # on that host", _CONFIRM),
     )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
 from grpo_doctor.hang.causes.collectives import all_in_calls, deadlock
 from grpo_doctor.hang.causes.description import at_frame, frame_text, place_text, still_item
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import partner_of
 from grpo_doctor.hang.verdict import Item
 
@@ -24,61 +24,61 @@ def propose(case: Case) -> Iterator[Candidate]:
     """Pairs, roots, barriers, and the operations of ranks without a recording."""
     yield from _unpaired(case)
     if not case.suspects:
-        yield from _roots(case.scene)
-        yield from _operations(case.scene)
+        yield from _roots(case.view)
+        yield from _operations(case.view)
     if all_in_calls(case):
-        yield from _not_come(case.scene)
+        yield from _not_come(case.view)
 
 
 def _unpaired(case: Case) -> Iterator[Candidate]:
     """Yield ranks in send or recv whose partner is in another call."""
-    scene = case.scene
-    for actor in scene.by_rank.values():
-        if actor.held or actor.place.call != "p2p" or case.waits_for_work(actor):
+    view = case.view
+    for proc in view.by_rank.values():
+        if proc.cannot_run or proc.place.call != "p2p" or case.waits_for_work(proc):
             continue
-        rank = partner_of(scene, actor)
-        peer = scene.by_rank.get(rank) if rank is not None else None
-        if peer is None and (case.suspects or scene.elsewhere):
+        rank = partner_of(view, proc)
+        peer = view.by_rank.get(rank) if rank is not None else None
+        if peer is None and (case.suspects or view.elsewhere):
             continue  # a rank on another host may be the partner
-        if peer is None or (peer.waits and not _answers(scene, peer, actor)):
+        if peer is None or (peer.waits and not _answers(view, peer, proc)):
             partner = f" with rank {peer.rank}" if peer is not None else ""
             where = f", which is in {peer.place.operation}" if peer is not None else ""
             mistake = Candidate(
                 cause="p2p-unmatched",
-                culprits=ranks_of(actor),
-                reason=f"waits in {actor.place.operation}{partner}{where}",
-                evidence=(still_item(actor),),
+                culprits=ranks_of(proc),
+                reason=f"waits in {proc.place.operation}{partner}{where}",
+                evidence=(still_item(proc),),
                 sink=Sink.RING,
             )
-            yield deadlock(scene, mistake)
+            yield deadlock(view, mistake)
 
 
-def _answers(scene: Scene, peer: Actor, actor: Actor) -> bool:
+def _answers(view: JobView, peer: Process, proc: Process) -> bool:
     """Whether one of the two sends to the other what that receives."""
-    pair = peer.place.call == "p2p" and partner_of(scene, peer) == actor.rank
-    return pair and _receives(peer) != _receives(actor)
+    pair = peer.place.call == "p2p" and partner_of(view, peer) == proc.rank
+    return pair and _receives(peer) != _receives(proc)
 
 
-def _receives(actor: Actor) -> bool:
-    return "recv" in actor.place.operation
+def _receives(proc: Process) -> bool:
+    return "recv" in proc.place.operation
 
 
-def _roots(scene: Scene) -> Iterator[Candidate]:
+def _roots(view: JobView) -> Iterator[Candidate]:
     """Ranks that wait in one collective, each for another source or target."""
     calls: dict[tuple[str, int], dict[int, int]] = {}
-    for wait in scene.matching.waits:
-        actor = scene.by_rank.get(wait.rank)
-        root = partner_of(scene, actor) if actor is not None and wait.why == "joined" else None
+    for wait in view.matching.waits:
+        proc = view.by_rank.get(wait.rank)
+        root = partner_of(view, proc) if proc is not None and wait.why == "joined" else None
         if root is not None:
             calls.setdefault((wait.group, wait.sequence), {})[wait.rank] = root
     for roots in calls.values():
         if len(set(roots.values())) > 1:
-            yield _root_mismatch(scene, roots)
+            yield _root_mismatch(view, roots)
 
 
-def _root_mismatch(scene: Scene, roots: dict[int, int]) -> Candidate:
+def _root_mismatch(view: JobView, roots: dict[int, int]) -> Candidate:
     wrong = _with_wrong_root(roots)
-    first = scene.by_rank[wrong[0]]
+    first = view.by_rank[wrong[0]]
     operation = first.place.operation
     calls = (
         Item("stack", rank, f"is in {operation} of rank {root}") for rank, root in roots.items()
@@ -92,7 +92,7 @@ def _root_mismatch(scene: Scene, roots: dict[int, int]) -> Candidate:
         evidence=(*calls, still_item(first)),
         sink=Sink.RING,
     )
-    return deadlock(scene, mistake)
+    return deadlock(view, mistake)
 
 
 def _with_wrong_root(roots: dict[int, int]) -> tuple[int, ...]:
@@ -108,9 +108,9 @@ def _with_wrong_root(roots: dict[int, int]) -> tuple[int, ...]:
     return tuple(sorted(fewer or roots))
 
 
-def _not_come(scene: Scene) -> Iterator[Candidate]:
+def _not_come(view: JobView) -> Iterator[Candidate]:
     """Yield the few ranks that did not reach a barrier or group creation that most are in."""
-    ranks = scene.by_rank.values()
+    ranks = view.by_rank.values()
     calls = Counter(rank.place.operation for rank in ranks if _is_unrecorded(rank))
     operation, count = calls.most_common(1)[0] if calls else ("", 0)
     few = [rank for rank in ranks if rank.place.operation != operation]
@@ -122,51 +122,51 @@ def _not_come(scene: Scene) -> Iterator[Candidate]:
     own = f"{few[0].place.operation} at {place_text(few[0].place)}"
     mistake = Candidate(
         cause="collective-skipped",
-        culprits=tuple(sorted(rank for actor in few for rank in ranks_of(actor))),
+        culprits=tuple(sorted(rank for proc in few for rank in ranks_of(proc))),
         reason=f"is in {own}, and did not reach {operation}{f' ({where})' if where else ''}",
-        evidence=tuple(still_item(actor) for actor in (*few[:2], example)),
+        evidence=tuple(still_item(proc) for proc in (*few[:2], example)),
         sink=Sink.RING,
     )
-    yield deadlock(scene, mistake)
+    yield deadlock(view, mistake)
 
 
-def _is_unrecorded(actor: Actor) -> bool:
-    return actor.place.call == "store" or actor.place.operation in _UNRECORDED
+def _is_unrecorded(proc: Process) -> bool:
+    return proc.place.call == "store" or proc.place.operation in _UNRECORDED
 
 
-def _operations(scene: Scene) -> Iterator[Candidate]:
+def _operations(view: JobView) -> Iterator[Candidate]:
     """Yield ranks that are in another operation than most."""
-    camps: dict[str, list[Actor]] = {}
-    for actor in scene.by_rank.values():
-        recorded = actor.rank in scene.matching.heard
-        if not recorded and actor.place.call == "collective" and not actor.held:
-            camps.setdefault(actor.place.operation, []).append(actor)
-    if len(camps) < 2:
+    sides: dict[str, list[Process]] = {}
+    for proc in view.by_rank.values():
+        recorded = proc.rank in view.matching.heard
+        if not recorded and proc.place.call == "collective" and not proc.cannot_run:
+            sides.setdefault(proc.place.operation, []).append(proc)
+    if len(sides) < 2:
         return
-    largest = max(len(camp) for camp in camps.values())
-    few = [actor for camp in camps.values() if len(camp) < largest for actor in camp]
-    odd = few or [actor for camp in camps.values() for actor in camp]
-    usual = next(op for op, camp in sorted(camps.items()) if len(camp) == largest)
+    largest = max(len(side) for side in sides.values())
+    few = [proc for side in sides.values() if len(side) < largest for proc in side]
+    odd = few or [proc for side in sides.values() for proc in side]
+    usual = next(op for op, side in sorted(sides.items()) if len(side) == largest)
     mistake = Candidate(
         cause="collective-mismatch",
-        culprits=tuple(sorted(rank for actor in odd for rank in ranks_of(actor))),
+        culprits=tuple(sorted(rank for proc in odd for rank in ranks_of(proc))),
         reason=f"is in {odd[0].place.operation}, the others in {usual}",
         evidence=tuple(map(still_item, odd[:3])),
         sink=Sink.COUNTERS,
     )
     # No stack tells the group: it may be one with ranks of other hosts, or with an engine.
-    senders = [actor for actor in odd if _may_be_with_engine(actor)]
-    candidate = deadlock(scene, mistake)
-    if any(actor.motion.stirs for actor in senders):
+    senders = [proc for proc in odd if _may_be_with_engine(proc)]
+    candidate = deadlock(view, mistake)
+    if any(proc.activity.is_active for proc in senders):
         candidate = replace(candidate, liveness="computing")
-    elif scene.elsewhere or senders:
+    elif view.elsewhere or senders:
         candidate = replace(candidate, liveness="unseen")
     yield candidate
 
 
-def _may_be_with_engine(actor: Actor) -> bool:
+def _may_be_with_engine(proc: Process) -> bool:
     """Whether a rollout engine may be in its collective, to take new weights from it while the
     other ranks wait for that.
     """
-    syncs = actor.phase == "sync" or "weight-sync" in actor.place.purposes
-    return syncs or actor.motion.progresses
+    syncs = proc.phase == "sync" or "weight-sync" in proc.place.purposes
+    return syncs or proc.activity.progresses

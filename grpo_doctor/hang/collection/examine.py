@@ -18,8 +18,8 @@ from grpo_doctor.hang.collection.spinning import look_closer
 from grpo_doctor.hang.collection.visit import Visit
 from grpo_doctor.hang.decision.stall import stall_of
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model import scene
-from grpo_doctor.hang.model.process.actor import Actor
+from grpo_doctor.hang.model import view
+from grpo_doctor.hang.model.process.proc import Process
 from grpo_doctor_probes import flight, look
 from grpo_doctor_probes.evidence import CallArguments, Cost, Evidence, Job, Problem
 
@@ -40,7 +40,7 @@ MOST_LOOKS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ExamineOptions:
     """How to look. `stop`: threads may be stopped for as long as it takes to read where they are.
 
     `seconds_between` two samples; the visit ends after about `at_most_s` whatever is outstanding.
@@ -51,7 +51,7 @@ class Wishes:
     at_most_s: float = 60.0
 
 
-def examine_job(job: Job, wishes: Wishes, progress: Callable[[str], None]) -> Evidence:
+def examine_job(job: Job, wishes: ExamineOptions, progress: Callable[[str], None]) -> Evidence:
     """Examine one job. Ctrl-C ends the visit with what was seen so far, and a problem says so;
     before the first sample there is nothing to reason about."""
     visit = Visit(_with_fronts(job))
@@ -95,7 +95,7 @@ def examine_dumps(folder: Path) -> Evidence:
     )
 
 
-def _two_looks(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
+def _two_looks(visit: Visit, wishes: ExamineOptions, progress: Callable[[str], None]) -> None:
     progress(f"inspecting {_ranks_text(len(visit.job.ranks()))}")
     with ThreadPoolExecutor(max_workers=6) as pool:
         first = time.monotonic()
@@ -145,12 +145,12 @@ def _surroundings(visit: Visit) -> None:
         visit.spans = look.open_spans(visit.job)
 
 
-def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
+def _closer(visit: Visit, wishes: ExamineOptions, progress: Callable[[str], None]) -> None:
     """What only a job that seems to stand is asked."""
     _until_it_moves(visit, wishes, progress)
-    scene_now = scene.build(visit.evidence())
-    stall = stall_of(scene_now)
-    if not any(actor.motion.got_on for actor in scene_now.by_rank.values()):
+    view_now = view.build(visit.evidence())
+    stall = stall_of(view_now)
+    if not any(proc.activity.progressed for proc in view_now.by_rank.values()):
         with visit.part("recorders"):
             ask_ras(visit)
     if not stall.stalled:
@@ -161,7 +161,7 @@ def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> No
         ask_recorders(visit, at_most_s=remaining_s)
     with visit.part("arguments"):
         _arguments(visit)
-    spinning = [actor for actor in scene_now.by_rank.values() if actor.device_wait]
+    spinning = [proc for proc in view_now.by_rank.values() if proc.device_wait]
     _third_look(visit, [*stall.suspects, *spinning], wishes, progress)
     with visit.part("arguments"):
         _lock_files(visit)
@@ -169,17 +169,17 @@ def _closer(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> No
 
 
 def _third_look(
-    visit: Visit, actors: Sequence[Actor], wishes: Wishes, progress: Callable[[str], None]
+    visit: Visit, procs: Sequence[Process], wishes: ExamineOptions, progress: Callable[[str], None]
 ) -> None:
     """Take a third sample: two may meet a loop at the same line by chance; three hardly do. That a
     host that spins stayed at its line is known of the visit alone.
     """
-    unclear = any(actor.motion.kind in ("busy", "polling") or actor.device_wait for actor in actors)
+    unclear = any(proc.activity.kind in ("busy", "polling") or proc.device_wait for proc in procs)
     if unclear:
         _look_again(visit, wishes, progress)
 
 
-def _until_it_moves(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
+def _until_it_moves(visit: Visit, wishes: ExamineOptions, progress: Callable[[str], None]) -> None:
     """Sample again where nothing moved between two samples and nothing waits for long: a step may
     sleep for that long, and more samples show whether it moves.
     """
@@ -188,14 +188,14 @@ def _until_it_moves(visit: Visit, wishes: Wishes, progress: Callable[[str], None
         if (
             verdict.state != "slow"
             or verdict.cause
-            or stall_of(scene.build(visit.evidence())).stalled
+            or stall_of(view.build(visit.evidence())).stalled
         ):
             return
         if not _look_again(visit, wishes, progress):
             return
 
 
-def _look_again(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> bool:
+def _look_again(visit: Visit, wishes: ExamineOptions, progress: Callable[[str], None]) -> bool:
     if visit.seconds() + wishes.seconds_between >= wishes.at_most_s:
         return False
     progress(f"another sample in {wishes.seconds_between:.1f} s")
@@ -206,7 +206,7 @@ def _look_again(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -
     return True
 
 
-def _native(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> None:
+def _native(visit: Visit, wishes: ExamineOptions, progress: Callable[[str], None]) -> None:
     """C and C++ frames of ranks that nothing else explains. This stops them for about a second."""
     if not wishes.stop or visit.seconds() + NATIVE_S > wishes.at_most_s:
         return
@@ -220,36 +220,36 @@ def _native(visit: Visit, wishes: Wishes, progress: Callable[[str], None]) -> No
 
 def unexplained(evidence: Evidence) -> list[int]:
     """Return processes of ranks where only native frames can show what they wait for."""
-    verdict, ranks = diagnose(evidence).verdict, scene.build(evidence).by_rank
-    actors = [ranks[rank] for rank in verdict.culprits or tuple(ranks) if rank in ranks]
+    verdict, ranks = diagnose(evidence).verdict, view.build(evidence).by_rank
+    procs = [ranks[rank] for rank in verdict.culprits or tuple(ranks) if rank in ranks]
     if verdict.cause != "unknown":
-        actors = [actor for actor in actors if actor.waits_in_c] if verdict.culprits else []
-    return [actor.pid for actor in actors]
+        procs = [proc for proc in procs if proc.waits_in_c] if verdict.culprits else []
+    return [proc.pid for proc in procs]
 
 
 def _lock_files(visit: Visit) -> None:
     """The files of locks that libraries try again and again, and who has them."""
-    for actor in scene.build(visit.evidence()).by_rank.values():
-        if actor.place.call != "file-lock" or actor.held:
+    for proc in view.build(visit.evidence()).by_rank.values():
+        if proc.place.call != "file-lock" or proc.cannot_run:
             continue
-        values = look.arguments(actor.pid, TRIES_LOCK).values()
+        values = look.arguments(proc.pid, TRIES_LOCK).values()
         path = next((item["path"] for item in values if "path" in item), "")
         if path:
-            visit.blocked = (look.lock_file(actor.pid, path), *visit.blocked)
+            visit.blocked = (look.lock_file(proc.pid, path), *visit.blocked)
 
 
 def _arguments(visit: Visit) -> None:
     """What no recorder has: the partners of sends and receives of gloo, the source or target of a
     collective that some ranks have left and others never do, and groups that do not exist yet.
     """
-    scene_now = scene.build(visit.evidence())
-    joined = {wait.rank for wait in scene_now.matching.waits if wait.why == "joined"}
-    rooted = [actor for actor in scene_now.by_rank.values() if actor.place.operation in ROOTED]
-    actors = [actor for actor in rooted if actor.rank in joined][:MOST_ROOTED]
-    actors += [actor for actor in scene_now.by_rank.values() if actor.place.call == "p2p"]
-    creating = [actor for actor in scene_now.by_rank.values() if actor.place.operation in CREATING]
-    actors += creating[:MOST_CREATING]
-    for actor in actors:
-        if not actor.held:
-            for function, values in look.arguments(actor.pid, P2P | ROOTED | CREATES).items():
-                visit.arguments.append(CallArguments(actor.pid, function, values))
+    view_now = view.build(visit.evidence())
+    joined = {wait.rank for wait in view_now.matching.waits if wait.why == "joined"}
+    rooted = [proc for proc in view_now.by_rank.values() if proc.place.operation in ROOTED]
+    procs = [proc for proc in rooted if proc.rank in joined][:MOST_ROOTED]
+    procs += [proc for proc in view_now.by_rank.values() if proc.place.call == "p2p"]
+    creating = [proc for proc in view_now.by_rank.values() if proc.place.operation in CREATING]
+    procs += creating[:MOST_CREATING]
+    for proc in procs:
+        if not proc.cannot_run:
+            for function, values in look.arguments(proc.pid, P2P | ROOTED | CREATES).items():
+                visit.arguments.append(CallArguments(proc.pid, function, values))

@@ -44,7 +44,7 @@ def ask_ras(visit: Visit, at_most_s: float = RAS_S) -> None:
 def _stood_ns(visit: Visit) -> int:
     """For how long the rank that stands longest may have stood."""
     observed, ranks = index(visit.evidence()), visit.job.ranks()
-    kinds = {observed[member.pid].motion.kind for member in ranks if member.pid in observed}
+    kinds = {observed[member.pid].activity.kind for member in ranks if member.pid in observed}
     ages = [SPUN_NS if "spinning" in kinds and "working" not in kinds else 0]
     for member in ranks:
         process = visit.looks[-1].of(member.pid)

@@ -46,14 +46,14 @@ def _pids(visit: Visit, *kinds: str) -> list[int]:
     """The ranks, and processes of engines, that moved like that."""
     observed = index(visit.evidence())
     chosen = [member.pid for member in visit.job.members if member.role in _ASKED]
-    return [pid for pid in chosen if pid in observed and observed[pid].motion.kind in kinds]
+    return [pid for pid in chosen if pid in observed and observed[pid].activity.kind in kinds]
 
 
 def _works_beneath(visit: Visit) -> bool:
     """Whether a rank sleeps while a thread of a library uses a core: NCCL's, or one that works."""
     observed = index(visit.evidence())
     return any(
-        observed[member.pid].motion.works_beneath
+        observed[member.pid].activity.library_works
         for member in visit.job.members
         if member.role in _ASKED
     )

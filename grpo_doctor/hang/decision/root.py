@@ -12,7 +12,7 @@ from grpo_doctor.hang.causes.description import busy_class, in_phase
 from grpo_doctor.hang.decision.stall import MOMENT_S
 from grpo_doctor.hang.model.matching.model import strongest
 from grpo_doctor.hang.model.nodes import Node, RankNode
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import Item
 
@@ -42,15 +42,15 @@ class _End:
         return cls(label, ranks, frozenset[Node]().union(*components), ahead)
 
 
-def roots_of(scene: Scene, graph: Graph, labels: Iterable[Candidate]) -> tuple[Candidate, ...]:
+def roots_of(view: JobView, graph: Graph, labels: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """The labels of the sinks: the components of the graph from which no wait leads on to another
     one with a label. Best first.
     """
     best = _best_of_each(labels)
     ends = [_End.of(graph, label) for label in best]
     sinks = [end.label for end in ends if not any(_explains(other, end) for other in ends)]
-    merged = _merged(scene, sinks or best)
-    return tuple(sorted(merged, key=lambda label: _strength(scene, graph, label), reverse=True))
+    merged = _merged(view, sinks or best)
+    return tuple(sorted(merged, key=lambda label: _strength(view, graph, label), reverse=True))
 
 
 def _best_of_each(labels: Iterable[Candidate]) -> list[Candidate]:
@@ -77,24 +77,24 @@ def _explains(cause: _End, symptom: _End) -> bool:
     return all(not cause.ranks.isdisjoint(nodes) for nodes in symptom.ahead)
 
 
-def _asks(scene: Scene, label: Candidate) -> bool:
+def _asks(view: JobView, label: Candidate) -> bool:
     """Whether all that is known is that its ranks ask for something, sleep and ask again: they may
     well wait for a rank that is silent.
     """
-    ranks = [scene.by_rank[rank] for rank in label.culprits if rank in scene.by_rank]
+    ranks = [view.by_rank[rank] for rank in label.culprits if rank in view.by_rank]
     return bool(ranks) and label.sink <= Sink.LINE and all(map(_woke_lately, ranks))
 
 
-def _woke_lately(actor: Actor) -> bool:
-    still_s = actor.motion.still_s
-    return actor.motion.kind == "polling" or (still_s is not None and still_s < MOMENT_S)
+def _woke_lately(proc: Process) -> bool:
+    still_s = proc.activity.still_s
+    return proc.activity.kind == "polling" or (still_s is not None and still_s < MOMENT_S)
 
 
-def _merged(scene: Scene, labels: list[Candidate]) -> list[Candidate]:
+def _merged(view: JobView, labels: list[Candidate]) -> list[Candidate]:
     """Merge labels of ranks with the same problem; the texts are those of the first rank."""
     groups: dict[tuple[str, str, bool], list[Candidate]] = {}
     for label in labels:
-        key = (label.cause, label.liveness, _asks(scene, label))
+        key = (label.cause, label.liveness, _asks(view, label))
         groups.setdefault(key, []).append(label)
     merged: list[Candidate] = []
     for group in groups.values():
@@ -128,14 +128,14 @@ class _Strength(NamedTuple):
     lower_rank: int
 
 
-def _strength(scene: Scene, graph: Graph, label: Candidate) -> _Strength:
+def _strength(view: JobView, graph: Graph, label: Candidate) -> _Strength:
     behind = graph.waiters(*map(RankNode, label.culprits))
     waiters = [node for node in behind if isinstance(node, RankNode)]
-    blamed = any(b.rank in label.culprits for b in strongest(scene.matching.blame))
+    blamed = any(b.rank in label.culprits for b in strongest(view.matching.blame))
     return _Strength(
         cannot_move=label.cannot_move,
         idle=label.liveness not in ("computing", "progressing"),
-        blocked=not _asks(scene, label),
+        blocked=not _asks(view, label),
         waiting_ranks=len(waiters),
         blamed=blamed,
         sink=label.sink,
@@ -144,10 +144,10 @@ def _strength(scene: Scene, graph: Graph, label: Candidate) -> _Strength:
     )
 
 
-def with_library_threads(scene: Scene, root: Candidate) -> Candidate:
+def with_library_threads(view: JobView, root: Candidate) -> Candidate:
     """Return the root; as computing where it is not proven and library threads use a core."""
-    ranks = [scene.by_rank[rank] for rank in root.culprits if rank in scene.by_rank]
-    at_work = [actor for actor in ranks if actor.motion.works_beneath]
+    ranks = [view.by_rank[rank] for rank in root.culprits if rank in view.by_rank]
+    at_work = [proc for proc in ranks if proc.activity.library_works]
     if root.cannot_move or not at_work:
         return root
     computes = replace(
@@ -156,13 +156,13 @@ def with_library_threads(scene: Scene, root: Candidate) -> Candidate:
     return _of_library(computes, ranks) if all(map(_waits_within, ranks)) else computes
 
 
-def _waits_within(actor: Actor) -> bool:
+def _waits_within(proc: Process) -> bool:
     """Whether nothing but such threads can end its wait, as far as that was seen."""
-    hold = actor.hold
-    return actor.motion.works_beneath and (hold is None or hold.kind == "futex")
+    hold = proc.hold
+    return proc.activity.library_works and (hold is None or hold.kind == "futex")
 
 
-def _of_library(root: Candidate, ranks: Sequence[Actor]) -> Candidate:
+def _of_library(root: Candidate, ranks: Sequence[Process]) -> Candidate:
     first = ranks[0]
     return replace(
         root,
@@ -174,6 +174,6 @@ def _of_library(root: Candidate, ranks: Sequence[Actor]) -> Candidate:
     )
 
 
-def _item(actor: Actor) -> Item:
-    share = f"{actor.motion.native_share:.0%} of a core"
-    return Item("proc", actor.rank, f"library threads used {share} while its Python code waited")
+def _item(proc: Process) -> Item:
+    share = f"{proc.activity.native_share:.0%} of a core"
+    return Item("proc", proc.rank, f"library threads used {share} while its Python code waited")

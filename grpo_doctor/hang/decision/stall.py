@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from grpo_doctor.hang.decision.silence import quiet_s
 from grpo_doctor.hang.dumps import Recording
 from grpo_doctor.hang.model.process import ray_code
-from grpo_doctor.hang.model.scene import Actor, Scene, has_pending
+from grpo_doctor.hang.model.view import JobView, Process, has_pending
 from grpo_doctor.hang.model.waiting import tasks
 
 _GOES_ON = 2  # calls of one rank in a group, while another waits forever
@@ -23,8 +23,8 @@ class Stall:
     """
 
     stalled: bool
-    suspects: tuple[Actor, ...]
-    working: tuple[Actor, ...]
+    suspects: tuple[Process, ...]
+    working: tuple[Process, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,102 +35,100 @@ class _WaitAsRead:
     read_unix_ns: int
 
 
-def stall_of(scene: Scene) -> Stall:
+def stall_of(view: JobView) -> Stall:
     """Compares all ranks' motion."""
-    ranks = tuple(scene.by_rank.values())
-    missing = {rank for standing in scene.matching.standings for rank in standing.missing}
-    waiting = [actor for actor in ranks if actor.waits]
-    idle = tasks.idle_ranks(scene)
-    free = (actor for actor in ranks if not actor.waits and actor not in idle)
-    suspects = tuple(actor for actor in free if not _waits_for_unknown(scene, actor))
+    ranks = tuple(view.by_rank.values())
+    missing = {rank for status in view.matching.statuses for rank in status.missing}
+    waiting = [proc for proc in ranks if proc.waits]
+    idle = tasks.idle_ranks(view)
+    free = (proc for proc in ranks if not proc.waits and proc not in idle)
+    suspects = tuple(proc for proc in free if not _waits_for_unknown(view, proc))
     if not suspects and missing:
         # Their stacks say a collective, the recordings that it is not the one the others are in.
         suspects = tuple(
-            actor
-            for actor in waiting
-            if actor.rank in missing and not _waits_for_ranks(scene, actor)
+            proc for proc in waiting if proc.rank in missing and not _waits_for_ranks(view, proc)
         )
     still = [
-        actor for actor in ranks if actor not in idle and (actor.held or _stands(scene, actor))
+        proc for proc in ranks if proc not in idle and (proc.cannot_run or _stands(view, proc))
     ]
-    unanswered = len(idle) == len(ranks) and _unanswered(scene)
-    stands = bool(still) or scene.all_spin or unanswered or _all_want_locks(scene)
+    unanswered = len(idle) == len(ranks) and _unanswered(view)
+    stands = bool(still) or view.all_spin or unanswered or _all_want_locks(view)
     return Stall(
-        stalled=stands and not _moved_on(scene),
+        stalled=stands and not _moved_on(view),
         suspects=suspects,
-        working=tuple(actor for actor in suspects if not actor.held and _works(actor)),
+        working=tuple(proc for proc in suspects if not proc.cannot_run and _works(proc)),
     )
 
 
-def _waits_for_unknown(scene: Scene, actor: Actor) -> bool:
+def _waits_for_unknown(view: JobView, proc: Process) -> bool:
     """Return whether its host spins for its GPU and nothing shows what that does; False for a rank
     for which others wait in a collective.
     """
-    if not actor.spins or has_pending(scene.recordings, scene.matching, actor.rank) is not None:
+    if not proc.spins or has_pending(view.recordings, view.matching, proc.rank) is not None:
         return False
-    waits = (wait for wait in scene.matching.waits if wait.why == "missing")
-    return not any(actor.rank in wait.on for wait in waits)
+    waits = (wait for wait in view.matching.waits if wait.why == "missing")
+    return not any(proc.rank in wait.on for wait in waits)
 
 
-def _waits_for_ranks(scene: Scene, actor: Actor) -> bool:
+def _waits_for_ranks(view: JobView, proc: Process) -> bool:
     """Return whether its collective is one of the job's ranks. A rank that makes progress in an
     unrecorded one, or in a group of no other known rank, sends weights to a rollout engine.
     """
-    known = any(wait.rank == actor.rank and wait.on for wait in scene.matching.waits)
-    return actor.place.communicates and (known or not actor.motion.stirs)
+    known = any(wait.rank == proc.rank and wait.on for wait in view.matching.waits)
+    return proc.place.communicates and (known or not proc.activity.is_active)
 
 
-def _moved_on(scene: Scene) -> bool:
+def _moved_on(view: JobView) -> bool:
     """Whether a rank called something after the recorder or the stack of one that waits was read.
     These are read one after the other, seconds apart on a busy machine: together they then show no
     standstill, and who was read later seems to be ahead of the others.
     """
-    live = [recording for recording in scene.recordings.ranks if not recording.from_file]
+    live = [recording for recording in view.recordings.ranks if not recording.from_file]
     by_host: dict[str, list[Recording]] = {}  # whose clock it is
     for recording in live:
-        actor = scene.by_rank.get(recording.rank) if recording.rank is not None else None
-        by_host.setdefault(actor.member.host if actor is not None else "", []).append(recording)
-    if any(_called_meanwhile(own, _recorded_waits(scene, own)) for own in by_host.values()):
+        proc = view.by_rank.get(recording.rank) if recording.rank is not None else None
+        by_host.setdefault(proc.member.host if proc is not None else "", []).append(recording)
+    if any(_called_meanwhile(own, _recorded_waits(view, own)) for own in by_host.values()):
         return True
-    return set(by_host) == {""} and _called_meanwhile(live, _transfer_waits(scene))
+    return set(by_host) == {""} and _called_meanwhile(live, _transfer_waits(view))
 
 
-def _recorded_waits(scene: Scene, recordings: Sequence[Recording]) -> list[_WaitAsRead]:
+def _recorded_waits(view: JobView, recordings: Sequence[Recording]) -> list[_WaitAsRead]:
     """Of the ranks whose recorder has an unfinished operation."""
     return [
-        _WaitAsRead(rhythm.waiting_since_ns, recording.at_unix_ns)
+        _WaitAsRead(pace.waiting_since_ns, recording.at_unix_ns)
         for recording in recordings
         if recording.rank is not None
-        and (rhythm := scene.matching.rhythm(recording.rank)) is not None
-        and rhythm.waiting_since_ns
+        and (pace := view.matching.pace(recording.rank)) is not None
+        and pace.waiting_since_ns
         and recording.at_unix_ns
     ]
 
 
-def _transfer_waits(scene: Scene) -> list[_WaitAsRead]:
+def _transfer_waits(view: JobView) -> list[_WaitAsRead]:
     """Return the waits of ranks whose stack is in a send or recv, which gloo does not record: they
     count since the call before. An attach begins shortly before its first sample, so a time is
     rather too early than too late.
     """
-    evidence = scene.evidence
+    evidence = view.evidence
     if not evidence.looks:
         return []
     to_unix_ns = evidence.taken_unix_ns - evidence.looks[0].at_ns
     waits = []
-    for rank, actor in scene.by_rank.items():
-        recording = scene.recordings.of(rank)
-        if actor.place.call == "p2p" and actor.stack is not None and recording is not None:
-            read_ns = actor.stack.at_ns + to_unix_ns
+    for rank, proc in view.by_rank.items():
+        recording = view.recordings.of(rank)
+        if proc.place.call == "p2p" and proc.stack is not None and recording is not None:
+            read_ns = proc.stack.at_ns + to_unix_ns
             calls = (entry.created_ns or 0 for entry in recording.entries)
             since_ns = max((created for created in calls if created <= read_ns), default=0)
             waits.append(_WaitAsRead(since_ns, read_ns))
     return waits
 
 
-def called_since_first_look(scene: Scene) -> bool:
+def called_since_first_look(view: JobView) -> bool:
     """Return whether a rank began a collective after the first sample."""
-    began_ns = scene.evidence.taken_unix_ns
-    newest_ns = max((rhythm.last_enqueued_ns or 0 for rhythm in scene.matching.rhythms), default=0)
+    began_ns = view.evidence.taken_unix_ns
+    newest_ns = max((pace.last_enqueued_ns or 0 for pace in view.matching.paces), default=0)
     return 0 < began_ns < newest_ns
 
 
@@ -154,54 +152,54 @@ def _called_meanwhile(recordings: Sequence[Recording], waits: Sequence[_WaitAsRe
     return False
 
 
-def _unanswered(scene: Scene) -> bool:
+def _unanswered(view: JobView) -> bool:
     """Return whether no rank has a task and no process with a task makes progress. A rank that
     worked between the samples had one, and a wait shorter than an earlier one shows nothing.
     """
-    quiet, usual_s = tasks.quiet_s(scene), scene.patience.longest_gap_s
+    quiet, usual_s = tasks.quiet_s(view), view.wait_history.longest_gap_s
     usual = quiet is not None and usual_s is not None and quiet <= usual_s
-    if usual or any(actor.motion.got_on for actor in scene.by_rank.values()):
+    if usual or any(proc.activity.progressed for proc in view.by_rank.values()):
         return False
-    at_work = tasks.at_work(scene)
+    at_work = tasks.at_work(view)
     return bool(at_work) and all(
-        actor.held or tasks.asks(actor) or _stands(scene, actor) for actor in at_work
+        proc.cannot_run or tasks.asks(proc) or _stands(view, proc) for proc in at_work
     )
 
 
-def _all_want_locks(scene: Scene) -> bool:
+def _all_want_locks(view: JobView) -> bool:
     """Return whether every rank polls a lock file and no running process may hold it. A rank that
     polls has just run, however long it has polled.
     """
-    ranks = scene.by_rank.values()
-    tries = all(actor.place.call == "file-lock" and actor.motion.only_ticks for actor in ranks)
-    able = (actor for actor in scene.actors if not ray_code.serves(actor.member))
-    return bool(ranks) and tries and not any(actor.motion.progresses for actor in able)
+    ranks = view.by_rank.values()
+    tries = all(proc.place.call == "file-lock" and proc.activity.only_ticks for proc in ranks)
+    able = (proc for proc in view.procs if not ray_code.serves(proc.member))
+    return bool(ranks) and tries and not any(proc.activity.progresses for proc in able)
 
 
-def _works(actor: Actor) -> bool:
+def _works(proc: Process) -> bool:
     """Return whether a rank works; one that spins at one line does only in CPU-bound work."""
-    if actor.motion.kind == "busy":
-        return actor.long_work is not None
-    return actor.motion.kind == "working"
+    if proc.activity.kind == "busy":
+        return proc.long_work is not None
+    return proc.activity.kind == "working"
 
 
-def _stands(scene: Scene, actor: Actor) -> bool:
+def _stands(view: JobView, proc: Process) -> bool:
     """Return whether a rank made no progress for longer than a moment."""
-    if actor.device_wait:
+    if proc.device_wait:
         return True  # two looks and a closer one, some seconds, at one line
-    if actor.waits:
-        return _waits_long(scene, actor)
-    still = actor.motion.still_s
-    if actor.motion.kind == "still":
+    if proc.waits:
+        return _waits_long(view, proc)
+    still = proc.activity.still_s
+    if proc.activity.kind == "still":
         return still is None or still >= MOMENT_S
     return False
 
 
-def _waits_long(scene: Scene, actor: Actor) -> bool:
-    rhythm = scene.matching.rhythm(actor.rank) if actor.rank is not None else None
-    if rhythm is not None and rhythm.waiting_since_ns is not None and rhythm.taken_ns:
-        return (rhythm.taken_ns - rhythm.waiting_since_ns) / 1e9 >= MOMENT_S
-    if actor.tid != actor.pid and actor.deed.communicates:  # however its event loop ticks
-        return quiet_s(actor, frozenset({actor.tid})) >= MOMENT_S
-    still = actor.motion.still_s
-    return actor.motion.kind == "still" and (still is None or still >= MOMENT_S)
+def _waits_long(view: JobView, proc: Process) -> bool:
+    pace = view.matching.pace(proc.rank) if proc.rank is not None else None
+    if pace is not None and pace.waiting_since_ns is not None and pace.taken_ns:
+        return (pace.taken_ns - pace.waiting_since_ns) / 1e9 >= MOMENT_S
+    if proc.tid != proc.pid and proc.blocking_place.communicates:  # however its event loop ticks
+        return quiet_s(proc, frozenset({proc.tid})) >= MOMENT_S
+    still = proc.activity.still_s
+    return proc.activity.kind == "still" and (still is None or still >= MOMENT_S)

@@ -15,93 +15,93 @@ from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.causes.description import peers_seen
 from grpo_doctor.hang.certainty import at_most
 from grpo_doctor.hang.decision.silence import nobody_is_at_it, silence_s
-from grpo_doctor.hang.limits import FLOOR_S, LIMITS, Pace
+from grpo_doctor.hang.limits import FLOOR_S, LIMITS, WaitKind
 from grpo_doctor.hang.model.nodes import RankNode
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import State, Verdict
 
 _OPEN = "Only one sample was taken, which cannot show whether the job makes progress."
 
 
-def state_of(scene: Scene, graph: Graph, root: Candidate) -> State:
+def state_of(view: JobView, graph: Graph, root: Candidate) -> State:
     """Dead or stuck where nothing can move the root, or where its wait is unusual for this job."""
     if root.liveness == "progressing":
         return "slow"
-    culprits = [scene.by_rank[rank] for rank in root.culprits if rank in scene.by_rank]
-    helped = _somebody_works(scene, graph, root) or _may_wait_for_work(scene, culprits)
-    longest_s = max(root.still_s or 0.0, scene.patience.waited_s or 0.0)
+    culprits = [view.by_rank[rank] for rank in root.culprits if rank in view.by_rank]
+    helped = _somebody_works(view, graph, root) or _may_wait_for_work(view, culprits)
+    longest_s = max(root.still_s or 0.0, view.wait_history.waited_s or 0.0)
     # Who polls has just run, however long it does so.
-    polls = any(actor.motion.kind == "polling" for actor in culprits)
+    polls = any(proc.activity.kind == "polling" for proc in culprits)
     own_s = longest_s if root.still_s is None or polls else root.still_s
     deadlock = root.cannot_move and not helped and own_s >= LIMITS["proven"].floor_s
     if root.certain or deadlock:
         return "dead" if root.liveness == "dead" else "stuck"
-    pace, waited_s = _pace(scene, root, culprits, helped=helped, longest_s=longest_s)
-    return "stuck" if scene.patience.unusual(waited_s, pace) else "slow"
+    wait_kind, waited_s = _wait_kind(view, root, culprits, helped=helped, longest_s=longest_s)
+    return "stuck" if view.wait_history.unusual(waited_s, wait_kind) else "slow"
 
 
-def _pace(
-    scene: Scene, root: Candidate, culprits: Sequence[Actor], *, helped: bool, longest_s: float
-) -> tuple[Pace, float]:
+def _wait_kind(
+    view: JobView, root: Candidate, culprits: Sequence[Process], *, helped: bool, longest_s: float
+) -> tuple[WaitKind, float]:
     """What the wait of a sink that may still move is held against, and how long that wait is."""
-    if root.sink < Sink.HELPER and any(_is_long_work(scene, actor) for actor in culprits):
+    if root.sink < Sink.HELPER and any(_is_long_work(view, proc) for proc in culprits):
         return "long", longest_s
     if helped or root.liveness == "computing":
         return "computes", longest_s
-    silent_s = silence_s(scene, root, culprits)
+    silent_s = silence_s(view, root, culprits)
     if silent_s < FLOOR_S:
         return "polls", longest_s
     return "outside" if root.liveness == "outside" else "asleep", min(longest_s, silent_s)
 
 
-def _somebody_works(scene: Scene, graph: Graph, root: Candidate) -> bool:
+def _somebody_works(view: JobView, graph: Graph, root: Candidate) -> bool:
     """Return whether a process that the culprits wait for, such as an engine, makes progress."""
     alive = frozenset(
-        actor.node
-        for actor in scene.actors
-        if (actor.motion.progresses or actor.ended_meanwhile)
-        and actor.member.role != "rank"
-        and not _is_held_up_by(graph, actor, root)
+        proc.node
+        for proc in view.procs
+        if (proc.activity.progresses or proc.ended_meanwhile)
+        and proc.member.role != "rank"
+        and not _is_held_up_by(graph, proc, root)
     )
     return not graph.moved_by(alive).isdisjoint(map(RankNode, root.culprits))
 
 
-def _may_wait_for_work(scene: Scene, culprits: Sequence[Actor]) -> bool:
+def _may_wait_for_work(view: JobView, culprits: Sequence[Process]) -> bool:
     """Return whether a culprit waits in C++, perhaps for another rank, and one makes progress."""
-    if not any(actor.waits_in_c for actor in culprits):
+    if not any(proc.waits_in_c for proc in culprits):
         return False
-    blamed = {actor.rank for actor in culprits}
-    peers = (actor for rank, actor in scene.by_rank.items() if rank not in blamed)
-    return any(actor.motion.progresses and not actor.waits for actor in peers)
+    blamed = {proc.rank for proc in culprits}
+    peers = (proc for rank, proc in view.by_rank.items() if rank not in blamed)
+    return any(proc.activity.progresses and not proc.waits for proc in peers)
 
 
-def _is_held_up_by(graph: Graph, helper: Actor, root: Candidate) -> bool:
+def _is_held_up_by(graph: Graph, helper: Process, root: Candidate) -> bool:
     """Return whether it is the root's own process or waits for that: a process may spin while it
     waits.
     """
     return helper.node == root.node or root.node in graph.reach.get(helper.node, ())
 
 
-def _is_long_work(scene: Scene, actor: Actor) -> bool:
+def _is_long_work(view: JobView, proc: Process) -> bool:
     """Work of minutes is believed where something moves or the answer comes from elsewhere."""
-    if actor.held or actor.long_work is None or nobody_is_at_it(scene, actor):
+    if proc.cannot_run or proc.long_work is None or nobody_is_at_it(view, proc):
         return False
-    return actor.motion.kind != "still" or actor.place.call == "http" or _receives(scene, actor)
+    return proc.activity.kind != "still" or proc.place.call == "http" or _receives(view, proc)
 
 
-def _receives(scene: Scene, actor: Actor) -> bool:
+def _receives(view: JobView, proc: Process) -> bool:
     """Whether its answer may be on its way: not from ranks that wait themselves."""
-    hold = actor.hold
+    hold = proc.hold
     if hold is None or hold.kind != "socket-receive":
         return False
-    peers = peers_seen(scene, hold)
+    peers = peers_seen(view, hold)
     return not peers or any(peer.member.role != "rank" or not peer.waits for peer in peers)
 
 
-def as_of_one_look(scene: Scene, verdict: Verdict, root: Candidate | None) -> Verdict:
+def as_of_one_look(view: JobView, verdict: Verdict, root: Candidate | None) -> Verdict:
     """Return `verdict`, weakened if a single sample found no stopped or ended process."""
-    if len(scene.evidence.looks) > 1 or (root is not None and root.certain):
+    if len(view.evidence.looks) > 1 or (root is not None and root.certain):
         return verdict
     has_cause = verdict.state in ("stuck", "dead") and bool(verdict.cause)
     return msgspec.structs.replace(

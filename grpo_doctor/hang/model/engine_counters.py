@@ -37,7 +37,7 @@ class Counted:
         return self.made is not None
 
     @property
-    def gets_on(self) -> bool:
+    def makes_progress(self) -> bool:
         """Whether tokens came out, as far as that can be seen."""
         return self.filled if self.made is None else self.made > 0
 

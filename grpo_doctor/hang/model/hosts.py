@@ -7,7 +7,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from grpo_doctor.hang.dumps.ras import Heard, hear
+from grpo_doctor.hang.dumps.ras import RasReport, hear
 from grpo_doctor_probes.evidence import Blocked, Disk, Evidence, Job, Placement
 
 _ARROW = " -> "  # between the two ends of a connection
@@ -157,8 +157,8 @@ def _listed(placement: Placement, job: Job) -> str:
     """All hosts, separated by commas; those that are not known by a word in capitals."""
     hosts = placement.hosts
     if not hosts:
-        meeting = job.address.rpartition(":")[0]
-        names = dict.fromkeys(name for name in (meeting, job.host) if _HOST.match(name))
+        joint_op = job.address.rpartition(":")[0]
+        names = dict.fromkeys(name for name in (joint_op, job.host) if _HOST.match(name))
         names.pop("localhost", None)
         hosts = (*names, "OTHERS")
     if len(hosts) > _MOST_IN_COMMAND:
@@ -185,12 +185,12 @@ def _by_remainder(job: Job) -> tuple[str, ...]:
     unseen_hosts = tuple(host for host in listed if _short(host) not in looked_at)
     if unseen_hosts and len(listed) - len(unseen_hosts) == len(looked_at):
         return unseen_hosts
-    meeting = job.address.rpartition(":")[0]
+    joint_op = job.address.rpartition(":")[0]
     first_unseen = 0 in job.ranks_missing  # rank 0 is where all meet
-    names_a_host = _HOST.match(meeting) is not None and not meeting.startswith("127.")
+    names_a_host = _HOST.match(joint_op) is not None and not joint_op.startswith("127.")
     lacks_one = any(placement.nodes == len(job.placements) + 1 for placement in job.placements)
-    if first_unseen and names_a_host and meeting != "localhost" and lacks_one:
-        return (meeting,)
+    if first_unseen and names_a_host and joint_op != "localhost" and lacks_one:
+        return (joint_op,)
     return ()
 
 
@@ -200,7 +200,7 @@ def _short(host: str) -> str:
 
 def _by_nccl(evidence: Evidence) -> dict[int, str]:
     """NCCL knows the host of every process of its communicators."""
-    heard = hear(evidence.job, evidence.ras) if evidence.ras else Heard()
+    heard = hear(evidence.job, evidence.ras) if evidence.ras else RasReport()
     return {
         rank: process.host for process, rank in heard.ranks.items() if _HOST.match(process.host)
     }

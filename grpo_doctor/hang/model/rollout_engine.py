@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from grpo_doctor.hang.model.engine_counters import Counted, counted
 from grpo_doctor.hang.model.process import ray_code
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.model.waiting.waits import asks_engine
 from grpo_doctor.hang.verdict import Item
@@ -42,22 +42,22 @@ _OTHERS = ("reward", "dataload")  # a judge is an engine as well, and its troubl
 class RolloutEngine:
     """The engine of one rank. `parts`: front first. `last_words`: what logs say of its death."""
 
-    parts: tuple[Actor, ...]
+    parts: tuple[Process, ...]
     counted: Counted | None = None
     last_words: tuple[Item, ...] = ()
     refuses: bool = False  # its /health answers, and says that it is not healthy
     again: bool = False  # the rank has no request open, and sleeps before its next attempt
 
     @property
-    def held(self) -> tuple[Actor, ...]:
+    def cannot_run(self) -> tuple[Process, ...]:
         """Its processes that may not run, the one that does the work first."""
-        halted = [actor for actor in self.parts if actor.motion.kind in ("stopped", "frozen")]
+        halted = [proc for proc in self.parts if proc.activity.kind in ("stopped", "frozen")]
         return tuple(reversed(halted))
 
     @property
-    def dead(self) -> tuple[Actor, ...]:
+    def dead(self) -> tuple[Process, ...]:
         """Its processes that have ended, the front first."""
-        return tuple(actor for actor in self.parts if actor.motion.kind == "gone")
+        return tuple(proc for proc in self.parts if proc.activity.kind == "gone")
 
     @property
     def is_dead(self) -> bool:
@@ -67,12 +67,12 @@ class RolloutEngine:
     @property
     def has_core(self) -> bool:
         """Whether a process that computes is left."""
-        return any(actor.member.role == "engine-worker" or _computes(actor) for actor in self.parts)
+        return any(proc.member.role == "engine-worker" or _computes(proc) for proc in self.parts)
 
     @property
     def works(self) -> bool:
         """Return whether any of its processes makes progress, or burns a core."""
-        return any(actor.motion.progresses for actor in self.parts)
+        return any(proc.activity.progresses for proc in self.parts)
 
     @property
     def takes_no_step(self) -> bool:
@@ -80,130 +80,130 @@ class RolloutEngine:
         paused. Tokens that came out since the first sample speak against it.
         """
         waits = any(frame.function.endswith(_IDLE) for frame in self.core.place.frames)
-        made = self.counted is not None and self.counted.gets_on
+        made = self.counted is not None and self.counted.makes_progress
         return waits and not made and not self.works
 
     @property
     def starts(self) -> bool:
         """Whether it is still on its way up, by its processes' stacks."""
         return self.counted is None and any(
-            _STARTS & set(actor.place.purposes) for actor in self.parts if not actor.held
+            _STARTS & set(proc.place.purposes) for proc in self.parts if not proc.cannot_run
         )
 
     @property
-    def core(self) -> Actor:
+    def core(self) -> Process:
         """The process to name: the one that computes, of several the first."""
-        return next((actor for actor in self.parts if _computes(actor)), self.parts[0])
+        return next((proc for proc in self.parts if _computes(proc)), self.parts[0])
 
 
-def _computes(actor: Actor) -> bool:
+def _computes(proc: Process) -> bool:
     """Whether it is a core: by its role, or by the name that vLLM gives to its own. Ray's actor
     around an engine is none while no thread of it has a task.
     """
-    if actor.member.name.startswith("VLLM::Engine"):
+    if proc.member.name.startswith("VLLM::Engine"):
         return True
-    threads = actor.python_threads
-    idle = ray_code.in_loop(actor.place.frames) and not any(map(ray_code.carries, threads))
-    return actor.member.role == "engine" and not idle
+    threads = proc.python_threads
+    idle = ray_code.in_loop(proc.place.frames) and not any(map(ray_code.carries, threads))
+    return proc.member.role == "engine" and not idle
 
 
-def engine_of(scene: Scene, graph: Graph, actor: Actor) -> RolloutEngine | None:
+def engine_of(view: JobView, graph: Graph, proc: Process) -> RolloutEngine | None:
     """The engine that a rank waits for; None where it waits for something else."""
-    if actor.phase in _OTHERS:
+    if proc.phase in _OTHERS:
         return None
-    candidates = scene.engine_parts()
-    fronts = _fronts(actor, candidates)
-    if actor.phase not in _ASKS:
-        fronts = tuple(process for process in fronts if _is_engine(scene, process))
-    again = not fronts and _between_attempts(actor) and actor.phase in _ASKS
+    candidates = view.engine_parts()
+    fronts = _fronts(proc, candidates)
+    if proc.phase not in _ASKS:
+        fronts = tuple(process for process in fronts if _is_engine(view, process))
+    again = not fronts and _between_attempts(proc) and proc.phase in _ASKS
     if again:
         fronts = tuple(process for process in candidates if process.member.role == "server")
     elif not fronts:
-        if not asks_engine(actor):
+        if not asks_engine(proc):
             return None
-        reached = graph.reach.get(actor.node, frozenset())
+        reached = graph.reach.get(proc.node, frozenset())
         fronts = tuple(process for process in candidates if process.node in reached)
-    fronts = tuple(process for process in fronts if not _serves_others(scene, process))
+    fronts = tuple(process for process in fronts if not _serves_others(view, process))
     parts = _with_descendants(fronts, candidates)
     if not parts:
         return None
-    looks = [look for process in parts for look in scene.engine_looks(process.pid)]
+    looks = [look for process in parts for look in view.engine_looks(process.pid)]
     answers = [look.values for look in looks if look.values and "healthy" in look.values]
     return RolloutEngine(
         parts=parts,
         counted=counted(looks),
-        last_words=_last_words(scene, actor, {process.pid for process in parts}),
+        last_words=_last_words(view, proc, {process.pid for process in parts}),
         again=again,
         refuses=bool(answers) and answers[-1]["healthy"] == 0,
     )
 
 
-def _is_engine(scene: Scene, actor: Actor) -> bool:
+def _is_engine(view: JobView, proc: Process) -> bool:
     """Whether a server is one of an engine, and not any process that ranks are connected to."""
-    if actor.member.role != "server":
+    if proc.member.role != "server":
         return True
-    below = any(child.member.role == "engine" for child in scene.children(actor.pid))
-    return below or counted(scene.engine_looks(actor.pid)) is not None
+    below = any(child.member.role == "engine" for child in view.children(proc.pid))
+    return below or counted(view.engine_looks(proc.pid)) is not None
 
 
-def _serves_others(scene: Scene, actor: Actor) -> bool:
+def _serves_others(view: JobView, proc: Process) -> bool:
     """Whether a server is, by its own code, one of rewards or data: an agent asks those in its
     rollout as well.
     """
-    return actor.phase in _OTHERS and not actor.held and not _is_engine(scene, actor)
+    return proc.phase in _OTHERS and not proc.cannot_run and not _is_engine(view, proc)
 
 
-def _fronts(actor: Actor, parts: Sequence[Actor]) -> tuple[Actor, ...]:
+def _fronts(proc: Process, parts: Sequence[Process]) -> tuple[Process, ...]:
     """The fronts to which this rank has a request open, on any of its threads."""
     peers = {
         pid
-        for row in actor.blocked
+        for row in proc.blocked
         if row.kind in ("socket-receive", "poll", "pipe-read")
         for pid in row.peers
     }
     return tuple(process for process in parts if process.pid in peers)
 
 
-def _with_descendants(fronts: Sequence[Actor], parts: Sequence[Actor]) -> tuple[Actor, ...]:
+def _with_descendants(fronts: Sequence[Process], parts: Sequence[Process]) -> tuple[Process, ...]:
     """These, and the parts that they started, parents first."""
-    family = {actor.pid: actor for actor in fronts}
+    family = {proc.pid: proc for proc in fronts}
     while below := [p for p in parts if p.pid not in family and p.member.parent in family]:
-        family |= {actor.pid: actor for actor in below}
+        family |= {proc.pid: proc for proc in below}
     depth = {"engine": 1, "engine-worker": 2}
-    return tuple(sorted(family.values(), key=lambda actor: depth.get(actor.member.role, 0)))
+    return tuple(sorted(family.values(), key=lambda proc: depth.get(proc.member.role, 0)))
 
 
-def awaits_server(actor: Actor) -> bool:
+def awaits_server(proc: Process) -> bool:
     """Whether it waits, by its functions' names, until a server is up."""
-    return _between_attempts(actor) and any(
-        _UNTIL_UP.search(frame.function) for frame in actor.place.frames
+    return _between_attempts(proc) and any(
+        _UNTIL_UP.search(frame.function) for frame in proc.place.frames
     )
 
 
-def _between_attempts(actor: Actor) -> bool:
-    sleeps = actor.hold is not None and actor.hold.kind in ("sleep", "socket-connect")
-    return sleeps or actor.place.call in ("sleep", "http", "poll")
+def _between_attempts(proc: Process) -> bool:
+    sleeps = proc.hold is not None and proc.hold.kind in ("sleep", "socket-connect")
+    return sleeps or proc.place.call in ("sleep", "http", "poll")
 
 
-def refusals(scene: Scene, actor: Actor) -> tuple[Item, ...]:
+def refusals(view: JobView, proc: Process) -> tuple[Item, ...]:
     """Return what logs say of a server that this rank asks repeatedly while no process listens."""
-    if not {"generate", "weight-sync"} & set(actor.place.purposes):
+    if not {"generate", "weight-sync"} & set(proc.place.purposes):
         return ()
-    if not _between_attempts(actor) or scene.engine_parts():
+    if not _between_attempts(proc) or view.engine_parts():
         return ()
-    fresh = [log for log in scene.evidence.logs if log.written_s_ago <= _FRESH_S]
+    fresh = [log for log in view.evidence.logs if log.written_s_ago <= _FRESH_S]
     lines = [line for log in fresh for line in log.lines if _REFUSED.search(line)]
-    return tuple(Item("log", actor.rank, line) for line in lines[-_MOST_WORDS:])
+    return tuple(Item("log", proc.rank, line) for line in lines[-_MOST_WORDS:])
 
 
-def _last_words(scene: Scene, actor: Actor, pids: set[int]) -> tuple[Item, ...]:
+def _last_words(view: JobView, proc: Process, pids: set[int]) -> tuple[Item, ...]:
     """Lines on an engine's death: in its own log, or in one that the whole job writes."""
-    ranks = {process.pid for process in scene.by_rank.values()} - {actor.pid}
+    ranks = {process.pid for process in view.by_rank.values()} - {proc.pid}
     lines = [
         line
-        for log in scene.evidence.logs
+        for log in view.evidence.logs
         if log.pid in pids or log.pid not in ranks
         for line in log.lines
         if _DIED.search(line)
     ]
-    return tuple(Item("log", actor.rank, line) for line in lines[-_MOST_WORDS:])
+    return tuple(Item("log", proc.rank, line) for line in lines[-_MOST_WORDS:])

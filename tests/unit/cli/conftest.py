@@ -26,7 +26,7 @@ def plays(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr("grpo_doctor.cli.visit.discover.find_jobs", find_jobs)
         monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
         monkeypatch.setattr(
-            "grpo_doctor.hang.diagnose.diagnose_scene", lambda target: verdict or diagnosis()
+            "grpo_doctor.hang.diagnose.diagnose_view", lambda target: verdict or diagnosis()
         )
 
     return play

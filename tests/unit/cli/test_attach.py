@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from grpo_doctor.cli import main
-from grpo_doctor.hang.collection.examine import Wishes
+from grpo_doctor.hang.collection.examine import ExamineOptions
 from grpo_doctor.hang.model.hosts import commands
 from grpo_doctor.hang.verdict import Diagnosis, JobSeen, State
 from grpo_doctor_probes import discover
@@ -83,16 +83,16 @@ def test_threads_are_only_stopped_where_that_was_not_forbidden(
     arguments: list[str],
     stop: bool,
 ) -> None:
-    requests: list[Wishes] = []
+    requests: list[ExamineOptions] = []
 
-    def examine_job(target: Job, wishes: Wishes, progress: object) -> Evidence:
+    def examine_job(target: Job, wishes: ExamineOptions, progress: object) -> Evidence:
         requests.append(wishes)
         return Evidence(target, 1)
 
     plays(job())
     monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
     assert main(["attach", "1", "--seconds", "0.2", *arguments]) == 3
-    assert requests == [Wishes(stop=stop, seconds_between=0.2)]
+    assert requests == [ExamineOptions(stop=stop, seconds_between=0.2)]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_ctrl_c_after_the_looks(
         raise KeyboardInterrupt
 
     plays(job())
-    monkeypatch.setattr("grpo_doctor.hang.diagnose.diagnose_scene", interrupted)
+    monkeypatch.setattr("grpo_doctor.hang.diagnose.diagnose_view", interrupted)
     assert main(["attach"]) == 130
     output = capsys.readouterr().err
     assert output.endswith("the job was not modified.\n")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model import scene as scenes
+from grpo_doctor.hang.model import view as scenes
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor_probes.evidence import EngineLook, Evidence, Limits, LogTail, OpenSpanSeen
 from tests.evidence import FIRST_NS, EvidenceBuilder, collective, frames
@@ -131,9 +131,9 @@ def test_half_of_a_thousand_ranks_may_wait_for_the_other_half(elsewhere: bool) -
             build.elsewhere(rank, REWARD)
         else:
             build.calls(rank, "broadcast")
-    scene = scenes.build(build.build())
+    view = scenes.build(build.build())
     began = time.process_time()
-    graph = waits.build(scene)
+    graph = waits.build(view)
     graph.cycle()
     built_s = time.process_time() - began
     assert len(graph.links) <= 1024

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model import view
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Blocked, Frame, PythonThread, Thread
-from tests.evidence import EvidenceBuilder, Process, frames
+from tests.evidence import EvidenceBuilder, FakeProcess, frames
 
 LIB = "/usr/lib/python3.11"
 CHECK = frames("check /home/me/rewards.py:31", "grade /home/me/rewards.py:40")
@@ -31,12 +31,12 @@ def verdict(build: EvidenceBuilder) -> Verdict:
     return diagnose(build.build()).verdict
 
 
-def with_thread(process: Process, stack: tuple[Frame, ...], name: str = "worker") -> None:
+def with_thread(process: FakeProcess, stack: tuple[Frame, ...], name: str = "worker") -> None:
     task = Thread(901, name, "S", "futex_do_wait", last_ran_ns=1)
     process.threads.append((PythonThread(901, name, stack), task))
 
 
-def worker(build: EvidenceBuilder, rank: int, kind: str = "socket-receive") -> Process:
+def worker(build: EvidenceBuilder, rank: int, kind: str = "socket-receive") -> FakeProcess:
     """The rank waits for an answer of a process that it has started."""
     process = build.elsewhere(rank, RECEIVES)
     process.blocks(kind, "unix socket [7]", 200, fd=5, peers_known=True)
@@ -272,7 +272,7 @@ def test_a_rank_that_is_behind_waits_only_inside_of_torch(innermost: str, waits:
         build.calls(rank, "all_reduce", group="2", number=2)
     build.calls(3, "all_reduce", group="2", number=1, done=True)
     build.calls(3, "all_reduce")
-    ranks = scene.build(build.build()).by_rank
+    ranks = view.build(build.build()).by_rank
     assert ranks[0].waits is waits
     assert ranks[3].waits
 

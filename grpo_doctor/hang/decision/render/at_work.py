@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from grpo_doctor.hang.causes.description import in_phase, motion_item, stack_item, working_class
+from grpo_doctor.hang.causes.description import activity_item, in_phase, stack_item, working_class
 from grpo_doctor.hang.decision.render.stalled import hidden
 from grpo_doctor.hang.decision.silence import quiet_s
 from grpo_doctor.hang.decision.stall import Stall, called_since_first_look
@@ -13,7 +13,7 @@ from grpo_doctor.hang.model.engine_counters import counted
 from grpo_doctor.hang.model.nodes import Node
 from grpo_doctor.hang.model.process.known_code import Purpose
 from grpo_doctor.hang.model.process.progress import uses_gpu
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.model.waiting.chain import family
 from grpo_doctor.hang.model.waiting.graph import Graph
@@ -70,69 +70,69 @@ def bar_seconds(lines: Sequence[str]) -> float | None:
     return seconds
 
 
-def healthy(scene: Scene, graph: Graph) -> Verdict:
+def healthy(view: JobView, graph: Graph) -> Verdict:
     """Nothing stands, as far as can be seen in so short a time: healthy where progress was seen."""
-    ranks = list(scene.by_rank.values())
-    got_on = _got_on(scene, graph)
-    if not got_on and any(actor.motion.kind == "unknown" for actor in ranks):
-        return hidden(scene)
-    phases = sorted({actor.phase for actor in ranks if actor.phase})
+    ranks = list(view.by_rank.values())
+    progressed = _got_on(view, graph)
+    if not progressed and any(proc.activity.kind == "unknown" for proc in ranks):
+        return hidden(view)
+    phases = sorted({proc.phase for proc in ranks if proc.phase})
     return Verdict(
-        state="healthy" if got_on else "slow",
+        state="healthy" if progressed else "slow",
         cause="",
         phase=phases[0] if len(phases) == 1 else None,
-        summary=sentence(_progress_text(scene, got_on)),
-        evidence=tuple(motion_item(actor) for actor in ranks[:8]),
+        summary=sentence(_progress_text(view, progressed)),
+        evidence=tuple(activity_item(proc) for proc in ranks[:8]),
     )
 
 
-def _got_on(scene: Scene, graph: Graph) -> bool:
+def _got_on(view: JobView, graph: Graph) -> bool:
     """Return whether anything that the job needs made progress. A process that spins at one line
     may wait for its GPU, and one that wakes from time to time may poll forever.
     """
-    counts = counted([look for looks in scene.evidence.engines for look in looks])
-    if counts is not None and counts.gets_on:
+    counts = counted([look for looks in view.evidence.engines for look in looks])
+    if counts is not None and counts.makes_progress:
         return True
-    ranks = scene.by_rank.values()
-    needed = frozenset[Node]().union(*(graph.reach.get(actor.node, ()) for actor in ranks))
-    own = family(scene, list(ranks))
-    helpers = [actor for actor in scene.actors if actor.node in needed or actor in own]
-    working = any(actor.motion.progresses for actor in helpers if actor not in ranks)
-    called = any(actor.motion.got_on for actor in tasks.at_work(scene))
-    return working or called or any(map(_is_seen_to_work, ranks)) or called_since_first_look(scene)
+    ranks = view.by_rank.values()
+    needed = frozenset[Node]().union(*(graph.reach.get(proc.node, ()) for proc in ranks))
+    own = family(view, list(ranks))
+    helpers = [proc for proc in view.procs if proc.node in needed or proc in own]
+    working = any(proc.activity.progresses for proc in helpers if proc not in ranks)
+    called = any(proc.activity.progressed for proc in tasks.at_work(view))
+    return working or called or any(map(_is_seen_to_work, ranks)) or called_since_first_look(view)
 
 
-def _is_seen_to_work(actor: Actor) -> bool:
+def _is_seen_to_work(proc: Process) -> bool:
     """Where the host blocks in a collective, as with gloo, what wakes it is what comes from others;
     a host that waits for a GPU runs all the time, or looks again every millisecond.
     """
-    motion = actor.motion
-    if motion.kind == "working":
+    activity = proc.activity
+    if activity.kind == "working":
         return True
-    if actor.look is None or uses_gpu(actor.look):
+    if proc.look is None or uses_gpu(proc.look):
         return False
-    beside = actor.tid != actor.pid
-    ran = beside and quiet_s(actor, frozenset({actor.tid})) < motion.seconds
-    return ran or (actor.place.communicates and motion.kind == "polling" and motion.stirs)
+    beside = proc.tid != proc.pid
+    ran = beside and quiet_s(proc, frozenset({proc.tid})) < activity.seconds
+    return ran or (proc.place.communicates and activity.kind == "polling" and activity.is_active)
 
 
-def _progress_text(scene: Scene, got_on: bool) -> str:
-    ranks = scene.by_rank.values()
+def _progress_text(view: JobView, progressed: bool) -> str:
+    ranks = view.by_rank.values()
     count = len(ranks)
-    waited = seconds_text(scene.patience.waited_s or 0.0)
-    working = sum(actor.motion.kind == "working" for actor in ranks)
-    if got_on:
+    waited = seconds_text(view.wait_history.waited_s or 0.0)
+    working = sum(proc.activity.kind == "working" for proc in ranks)
+    if progressed:
         everybody = {1: "the only rank", 2: "both ranks"}.get(count, f"all {count} ranks")
         subject = f"{working} of {count} ranks" if working < count else everybody
         waiting = f", the others have waited for {waited}" if 0 < working < count else ""
-        if not working and called_since_first_look(scene):
+        if not working and called_since_first_look(view):
             return "the job is healthy: its ranks started collectives between two samples"
         if not working:
             return "the job is healthy: processes that its ranks wait for made progress"
         return f"the job is healthy: {subject} made progress between two samples{waiting}"
-    if all(actor.motion.kind == "still" for actor in ranks):
+    if all(proc.activity.kind == "still" for proc in ranks):
         return f"slow: no rank has made progress for {waited}, which is not unusual yet"
-    if any(actor.motion.kind in ("busy", "spinning") for actor in ranks):
+    if any(proc.activity.kind in ("busy", "spinning") for proc in ranks):
         return (
             "slow: no rank made visible progress: some use a core at one line, which is either "
             "a long computation or a wait for the GPU"
@@ -143,9 +143,9 @@ def _progress_text(scene: Scene, got_on: bool) -> str:
     )
 
 
-def job_ended(left: Iterable[Actor]) -> Verdict:
+def job_ended(left: Iterable[Process]) -> Verdict:
     """No process of the job is left: dead, unless each is known to have ended in order."""
-    codes = {actor.look.exit_code if actor.look is not None else None for actor in left}
+    codes = {proc.look.exit_code if proc.look is not None else None for proc in left}
     summary = "The job ended during the inspection."
     if codes == {0}:
         return Verdict(
@@ -174,22 +174,22 @@ def ending(ranks: tuple[int, ...], remaining: int) -> Verdict:
     )
 
 
-def slow_work(scene: Scene, stall: Stall) -> Verdict:
+def slow_work(view: JobView, stall: Stall) -> Verdict:
     """Some ranks wait while others work: slow, not stuck."""
-    workers = sorted(stall.working, key=lambda actor: actor.rank if actor.rank is not None else -1)
-    ranks = tuple(actor.rank for actor in workers if actor.rank is not None)
-    waiting_ranks = {rank for rank, actor in scene.by_rank.items() if actor.waits}
+    workers = sorted(stall.working, key=lambda proc: proc.rank if proc.rank is not None else -1)
+    ranks = tuple(proc.rank for proc in workers if proc.rank is not None)
+    waiting_ranks = {rank for rank, proc in view.by_rank.items() if proc.waits}
     victims = tuple(sorted(waiting_ranks.difference(ranks)))
     first = workers[0]
     waiting = f"; {ranks_text(victims)} {verb(victims, 'waits')}" if victims else ""
-    since = scene.patience.waited_s
+    since = view.wait_history.waited_s
     for_s = f" for {seconds_text(since)}" if victims and since else ""
     doing = f"{_doing(first)}{in_phase(first)}{_rate(first)}"
-    left_s = seconds_left(first.pid, first.long_work, scene.evidence.logs)
+    left_s = seconds_left(first.pid, first.long_work, view.evidence.logs)
     outlook = f", with about {seconds_text(left_s)} left" if left_s is not None else ""
     # Long work has no class of its own, but for one line that burns a core in every look.
-    at_it = first.long_work is None or first.motion.kind == "busy"
-    held_up = bool(victims) and at_it and scene.patience.unusual()
+    at_it = first.long_work is None or first.activity.kind == "busy"
+    held_up = bool(victims) and at_it and view.wait_history.unusual()
     return Verdict(
         state="slow",
         cause=working_class(first, first) if held_up else "",
@@ -201,17 +201,17 @@ def slow_work(scene: Scene, stall: Stall) -> Verdict:
             f"slow, not stuck: {ranks_text(ranks)} {conjugated(doing, len(ranks))}{outlook}"
             f"{waiting}{for_s}"
         ),
-        evidence=tuple(i for actor in workers[:4] for i in (motion_item(actor), stack_item(actor))),
+        evidence=tuple(i for proc in workers[:4] for i in (activity_item(proc), stack_item(proc))),
         confirm=("Run attach again in a minute: a working rank will be at another line.",),
     )
 
 
-def _doing(actor: Actor) -> str:
-    purpose = actor.long_work or actor.place.purpose
+def _doing(proc: Process) -> str:
+    purpose = proc.long_work or proc.place.purpose
     return _WORK.get(purpose, "works") if purpose is not None else "works"
 
 
-def _rate(actor: Actor) -> str:
-    if actor.motion.io_bytes < 1_000_000:
+def _rate(proc: Process) -> str:
+    if proc.activity.io_bytes < 1_000_000:
         return ""
-    return f", {bytes_text(actor.motion.io_bytes)} in {seconds_text(actor.motion.seconds)}"
+    return f", {bytes_text(proc.activity.io_bytes)} in {seconds_text(proc.activity.seconds)}"

@@ -12,7 +12,7 @@ import msgspec
 from grpo_doctor import knobs
 from grpo_doctor.hang.catalogue import BY_NAME
 from grpo_doctor.hang.model.parallelism import Coordinates, coordinates, groups_of, sizes
-from grpo_doctor.hang.model.scene import Scene
+from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.verdict import Fix, Item, Problem, Verdict
 from grpo_doctor.hang.wording import ranks_text
 
@@ -29,17 +29,17 @@ _FILE = "file:"
 _NVML = "The driver hangs: `timeout 10 nvidia-smi` hangs too. Look for an Xid in dmesg."
 
 
-def layout_of(scene: Scene) -> dict[int, Coordinates]:
+def layout_of(view: JobView) -> dict[int, Coordinates]:
     """The place of each rank, by its process groups and the job's command lines."""
-    commands = (member.command for member in scene.evidence.job.members)
-    return coordinates(groups_of(scene.recordings), sizes(commands), len(scene.world))
+    commands = (member.command for member in view.evidence.job.members)
+    return coordinates(groups_of(view.recordings), sizes(commands), len(view.world))
 
 
-def with_layout(scene: Scene, verdict: Verdict) -> Verdict:
+def with_layout(view: JobView, verdict: Verdict) -> Verdict:
     """The verdict with the culprits' places; unchanged where the job has no axes."""
     if not verdict.culprits:
         return verdict
-    layout = layout_of(scene)
+    layout = layout_of(view)
     places = [layout[rank] for rank in verdict.culprits[:_MOST] if rank in layout]
     placed = [coordinates for coordinates in places if coordinates.places]
     if not placed:
@@ -82,20 +82,20 @@ def with_outlook(verdict: Verdict, of_case: str = "") -> Verdict:
     return msgspec.structs.replace(verdict, can_go_on=of_case or entry.can_go_on)
 
 
-def unseen(scene: Scene) -> tuple[Problem, ...]:
+def unseen(view: JobView) -> tuple[Problem, ...]:
     """Each problem of the visit and of the recordings once, with its remedy."""
     ranks: dict[tuple[str, str], list[int]] = {}
     unranked: list[tuple[str, str]] = []
-    recorders = {problem.what for problem in scene.recordings.problems}
-    for problem in scene.evidence.problems:
-        actor = scene.by_pid.get(problem.pid) if problem.pid is not None else None
+    recorders = {problem.what for problem in view.recordings.problems}
+    for problem in view.evidence.problems:
+        proc = view.by_pid.get(problem.pid) if problem.pid is not None else None
         if problem.what in recorders:
             continue  # said below, with its rank
-        if actor is not None and actor.member.role == "rank" and actor.rank is not None:
-            ranks.setdefault((problem.what, problem.remedy), []).append(actor.rank)
+        if proc is not None and proc.member.role == "rank" and proc.rank is not None:
+            ranks.setdefault((problem.what, problem.remedy), []).append(proc.rank)
         else:
-            unranked.append((_of_process(scene, problem.pid, problem.what), problem.remedy))
-    for unread in scene.recordings.problems:
+            unranked.append((_of_process(view, problem.pid, problem.what), problem.remedy))
+    for unread in view.recordings.problems:
         if unread.source.startswith(_FILE):
             file = unread.source.removeprefix(_FILE)
             unranked.append((f"{file}: {unread.what}", unread.remedy))
@@ -103,7 +103,7 @@ def unseen(scene: Scene) -> tuple[Problem, ...]:
             ranks.setdefault((unread.what, unread.remedy), []).append(unread.rank)
         else:
             unranked.append((unread.what, unread.remedy))
-    unranked += [(item.text, _NVML) for item in scene.gpus.silence]
+    unranked += [(item.text, _NVML) for item in view.gpus.silence]
     ranked = [
         (f"{ranks_text(tuple(sorted(set(affected))))}: {text}", remedy)
         for (text, remedy), affected in ranks.items()
@@ -112,7 +112,7 @@ def unseen(scene: Scene) -> tuple[Problem, ...]:
     return tuple(Problem(what, remedy) for what, remedy in every)
 
 
-def _of_process(scene: Scene, pid: int | None, text: str) -> str:
+def _of_process(view: JobView, pid: int | None, text: str) -> str:
     """Return `text` after the PID; without it for several hosts, whose PIDs are translated."""
-    several = len(scene.evidence.job.placements) > 1
+    several = len(view.evidence.job.placements) > 1
     return text if pid is None or several or str(pid) in text else f"pid {pid}: {text}"

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from grpo_doctor.hang.model import nodes
 from grpo_doctor.hang.model.nodes import RankNode, ResourceNode
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import Edge, Node, RankState, StackGroup
 from grpo_doctor.hang.wording import ranks_text, runs, shorten
@@ -16,50 +16,50 @@ _HELD = {"gone": "dead", "stopped": "stopped", "frozen": "frozen"}
 MOST_FRAMES = 24
 
 
-def rank_states(scene: Scene, graph: Graph) -> tuple[RankState, ...]:
+def rank_states(view: JobView, graph: Graph) -> tuple[RankState, ...]:
     """Every rank, missing ones included, then the other processes of the job."""
-    shown = [actor for actor in scene.actors if actor.member.role != "launcher" or actor.held]
-    states = [_state(scene, graph, actor) for actor in shown]
-    present = set(scene.by_rank)
+    shown = [proc for proc in view.procs if proc.member.role != "launcher" or proc.cannot_run]
+    states = [_state(view, graph, proc) for proc in shown]
+    present = set(view.by_rank)
     states += [
         RankState(rank, None, "rank", "missing", "", "")
-        for rank in scene.evidence.job.ranks_missing
+        for rank in view.evidence.job.ranks_missing
         if rank not in present
     ]
     states.sort(key=lambda s: (s.role != "rank", s.rank is None, s.rank or 0, s.pid or 0))
     return tuple(states)
 
 
-def _state(scene: Scene, graph: Graph, actor: Actor) -> RankState:
-    targets = graph.needed(actor.node)
-    if actor.held:
-        state = _HELD[actor.motion.kind]
-    elif actor.motion.progresses:
+def _state(view: JobView, graph: Graph, proc: Process) -> RankState:
+    targets = graph.needed(proc.node)
+    if proc.cannot_run:
+        state = _HELD[proc.activity.kind]
+    elif proc.activity.progresses:
         state = "running"
-    elif actor.waits or targets:
+    elif proc.waits or targets:
         state = "waiting"
-    elif actor.motion.kind == "polling":
+    elif proc.activity.kind == "polling":
         state = "running"
     else:
-        state = "blocked" if actor.motion.kind == "still" else "unknown"
+        state = "blocked" if proc.activity.kind == "still" else "unknown"
     return RankState(
-        rank=actor.rank,
-        pid=actor.pid,
-        role=actor.member.role,
+        rank=proc.rank,
+        pid=proc.pid,
+        role=proc.member.role,
         state=state,
-        where=actor.place.text(),
-        waiting_for="" if actor.held else _waiting_for(scene, graph, actor),
+        where=proc.place.text(),
+        waiting_for="" if proc.cannot_run else _waiting_for(view, graph, proc),
     )
 
 
-def _waiting_for(scene: Scene, graph: Graph, actor: Actor) -> str:
-    links = graph.out(actor.node)
-    needed = graph.needed(actor.node)
+def _waiting_for(view: JobView, graph: Graph, proc: Process) -> str:
+    links = graph.out(proc.node)
+    needed = graph.needed(proc.node)
     ranks, resources = _parted(needed)
-    labels = [_node(scene, node, guilty=False).label for node in resources[:3]]
+    labels = [_node(view, node, guilty=False).label for node in resources[:3]]
     parts = [text for text in (ranks, *labels) if text]
     if not parts:
-        hold = actor.hold
+        hold = proc.hold
         return f"{hold.kind.replace('-', ' ')} {hold.target}".strip() if hold is not None else ""
     label = next((link.label for link in links if link.label and ranks), "")
     return f"{', '.join(parts)}{f', in {label}' if label else ''}"
@@ -73,24 +73,24 @@ def _parted(needed: frozenset[nodes.Node]) -> tuple[str, tuple[nodes.Node, ...]]
     return ranks_text(ranks), tuple(sorted(resources, key=lambda node: node.id))
 
 
-def nodes_of(scene: Scene, graph: Graph, guilty: frozenset[nodes.Node]) -> tuple[Node, ...]:
+def nodes_of(view: JobView, graph: Graph, guilty: frozenset[nodes.Node]) -> tuple[Node, ...]:
     """All ranks, and whatever else is in a wait."""
-    drawn: set[nodes.Node] = {RankNode(rank) for rank in scene.world} | guilty
+    drawn: set[nodes.Node] = {RankNode(rank) for rank in view.world} | guilty
     drawn |= {link.source for link in graph.links}
     drawn = drawn.union(*{link.targets for link in graph.links})
     ordered = sorted(drawn, key=lambda node: node.order)
-    return tuple(_node(scene, node, guilty=node in guilty) for node in ordered)
+    return tuple(_node(view, node, guilty=node in guilty) for node in ordered)
 
 
-def _node(scene: Scene, node: nodes.Node, *, guilty: bool) -> Node:
+def _node(view: JobView, node: nodes.Node, *, guilty: bool) -> Node:
     if isinstance(node, RankNode):
         return Node(node.id, f"rank {node.rank}", "rank", guilty)
     if isinstance(node, ResourceNode):
         return Node(node.id, shorten(node.name, 40), node.kind, guilty)
-    actor = scene.by_pid.get(node.pid)
-    if actor is None:
+    proc = view.by_pid.get(node.pid)
+    if proc is None:
         return Node(node.id, f"pid {node.pid}", "other", guilty)
-    return Node(node.id, f"{actor.member.role} (pid {node.pid})", actor.member.role, guilty)
+    return Node(node.id, f"{proc.member.role} (pid {node.pid})", proc.member.role, guilty)
 
 
 def edges_of(graph: Graph) -> tuple[Edge, ...]:
@@ -123,24 +123,22 @@ def _ends(drawn: Set[nodes.Node]) -> tuple[str, ...]:
     return (f"rank:{runs(ranks, ',')}", *resources) if ranks else tuple(resources)
 
 
-def groups_of(scene: Scene) -> tuple[StackGroup, ...]:
+def groups_of(view: JobView) -> tuple[StackGroup, ...]:
     """Return groups of processes whose main threads are in the same functions, largest last."""
-    groups: dict[tuple[str, ...], list[Actor]] = {}
-    for actor in scene.actors:
-        if actor.place.frames:
-            frames = actor.place.frames[:MOST_FRAMES]
+    groups: dict[tuple[str, ...], list[Process]] = {}
+    for proc in view.procs:
+        if proc.place.frames:
+            frames = proc.place.frames[:MOST_FRAMES]
             key = tuple(f"{frame.function} ({frame.file}:{frame.line})" for frame in frames)
-            groups.setdefault(key, []).append(actor)
-    made = [_group(lines, actors) for lines, actors in groups.items()]
+            groups.setdefault(key, []).append(proc)
+    made = [_group(lines, procs) for lines, procs in groups.items()]
     return tuple(sorted(made, key=lambda group: (len(group.pids), group.ranks, group.pids)))
 
 
-def _group(frames: tuple[str, ...], actors: list[Actor]) -> StackGroup:
-    ranks = tuple(
-        sorted({a.rank for a in actors if a.member.role == "rank" and a.rank is not None})
-    )
-    roles = sorted({a.member.role for a in actors if a.member.role != "rank"})
+def _group(frames: tuple[str, ...], procs: list[Process]) -> StackGroup:
+    ranks = tuple(sorted({a.rank for a in procs if a.member.role == "rank" and a.rank is not None}))
+    roles = sorted({a.member.role for a in procs if a.member.role != "rank"})
     title = ", ".join(text for text in (ranks_text(ranks), *roles) if text)
-    pids = tuple(sorted(a.pid for a in actors))
-    place = actors[0].place.text()
+    pids = tuple(sorted(a.pid for a in procs))
+    place = procs[0].place.text()
     return StackGroup(ranks, pids, f"{title}: {place}" if title else place, frames)

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.description import motion_item, stack_item, standstill
+from grpo_doctor.hang.causes.description import activity_item, stack_item, standstill
 from grpo_doctor.hang.causes.missing_ranks import JOINING_S
 from grpo_doctor.hang.causes.ras import even_items
 from grpo_doctor.hang.certainty import Certainty
 from grpo_doctor.hang.decision.stall import Stall
 from grpo_doctor.hang.model.hosts import commands
 from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
 from grpo_doctor.hang.wording import conjugated, ranks_text, seconds_text, sentence, verb
 
@@ -48,19 +48,19 @@ class Judgement:
     others: tuple[Candidate, ...] = ()
 
 
-def judged(scene: Scene, judgement: Judgement) -> Verdict:
+def judged(view: JobView, judgement: Judgement) -> Verdict:
     """The verdict that a root cause gives."""
     root, state, victims = judgement.root, judgement.state, judgement.victims
-    waiting = "" if root.whole else _waiting(scene, victims, len(root.culprits))
+    waiting = "" if root.whole else _waiting(view, victims, len(root.culprits))
     statement = root.whole or (
         f"{ranks_text(root.culprits)} {conjugated(root.reason, len(root.culprits))}"
         if root.culprits
         else root.reason
     )
-    waits = scene.patience.text(root.still_s)
+    waits = view.wait_history.text(root.still_s)
     soft = ""
     if state == "slow":
-        yet = "; it may end" if scene.patience.unusual() else ", not yet unusual"
+        yet = "; it may end" if view.wait_history.unusual() else ", not yet unusual"
         soft = f" (waiting for {waits}{yet})" if waits else " (not yet unusual)"
     also = [
         Item("also", rank, f"{ranks_text((rank,))} {label.reason}")
@@ -82,30 +82,30 @@ def judged(scene: Scene, judgement: Judgement) -> Verdict:
     )
 
 
-def _waiting(scene: Scene, victims: tuple[int, ...], culprits: int) -> str:
+def _waiting(view: JobView, victims: tuple[int, ...], culprits: int) -> str:
     if not victims:
         return ""
-    operations = [scene.by_rank[rank].place.operation for rank in victims if rank in scene.by_rank]
+    operations = [view.by_rank[rank].place.operation for rank in victims if rank in view.by_rank]
     distinct = sorted({name for name in operations if name})
     where = f" in {distinct[0]}" if len(distinct) == 1 else ""
     whom = "them" if culprits > 1 else "it"
     return f"; {ranks_text(victims)} {verb(victims, 'waits')} for {whom}{where}"
 
 
-def undecided(scene: Scene, stall: Stall) -> Verdict:
+def undecided(view: JobView, stall: Stall) -> Verdict:
     """Something stands still and the evidence does not say why."""
-    patience = scene.patience
+    wait_history = view.wait_history
     # A GPU may compute for its host, or a rank on another host for all.
-    hidden = bool(scene.elsewhere) or any(actor.spins for actor in scene.by_rank.values())
-    unusual = patience.unusual(pace="computes" if hidden else "asleep")
-    suspects = [actor for actor in stall.suspects if not actor.motion.progresses]
-    if scene.all_spin:
-        return _on_gpus(scene)
-    ranks = tuple(actor.rank for actor in suspects if actor.rank is not None)
-    waits = patience.text()
-    actors = list(scene.by_rank.values())
-    chosen = (suspects or actors)[:3]
-    operations = {actor.place.operation for actor in actors}
+    hidden = bool(view.elsewhere) or any(proc.spins for proc in view.by_rank.values())
+    unusual = wait_history.unusual(wait_kind="computes" if hidden else "asleep")
+    suspects = [proc for proc in stall.suspects if not proc.activity.progresses]
+    if view.all_spin:
+        return _on_gpus(view)
+    ranks = tuple(proc.rank for proc in suspects if proc.rank is not None)
+    waits = wait_history.text()
+    procs = list(view.by_rank.values())
+    chosen = (suspects or procs)[:3]
+    operations = {proc.place.operation for proc in procs}
     together = not suspects and len(operations) == 1 and "" not in operations
     where = f"all ranks are in {operations.pop()}" if together else "no rank stands out"
     subject = f"{ranks_text(ranks)} {verb(ranks, 'makes')} no progress" if ranks else where
@@ -113,55 +113,55 @@ def undecided(scene: Scene, stall: Stall) -> Verdict:
         state="stuck" if unusual else "slow",
         cause="unknown",
         culprits=ranks,
-        victims=tuple(sorted(rank for rank, actor in scene.by_rank.items() if actor.waits)),
-        phase=next((actor.phase for actor in chosen if actor.phase), None),
+        victims=tuple(sorted(rank for rank, proc in view.by_rank.items() if proc.waits)),
+        phase=next((proc.phase for proc in chosen if proc.phase), None),
         summary=sentence(
             f"{subject}, and the evidence does not show why"
             f"{f'; waiting for {waits}' if waits else ''}{'' if unusual else ', not yet unusual'}"
         ),
         evidence=(
-            *(item for actor in chosen for item in (*standstill(actor), *_native_items(actor))),
-            *even_items(scene),
+            *(item for proc in chosen for item in (*standstill(proc), *_native_items(proc))),
+            *even_items(view),
         ),
-        confirm=tuple(f"py-spy dump --native --pid {actor.pid}" for actor in chosen[:1]),
-        fixes=(Fix(RECORDERS_OFF),) if recorders_are_off(scene) else (),
+        confirm=tuple(f"py-spy dump --native --pid {proc.pid}" for proc in chosen[:1]),
+        fixes=(Fix(RECORDERS_OFF),) if recorders_are_off(view) else (),
     )
 
 
-def _on_gpus(scene: Scene) -> Verdict:
+def _on_gpus(view: JobView) -> Verdict:
     """Every rank waits for its GPU, and no recorder says whether for a collective."""
-    actors = list(scene.by_rank.values())
+    procs = list(view.by_rank.values())
     return Verdict(
         state="slow",
         cause="unknown",
-        phase=next((actor.phase for actor in actors if actor.phase), None),
+        phase=next((proc.phase for proc in procs if proc.phase), None),
         summary=sentence(
             "all ranks wait for their GPUs, each at one line of its code: either a long "
             "computation or a collective that does not end; no flight recorder shows which"
         ),
         evidence=(
-            *(item for actor in actors[:3] for item in (motion_item(actor), stack_item(actor))),
-            *even_items(scene),
+            *(item for proc in procs[:3] for item in (activity_item(proc), stack_item(proc))),
+            *even_items(view),
         ),
         confirm=(_WATCH_POWER,),
         fixes=(Fix(_RECORD),),
     )
 
 
-def recorders_are_off(scene: Scene) -> bool:
+def recorders_are_off(view: JobView) -> bool:
     """Whether recorders answered, and none has ever recorded anything."""
-    answered = [dump for dump in scene.evidence.dumps if dump.data]
-    return bool(answered) and not any(recording.entries for recording in scene.recordings.ranks)
+    answered = [dump for dump in view.evidence.dumps if dump.data]
+    return bool(answered) and not any(recording.entries for recording in view.recordings.ranks)
 
 
-def _native_items(actor: Actor) -> tuple[Item, ...]:
+def _native_items(proc: Process) -> tuple[Item, ...]:
     """Its C and C++ frames, where they were looked at."""
-    threads = actor.native.threads if actor.native is not None else ()
+    threads = proc.native.threads if proc.native is not None else ()
     lines = [frame.function for thread in threads[:1] for frame in thread.frames[:8]]
-    return (Item("native stack", actor.rank, " < ".join(lines)),) if lines else ()
+    return (Item("native stack", proc.rank, " < ".join(lines)),) if lines else ()
 
 
-def hidden(scene: Scene) -> Verdict:
+def hidden(view: JobView) -> Verdict:
     """Every rank uses a core and no stack can be read: it may compute, or wait for its GPU."""
     return Verdict(
         state="slow",
@@ -170,52 +170,52 @@ def hidden(scene: Scene) -> Verdict:
             "Ranks use a core and their stacks can't be read, so attach cannot say whether "
             "they compute or wait for each other forever."
         ),
-        evidence=tuple(motion_item(actor) for actor in list(scene.by_rank.values())[:8]),
+        evidence=tuple(activity_item(proc) for proc in list(view.by_rank.values())[:8]),
         fixes=(Fix(_ENABLE),),
         confirm=(_WATCH_POWER,),
     )
 
 
-def launchers(scene: Scene) -> tuple[Actor, ...]:
+def launchers(view: JobView) -> tuple[Process, ...]:
     """The launchers of a job that has no rank; none where it has."""
-    if scene.by_rank:
+    if view.by_rank:
         return ()
-    return tuple(actor for actor in scene.actors if actor.member.role == "launcher")
+    return tuple(proc for proc in view.procs if proc.member.role == "launcher")
 
 
-def not_started(scene: Scene, starters: Sequence[Actor]) -> Verdict:
+def not_started(view: JobView, starters: Sequence[Process]) -> Verdict:
     """No rank was started yet: after long without work of the launcher, none will be."""
-    now_s = scene.evidence.looks[-1].at_ns / 1e9
-    age_s = now_s - max(actor.member.started_ticks / TICKS_PER_SECOND for actor in starters)
+    now_s = view.evidence.looks[-1].at_ns / 1e9
+    age_s = now_s - max(proc.member.started_ticks / TICKS_PER_SECOND for proc in starters)
     first = starters[0]
-    stands = age_s > JOINING_S and not any(actor.motion.progresses for actor in starters)
-    several = _other_hosts(scene) > 0
+    stands = age_s > JOINING_S and not any(proc.activity.progresses for proc in starters)
+    several = _other_hosts(view) > 0
     return Verdict(
         state="stuck" if stands else "slow",
         cause="rank-missing" if several or stands else "",
-        culprits=scene.evidence.job.ranks_missing if stands else (),
+        culprits=view.evidence.job.ranks_missing if stands else (),
         certainty="likely" if stands and several else "possible",
         phase="init",
-        summary=sentence(f"no rank has been started yet: {_waits(scene, first, age_s)}"),
+        summary=sentence(f"no rank has been started yet: {_waits(view, first, age_s)}"),
         evidence=(
-            Item("proc", None, f"no rank of this job is on {scene.evidence.job.host}"),
+            Item("proc", None, f"no rank of this job is on {view.evidence.job.host}"),
             Item("proc", None, f"pid {first.pid}, started {age_s:.0f} s ago: {_command(first)}"),
         ),
         fixes=(_FIX_HOSTS if several else _FIX_HERE,),
-        confirm=commands(scene.evidence.job) if several else (f"py-spy dump --pid {first.pid}",),
+        confirm=commands(view.evidence.job) if several else (f"py-spy dump --pid {first.pid}",),
     )
 
 
-def _other_hosts(scene: Scene) -> int:
+def _other_hosts(view: JobView) -> int:
     """Return how many hosts of the launcher's settings were not inspected."""
-    job = scene.evidence.job
+    job = view.evidence.job
     nodes = max((placement.nodes or 0 for placement in job.placements), default=0)
     nodes = nodes or (job.world_size or 0) // (job.local_ranks or job.world_size or 1)
     return max(0, nodes - max(1, len(job.placements)))
 
 
-def _waits(scene: Scene, launcher: Actor, age_s: float) -> str:
-    host_count = _other_hosts(scene)
+def _waits(view: JobView, launcher: Process, age_s: float) -> str:
+    host_count = _other_hosts(view)
     subject = f"the launcher (pid {launcher.pid})"
     if not host_count:
         return f"{subject} was started {seconds_text(age_s)} ago"
@@ -225,5 +225,5 @@ def _waits(scene: Scene, launcher: Actor, age_s: float) -> str:
     return f"{subject} has waited{where} for {hosts} for {seconds_text(age_s)}"
 
 
-def _command(launcher: Actor) -> str:
+def _command(launcher: Process) -> str:
     return launcher.member.command or launcher.member.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang.dumps.ras.judge import Failure, Findings, Laggard, judge
-from grpo_doctor.hang.dumps.ras.reading import Heard, hear
+from grpo_doctor.hang.dumps.ras.judge import Failure, Findings, LateRank, judge
+from grpo_doctor.hang.dumps.ras.reading import RasReport, hear
 
-__all__ = ["Failure", "Findings", "Heard", "Laggard", "hear", "judge"]
+__all__ = ["Failure", "Findings", "LateRank", "RasReport", "hear", "judge"]

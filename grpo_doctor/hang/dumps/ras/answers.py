@@ -14,11 +14,11 @@ import msgspec
 from grpo_doctor.hang.dumps.ras.model import (
     ERRORS,
     SUCCESS,
+    CommRank,
     Communicator,
     Lost,
     Mesh,
     Process,
-    Seat,
 )
 
 _LEAVING = ("finalize_called", "destroy_flag", "abort_flag")
@@ -65,10 +65,10 @@ def _process(item: dict[str, Any]) -> Process:
     return Process(str(item.get("host", "unknown")), int(item.get("pid", -1)))
 
 
-def _seat(item: dict[str, Any]) -> Seat:
+def _seat(item: dict[str, Any]) -> CommRank:
     status = item.get("status", {})
     counts = item.get("collective_counts", {})
-    return Seat(
+    return CommRank(
         int(item["rank"]),
         _process(item),
         {str(name): int(count) for name, count in counts.items()},
@@ -109,8 +109,8 @@ class _Draft:
         seats = tuple(map(self._seat, numbers))
         return Communicator(key, self.size, seats, lost, self.usual if self.telling else None)
 
-    def _seat(self, number: int) -> Seat:
-        return Seat(
+    def _seat(self, number: int) -> CommRank:
+        return CommRank(
             number,
             self.processes.get(number, _UNKNOWN),
             {**self.usual, **self.counts.get(number, {})},

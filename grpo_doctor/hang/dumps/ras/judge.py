@@ -17,18 +17,18 @@ from grpo_doctor.hang.dumps.ras.model import (
     ERRORS,
     IN_PROGRESS,
     SUCCESS,
+    CommRank,
     Communicator,
     Lost,
     Mesh,
     Process,
-    Seat,
 )
-from grpo_doctor.hang.dumps.ras.reading import Heard
+from grpo_doctor.hang.dumps.ras.reading import RasReport
 
 LEAST_NS = 500_000_000  # between two answers that are compared
 
 
-class Laggard(msgspec.Struct, frozen=True):
+class LateRank(msgspec.Struct, frozen=True):
     """A rank that has launched fewer of `operation` than most; or more (`ahead`), and they wait.
 
     `rank` is None for a process that is no rank of the job as far as is known. `instead`: what it
@@ -57,18 +57,18 @@ class Failure(msgspec.Struct, frozen=True):
 class Findings(msgspec.Struct, frozen=True):
     """`even`: every communicator was heard twice, and all its ranks have launched the same."""
 
-    laggards: tuple[Laggard, ...] = ()
+    laggards: tuple[LateRank, ...] = ()
     failures: tuple[Failure, ...] = ()
     even: bool = False
 
 
-def judge(heard: Heard) -> Findings:
+def judge(report: RasReport) -> Findings:
     """Return all that two rounds of answers show; one round shows failures alone."""
-    pairs = tuple(_pairs(heard.meshes))
-    laggards = [lag for before, after in pairs for lag in _laggards(heard, before, after)]
+    pairs = tuple(_pairs(report.meshes))
+    laggards = [lag for before, after in pairs for lag in _laggards(report, before, after)]
     return Findings(
         laggards=_bottom(pairs, laggards),
-        failures=tuple(dict.fromkeys(_failures(heard))),
+        failures=tuple(dict.fromkeys(_failures(report))),
         even=bool(pairs) and not laggards and not any(after.lost for _, after in pairs),
     )
 
@@ -86,7 +86,7 @@ def _pairs(meshes: tuple[Mesh, ...]) -> Iterator[tuple[Communicator, Communicato
             yield first[key][1], communicator
 
 
-def _laggards(heard: Heard, before: Communicator, after: Communicator) -> Iterator[Laggard]:
+def _laggards(report: RasReport, before: Communicator, after: Communicator) -> Iterator[LateRank]:
     earlier = {seat.number: seat for seat in before.seats}
     for operation in sorted({name for seat in after.seats for name in seat.counts}):
         usual = _usual(after, operation)
@@ -98,8 +98,8 @@ def _laggards(heard: Heard, before: Communicator, after: Communicator) -> Iterat
             same = then is not None and then.counts.get(operation, usual) == count
             if count == usual or not same or seat.leaves or seat.init_state != SUCCESS:
                 continue
-            yield Laggard(
-                heard.rank(after.key, seat.number, seat.process),
+            yield LateRank(
+                report.rank(after.key, seat.number, seat.process),
                 seat.process,
                 operation,
                 count,
@@ -127,7 +127,7 @@ def _usual(communicator: Communicator, operation: str) -> int | None:
     return max((count for count, ranks in counts.items() if ranks == largest), default=None)
 
 
-def _instead(communicator: Communicator, seat: Seat, operation: str) -> str:
+def _instead(communicator: Communicator, seat: CommRank, operation: str) -> str:
     """Another operation of which it has launched more than most."""
     more = (
         name
@@ -138,8 +138,8 @@ def _instead(communicator: Communicator, seat: Seat, operation: str) -> str:
 
 
 def _bottom(
-    pairs: tuple[tuple[Communicator, Communicator], ...], laggards: list[Laggard]
-) -> tuple[Laggard, ...]:
+    pairs: tuple[tuple[Communicator, Communicator], ...], laggards: list[LateRank]
+) -> tuple[LateRank, ...]:
     """Drop those who are behind because they wait for another such rank in another communicator.
 
     In a ring of communicators no process is left to blame.
@@ -157,7 +157,7 @@ def _bottom(
     return tuple(dict.fromkeys(below or [] if behind else chosen))
 
 
-def _is_in(communicator: Communicator, lag: Laggard) -> bool:
+def _is_in(communicator: Communicator, lag: LateRank) -> bool:
     """Whether it is in this communicator that the rank is behind."""
     for seat in communicator.seats:
         if seat.process == lag.process:
@@ -166,19 +166,19 @@ def _is_in(communicator: Communicator, lag: Laggard) -> bool:
     return False
 
 
-def _failures(heard: Heard) -> Iterator[Failure]:
-    if not heard.meshes:
+def _failures(report: RasReport) -> Iterator[Failure]:
+    if not report.meshes:
         return
-    lost = [_lost(mesh) for mesh in heard.meshes]
+    lost = [_lost(mesh) for mesh in report.meshes]
     for key, missing in lost[-1].items():
-        rank = heard.rank(key[0], missing.number, missing.process)
+        rank = report.rank(key[0], missing.number, missing.process)
         if missing.dead:
             yield Failure(rank, missing.process, "dead")
         elif missing.unresponsive and sum(key in members for members in lost) > 1:
             yield Failure(rank, missing.process, "unresponsive")
-    for comm in (item for mesh in heard.meshes for item in mesh.communicators):
+    for comm in (item for mesh in report.meshes for item in mesh.communicators):
         for seat in comm.seats:
-            rank = heard.rank(comm.key, seat.number, seat.process)
+            rank = report.rank(comm.key, seat.number, seat.process)
             for error in (seat.async_error, seat.init_state):
                 if error not in (SUCCESS, IN_PROGRESS):
                     text = ERRORS.get(error, f"error {error}")

@@ -26,7 +26,7 @@ class Process(msgspec.Struct, frozen=True):
     pid: int
 
 
-class Seat(msgspec.Struct, frozen=True):
+class CommRank(msgspec.Struct, frozen=True):
     """One rank of a communicator. `number` counts within the communicator.
 
     `counts` are the collectives that its process has launched, by operation; those of an answer in
@@ -63,12 +63,12 @@ class Communicator(msgspec.Struct, frozen=True):
 
     key: str
     size: int
-    seats: tuple[Seat, ...] = ()
+    seats: tuple[CommRank, ...] = ()
     lost: tuple[Lost, ...] = ()
     usual: dict[str, int] | None = None
 
     @property
-    def members(self) -> tuple[Seat | Lost, ...]:
+    def members(self) -> tuple[CommRank | Lost, ...]:
         """All ranks that the answer names, whether they sent anything or not."""
         return (*self.seats, *self.lost)
 

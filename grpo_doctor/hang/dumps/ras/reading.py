@@ -13,7 +13,7 @@ from grpo_doctor_probes.evidence import Job, RasAnswer
 _LOOPBACK = ("127.", "::1")
 
 
-class Heard(msgspec.Struct, frozen=True):
+class RasReport(msgspec.Struct, frozen=True):
     """What the meshes of one job said, oldest first, and the ranks of the processes they name."""
 
     meshes: tuple[Mesh, ...] = ()
@@ -28,7 +28,7 @@ class Heard(msgspec.Struct, frozen=True):
         return number if key in self.world else self.ranks.get(process)
 
 
-def hear(job: Job, answers: Sequence[RasAnswer]) -> Heard:
+def hear(job: Job, answers: Sequence[RasAnswer]) -> RasReport:
     """Leaves out what can't be read and meshes of other jobs, which use the same port."""
     meshes = [mesh for answer in answers if (mesh := _read(answer)) is not None]
     own = _Own(job, meshes)
@@ -44,7 +44,7 @@ def hear(job: Job, answers: Sequence[RasAnswer]) -> Heard:
             if (rank := own.rank(process)) is not None:
                 ranks[process] = rank
     ranks = {process: rank for process, rank in ranks.items() if process.pid > 0}
-    return Heard(tuple(meshes), ranks, frozenset(world))
+    return RasReport(tuple(meshes), ranks, frozenset(world))
 
 
 def _read(answer: RasAnswer) -> Mesh | None:

@@ -5,41 +5,41 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from grpo_doctor.hang.model.matching.camps import sides
+from grpo_doctor.hang.model.matching.context import MatchContext
 from grpo_doctor.hang.model.matching.devices import not_begun
 from grpo_doctor.hang.model.matching.graph import DIRECTED, Node
-from grpo_doctor.hang.model.matching.meetings import Meeting
+from grpo_doctor.hang.model.matching.joint_ops import JointOp
 from grpo_doctor.hang.model.matching.model import (
     STRENGTH,
     Blame,
-    Camp,
     Grounds,
     Reason,
     Shift,
+    Side,
     Wait,
 )
 from grpo_doctor.hang.model.matching.rings import of_ring
-from grpo_doctor.hang.model.matching.scene import Scene
+from grpo_doctor.hang.model.matching.sides import sides_of
 from grpo_doctor.hang.model.matching.steps import left_out, novel
 from grpo_doctor.hang.model.matching.words import ranks_text
 
 FEW = 0.25  # of a group, or fewer: they may have come by mistake
 
 
-def blame(scene: Scene) -> tuple[Blame, ...]:
+def blame(context: MatchContext) -> tuple[Blame, ...]:
     """One blame per rank, the strongest grounds first.
 
     Every sink of the waits has its own: a host with nothing left to do, an operation that all have
     joined, or a ring. A rank without a dump is named only where no other rank explains anything.
     """
-    blames = list(scene.hung)
-    blames += _mistaken(scene)
+    blames = list(context.hung)
+    blames += _mistaken(context)
     mistaken = {(blamed.rank, blamed.group) for blamed in blames if blamed.reason == "extra"}
     explained: set[str] = set()
-    for sink in scene.waiting.sinks:
-        blames += _of_sink(scene, sink, explained, mistaken)
+    for sink in context.waiting.sinks:
+        blames += _of_sink(context, sink, explained, mistaken)
     if all(blamed.grounds == "unrecorded" for blamed in blames):
-        blames += _of_heads(scene)
+        blames += _of_heads(context)
     if any(blamed.grounds != "unrecorded" for blamed in blames):
         blames = [blamed for blamed in blames if blamed.grounds != "unrecorded"]
     strongest: dict[int, Blame] = {}
@@ -59,35 +59,35 @@ def _order(blamed: Blame) -> tuple[int, int, str, str, int]:
 
 
 def _of_sink(
-    scene: Scene,
+    context: MatchContext,
     sink: frozenset[Node],
     explained: set[str],
     mistaken: Collection[tuple[int, str]],
 ) -> Iterator[Blame]:
-    meetings = sorted(
-        (node for node in sink if isinstance(node, Meeting)), key=lambda m: (m.group, m.number)
+    joint_ops = sorted(
+        (node for node in sink if isinstance(node, JointOp)), key=lambda m: (m.group, m.number)
     )
     hosts = [node for node in sink if isinstance(node, int)]
-    behind = [w for w in scene.waits if w.why in DIRECTED and not set(hosts).isdisjoint(w.on)]
-    groups = {meeting.group for meeting in meetings} or {wait.group for wait in behind}
-    shifted = [shift for shift in scene.shifts if shift.group in groups]
+    behind = [w for w in context.waits if w.why in DIRECTED and not set(hosts).isdisjoint(w.on)]
+    groups = {joint_op.group for joint_op in joint_ops} or {wait.group for wait in behind}
+    shifted = [shift for shift in context.shifts if shift.group in groups]
     if shifted:
-        yield from _of_shifts((shift for shift in shifted if shift.group not in explained), scene)
+        yield from _of_shifts((shift for shift in shifted if shift.group not in explained), context)
         explained |= groups
-    elif not meetings and hosts:
+    elif not joint_ops and hosts:
         if unexplained := [w for w in behind if (w.rank, w.group) not in mistaken]:
-            yield _of_host(scene, hosts[0], unexplained)
-    elif meetings and (
-        wrong := [differing for meeting in meetings for differing in _of_camps(scene, meeting)]
+            yield _of_host(context, hosts[0], unexplained)
+    elif joint_ops and (
+        wrong := [differing for joint_op in joint_ops for differing in _of_camps(context, joint_op)]
     ):
         yield from wrong
     elif len(sink) > 1:
-        yield from of_ring(scene, sink)
-    elif meetings:
-        yield from not_begun(scene, meetings[0])
+        yield from of_ring(context, sink)
+    elif joint_ops:
+        yield from not_begun(context, joint_ops[0])
 
 
-def _of_shifts(shifts: Iterable[Shift], scene: Scene) -> Iterator[Blame]:
+def _of_shifts(shifts: Iterable[Shift], context: MatchContext) -> Iterator[Blame]:
     """A rank that is some collectives ahead of, or behind, its count."""
     for shift in shifts:
         did = "issued" if shift.kind == "extra" else "skipped"
@@ -96,120 +96,122 @@ def _of_shifts(shifts: Iterable[Shift], scene: Scene) -> Iterator[Blame]:
         where = f" at {shift.site}" if shift.site else ""
         text = (
             f"Rank {shift.rank} {did} {shift.operation}{where}{also}{extra}, as number "
-            f"{shift.first} of the {scene.title(shift.group)}; everything after it is shifted."
+            f"{shift.first} of the {context.title(shift.group)}; everything after it is shifted."
         )
         yield Blame(shift.rank, "shown", shift.kind, text, shift.group, shift.first)
 
 
-def _of_camps(scene: Scene, meeting: Meeting) -> Iterator[Blame]:
+def _of_camps(context: MatchContext, joint_op: JointOp) -> Iterator[Blame]:
     """Ranks that called something else than most."""
-    camps, even = sides(scene, meeting)
-    if len(camps) < 2:
+    sides, even = sides_of(context, joint_op)
+    if len(sides) < 2:
         return
-    right = camps[0]
-    for camp in camps:
-        tied = even and len(camp.ranks) == len(right.ranks)
-        if camp is right and not tied:
+    right = sides[0]
+    for side in sides:
+        tied = even and len(side.ranks) == len(right.ranks)
+        if side is right and not tied:
             continue
-        other = right if camp is not right else camps[1]
-        for rank in camp.ranks:
-            text = _differs(rank, camp, other, meeting, scene)
+        other = right if side is not right else sides[1]
+        for rank in side.ranks:
+            text = _differs(rank, side, other, joint_op, context)
             grounds: Grounds = "either" if tied else "outnumbered"
-            reason = _difference(camp, other)
-            yield Blame(rank, grounds, reason, text, meeting.group, meeting.number)
+            reason = _difference(side, other)
+            yield Blame(rank, grounds, reason, text, joint_op.group, joint_op.number)
 
 
-def _of_heads(scene: Scene) -> Iterator[Blame]:
+def _of_heads(context: MatchContext) -> Iterator[Blame]:
     """Where the waits end at ranks of which nothing is known: an operation to which ranks came with
     different calls never ends, whichever other ranks are missing.
     """
-    meetings = {
-        meeting for unit in scene.waiting.heads for meeting in scene.waiting.meetings.of(unit)
+    joint_ops = {
+        joint_op
+        for unit in context.waiting.heads
+        for joint_op in context.waiting.joint_ops.of(unit)
     }
-    for meeting in sorted(meetings, key=lambda met: (met.group, met.number)):
-        yield from _of_camps(scene, meeting)
+    for joint_op in sorted(joint_ops, key=lambda met: (met.group, met.number)):
+        yield from _of_camps(context, joint_op)
 
 
-def _difference(camp: Camp, other: Camp) -> Reason:
-    if camp.signature.op != other.signature.op:
+def _difference(side: Side, other: Side) -> Reason:
+    if side.signature.op != other.signature.op:
         return "other-op"
-    same_sizes = camp.signature.sizes == other.signature.sizes
-    same_types = camp.signature.dtypes == other.signature.dtypes
+    same_sizes = side.signature.sizes == other.signature.sizes
+    same_types = side.signature.dtypes == other.signature.dtypes
     return "other-type" if same_sizes and not same_types else "other-size"
 
 
-def _differs(rank: int, camp: Camp, other: Camp, meeting: Meeting, scene: Scene) -> str:
-    mine, theirs = camp.signature, other.signature
+def _differs(rank: int, side: Side, other: Side, joint_op: JointOp, context: MatchContext) -> str:
+    mine, theirs = side.signature, other.signature
     own_site = f" at {mine.site}" if mine.site else ""
     their_site = f" at {theirs.site}" if theirs.site else ""
     text = (
-        f"Rank {rank} called {mine.text()}{own_site} as number {meeting.number} of the "
-        f"{scene.title(meeting.group)}, where {ranks_text(other.ranks)} called "
+        f"Rank {rank} called {mine.text()}{own_site} as number {joint_op.number} of the "
+        f"{context.title(joint_op.group)}, where {ranks_text(other.ranks)} called "
         f"{theirs.text()}{their_site}"
     )
-    before = scene.pasts[meeting.group].expected(meeting.number)
-    usual = "" if before is None else scene.signatures.text(scene.signatures.key(before))
+    before = context.pasts[joint_op.group].expected(joint_op.number)
+    usual = "" if before is None else context.signatures.text(context.signatures.key(before))
     return f"{text}, as in earlier rounds." if usual == theirs.text() != mine.text() else f"{text}."
 
 
-def _mistaken(scene: Scene) -> Iterator[Blame]:
+def _mistaken(context: MatchContext) -> Iterator[Blame]:
     """Yield ranks almost alone in a collective: a call under `if rank == 0:` looks like this, and
     so do ranks that are a round ahead after one. Members without a recording are unknown.
     """
     came: dict[tuple[str, int], list[Wait]] = defaultdict(list)
-    for wait in scene.waits:
+    for wait in context.waits:
         if wait.why == "missing":
             came[wait.group, wait.sequence].append(wait)
     for (key, sequence), waiting in sorted(came.items()):
-        members = scene.gathered[key].group.members
-        recorded = scene.heard.intersection(members)
+        members = context.gathered[key].group.members
+        recorded = context.heard.intersection(members)
         if len(recorded) < 4 or len(waiting) > FEW * len(recorded):
             continue
         if any(len(wait.on) + len(waiting) < len(members) for wait in waiting):
             continue  # some are already through, or have called it
         before = {
             wait.rank
-            for wait in scene.waits
+            for wait in context.waits
             if (wait.group, wait.why) == (key, "joined") and wait.sequence < sequence
         }
         if all(before.issuperset(wait.on) for wait in waiting):
             continue  # the root of a broadcast, for one, is through it before its receivers are
-        usual = scene.pasts[key].expected(sequence)
+        usual = context.pasts[key].expected(sequence)
         for wait in waiting:
-            mine = scene.pasts[key].calls.get(sequence, {}).get(wait.rank)
+            mine = context.pasts[key].calls.get(sequence, {}).get(wait.rank)
             if mine is None:
                 continue
             ahead = usual == mine
             text = (
                 f"Rank {wait.rank} called "
                 f"{wait.operation}{f' at {wait.site}' if wait.site else ''} of the "
-                f"{scene.title(key)}, which {ranks_text(recorded.intersection(wait.on))} did "
+                f"{context.title(key)}, which {ranks_text(recorded.intersection(wait.on))} did "
                 f"not{': it is one ahead' if ahead else ', unlike in earlier rounds'}."
             )
-            grounds: Grounds = "unlike-before" if novel(scene, wait) else "either"
+            grounds: Grounds = "unlike-before" if novel(context, wait) else "either"
             yield Blame(wait.rank, grounds, "extra", text, key, sequence)
 
 
-def _telling(scene: Scene, rank: int, behind: Sequence[Wait]) -> Sequence[Wait]:
+def _telling(context: MatchContext, rank: int, behind: Sequence[Wait]) -> Sequence[Wait]:
     """The waits that say what the rank did not do. Who has stopped before a collective has not come
     to the sends after it either: those count where it went past them, or nothing else waits.
     """
     transfers = [wait for wait in behind if wait.why == "p2p"]
     if not transfers or len(transfers) == len(behind):
         return behind
-    latest = scene.latest(rank)
-    passed = [wait for wait in transfers if latest and left_out(scene, rank, *latest, wait)]
+    latest = context.latest(rank)
+    passed = [wait for wait in transfers if latest and left_out(context, rank, *latest, wait)]
     return passed or [wait for wait in behind if wait.why != "p2p"]
 
 
-def _of_host(scene: Scene, rank: int, behind: Sequence[Wait]) -> Blame:
-    behind = _telling(scene, rank, behind)
+def _of_host(context: MatchContext, rank: int, behind: Sequence[Wait]) -> Blame:
+    behind = _telling(context, rank, behind)
     # The wait that began first is nearest to where the rank stands: the others came of it.
     first = min(behind, key=lambda w: (w.since_ns or float("inf"), w.group, w.sequence))
     same = sorted({w.rank for w in behind if (w.group, w.why) == (first.group, first.why)})
     waiters = f"{ranks_text(same)} {'wait' if len(same) > 1 else 'waits'}"
-    title, number = scene.title(first.group), first.sequence
-    if rank not in scene.heard:
+    title, number = context.title(first.group), first.sequence
+    if rank not in context.heard:
         text = f"There is no recording of rank {rank}, and {waiters} for it in {first.operation}."
         return Blame(rank, "unrecorded", "not-recorded", text, first.group, number)
     if first.why == "p2p":

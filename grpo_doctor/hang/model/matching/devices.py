@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_doctor.hang.dumps import Entry
-from grpo_doctor.hang.model.matching.meetings import Meeting
+from grpo_doctor.hang.model.matching.context import MatchContext
+from grpo_doctor.hang.model.matching.joint_ops import JointOp
 from grpo_doctor.hang.model.matching.model import Blame
-from grpo_doctor.hang.model.matching.queues import Unit, on_device
-from grpo_doctor.hang.model.matching.scene import Scene
+from grpo_doctor.hang.model.matching.queues import QueuedOp, on_device
 from grpo_doctor.hang.model.matching.words import ranks_text
 from grpo_doctor.hang.wording import verb
 
@@ -16,47 +16,47 @@ from grpo_doctor.hang.wording import verb
 OF_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "barrier", "all_to_all"})
 
 
-def hung(scene: Scene) -> Iterator[Blame]:
+def hung(context: MatchContext) -> Iterator[Blame]:
     """Ranks with something unfinished that peers are through with. Where in the queue it stands
     does not matter: to be done for a peer, it must have run here.
     """
     finishers: dict[tuple[str, int], list[int]] = {}
-    for rank in sorted(scene.queues):
-        for unit in scene.queues[rank].units:
+    for rank in sorted(context.queues):
+        for unit in context.queues[rank].units:
             if unit.transfer or not all(map(on_device, unit.parts)):
                 continue
             key = unit.group, unit.number
             if key not in finishers:
-                tracks = scene.gathered[unit.group].tracks
+                tracks = context.gathered[unit.group].tracks
                 finishers[key] = sorted(r for r in tracks if tracks[r].done(unit.number))
-            through = _through(scene, unit, finishers[key])
-            if through and _went_on(scene, rank, through):
+            through = _through(context, unit, finishers[key])
+            if through and _went_on(context, rank, through):
                 yield _blame(
-                    scene, unit, f"{ranks_text(through)} {verb(through, 'has')} finished it"
+                    context, unit, f"{ranks_text(through)} {verb(through, 'has')} finished it"
                 )
                 break
 
 
-def _through(scene: Scene, unit: Unit, finishers: list[int]) -> list[int]:
+def _through(context: MatchContext, unit: QueuedOp, finishers: list[int]) -> list[int]:
     """The peers that are through, if that shows anything of this rank."""
-    peers = [rank for rank in finishers if _same(scene, rank, unit)]
+    peers = [rank for rank in finishers if _same(context, rank, unit)]
     if unit.parts and all(part.op in OF_ALL and not _is_empty(part) for part in unit.parts):
         return peers
-    members = scene.gathered[unit.group].group.members
+    members = context.gathered[unit.group].group.members
     return peers if unit.behind is None and len(peers) == len(members) - 1 > 1 else []
 
 
-def _went_on(scene: Scene, rank: int, peers: list[int]) -> bool:
+def _went_on(context: MatchContext, rank: int, peers: list[int]) -> bool:
     """Whether anything came after it: one is always the first to be through."""
-    return len(scene.queues[rank].units) > 1 or any(scene.queues[peer].units for peer in peers)
+    return len(context.queues[rank].units) > 1 or any(context.queues[peer].units for peer in peers)
 
 
-def _same(scene: Scene, rank: int, unit: Unit) -> bool:
+def _same(context: MatchContext, rank: int, unit: QueuedOp) -> bool:
     """Whether a peer's call of this number, where it is still known, was the same operation."""
-    calls = scene.pasts[unit.group].calls.get(unit.number, {})
+    calls = context.pasts[unit.group].calls.get(unit.number, {})
     if rank not in calls or unit.rank not in calls:
         return True
-    return scene.signatures.key(calls[rank]) == scene.signatures.key(calls[unit.rank])
+    return context.signatures.key(calls[rank]) == context.signatures.key(calls[unit.rank])
 
 
 def _is_empty(entry: Entry) -> bool:
@@ -64,28 +64,29 @@ def _is_empty(entry: Entry) -> bool:
     return any(0 in shape for shape in entry.input_sizes)
 
 
-def not_begun(scene: Scene, meeting: Meeting) -> Iterator[Blame]:
+def not_begun(context: MatchContext, joint_op: JointOp) -> Iterator[Blame]:
     """Members of a whole meeting that have not begun it, though their recorders see beginnings and
     others have: their GPU is in something before it.
     """
-    if meeting.ends is not None or not meeting.all_joined:
+    if joint_op.ends is not None or not joint_op.all_joined:
         return
     units = [
-        scene.queues[rank].collectives[meeting.group, meeting.number] for rank in meeting.joined
+        context.queues[rank].collectives[joint_op.group, joint_op.number]
+        for rank in joint_op.joined
     ]
     ahead = [unit.rank for unit in units if unit.starts]
     late = [unit for unit in units if not unit.starts]
-    if not ahead or not all(scene.queues[unit.rank].times_starts for unit in late):
+    if not ahead or not all(context.queues[unit.rank].times_starts for unit in late):
         return
     for unit in late:
         peers = f"{ranks_text(ahead)} {verb(ahead, 'has')}"
-        yield _blame(scene, unit, f"{peers} started it, and it has not")
+        yield _blame(context, unit, f"{peers} started it, and it has not")
 
 
-def _blame(scene: Scene, unit: Unit, how: str) -> Blame:
-    operation = scene.signatures.signature(unit.parts).text() if unit.parts else "a collective"
+def _blame(context: MatchContext, unit: QueuedOp, how: str) -> Blame:
+    operation = context.signatures.signature(unit.parts).text() if unit.parts else "a collective"
     text = (
         f"The GPU of rank {unit.rank} does not finish {operation}, number {unit.number} of the "
-        f"{scene.title(unit.group)}: {how}."
+        f"{context.title(unit.group)}: {how}."
     )
     return Blame(unit.rank, "shown", "device-hung", text, unit.group, unit.number)

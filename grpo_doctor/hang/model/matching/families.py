@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from grpo_doctor.hang.model.matching.groups import Gathered
-from grpo_doctor.hang.model.matching.queues import UNKNOWN, Order, Unit, order_of
+from grpo_doctor.hang.model.matching.queues import UNKNOWN, Order, QueuedOp, order_of
 from grpo_doctor.hang.model.matching.signatures import Signatures
 from grpo_doctor.hang.model.matching.tracks import History
 
@@ -70,7 +70,7 @@ class Families:
             return order_of(track.calls[number][0])
         return UNKNOWN if track.done(number) else None
 
-    def out_of_step(self, unit: Unit, key: str | None) -> bool:
+    def out_of_step(self, unit: QueuedOp, key: str | None) -> bool:
         """Whether a rank had called more or fewer collectives of this kind of group when it came to
         `unit` than most others of its role; with `key` None, more or fewer sends and receives.
         """
@@ -83,7 +83,7 @@ class Families:
                 return True
         return False
 
-    def _counts(self, unit: Unit, key: str, *, transfers: bool) -> Mapping[int, int]:
+    def _counts(self, unit: QueuedOp, key: str, *, transfers: bool) -> Mapping[int, int]:
         """Return how many groups of one type each rank of this role had called when it came to
         `unit`, or to what groups of that type call so.
         """
@@ -98,7 +98,7 @@ class Families:
             }
         return self._count_cache[slot]
 
-    def _count(self, rank: int, key: str, unit: Unit, *, transfers: bool) -> int | None:
+    def _count(self, rank: int, key: str, unit: QueuedOp, *, transfers: bool) -> int | None:
         own_key, unit_key = self.of(rank, key), self.of(rank, unit.group)
         came = self.call_order(rank, unit_key, unit.number) if unit_key is not None else None
         if own_key is None or came is None or came == UNKNOWN:

@@ -6,18 +6,18 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from grpo_doctor.hang.model.matching.meetings import Meeting, Meetings
-from grpo_doctor.hang.model.matching.model import Camp, Cycle, Wait, Why
-from grpo_doctor.hang.model.matching.queues import UNKNOWN, Queue, Unit, on_device
+from grpo_doctor.hang.model.matching.joint_ops import JointOp, JointOps
+from grpo_doctor.hang.model.matching.model import Cycle, Side, Wait, Why
+from grpo_doctor.hang.model.matching.queues import UNKNOWN, Queue, QueuedOp, on_device
 from grpo_doctor.hang.model.matching.signatures import Signatures
 
-Node = int | Unit | Meeting
+Node = int | QueuedOp | JointOp
 N = TypeVar("N", bound=Hashable)
 Targets = Callable[[N], Iterable[N]]
 # A wait in which the awaited ranks have something left to do. In `mismatch` both sides did it, and
 # in `joined` everyone did: those give no direction.
 DIRECTED = frozenset({"missing", "queued", "p2p"})
-Camps = Callable[[Meeting], tuple[Camp, ...]]
+Camps = Callable[[JointOp], tuple[Side, ...]]
 
 
 class Waiting:
@@ -26,9 +26,9 @@ class Waiting:
     """
 
     def __init__(
-        self, meetings: Meetings, queues: Mapping[int, Queue], hung: frozenset[int]
+        self, joint_ops: JointOps, queues: Mapping[int, Queue], hung: frozenset[int]
     ) -> None:
-        self.meetings = meetings
+        self.joint_ops = joint_ops
         self.queues = queues
         self.hung = hung
         self.heads = [unit for rank in sorted(queues) for unit in queues[rank].heads]
@@ -37,57 +37,57 @@ class Waiting:
 
     def targets(self, node: Node) -> Sequence[Node]:
         """What has to happen first."""
-        if isinstance(node, Meeting):
+        if isinstance(node, JointOp):
             if node.all_joined and node.ends is None:
                 return [unit for rank in node.joined for unit in self._earlier(rank, node)]
             return [*node.queued.values(), *node.missing, *node.unseen]
-        if isinstance(node, Unit):
+        if isinstance(node, QueuedOp):
             if node.rank in self.hung:
                 return ()
-            return [node.behind] if node.behind is not None else self.meetings.of(node)
+            return [node.behind] if node.behind is not None else self.joint_ops.of(node)
         queue = self.queues.get(node)
         return queue.heads if queue is not None else ()
 
-    def _earlier(self, rank: int, meeting: Meeting) -> list[Unit]:
+    def _earlier(self, rank: int, joint_op: JointOp) -> list[QueuedOp]:
         """What a rank gave before its part of a whole meeting, and which is not over: it was not
         in the way of other operations then, and may be in the way of this one.
         """
         queue = self.queues[rank]
-        own = queue.collectives[meeting.group, meeting.number]
+        own = queue.collectives[joint_op.group, joint_op.number]
         if not own.parts or not on_device(own.parts[0]):
             return []
         return [unit for unit in queue.heads if UNKNOWN < unit.order < own.order]
 
 
-def waits(waiting: Waiting, signatures: Signatures, camps: Camps) -> tuple[Wait, ...]:
+def waits(waiting: Waiting, signatures: Signatures, sides: Camps) -> tuple[Wait, ...]:
     """Return one wait for every head of a stream and reason that it does not end, ordered by rank.
     What is behind a head waits for that head, and has no wait of its own.
     """
     waits_of_heads: list[Wait] = []
-    shared: dict[tuple[Meeting, Why], tuple[int, ...]] = {}  # a thousand wait for the same ones
+    shared: dict[tuple[JointOp, Why], tuple[int, ...]] = {}  # a thousand wait for the same ones
     for unit in waiting.heads:
-        for meeting in waiting.meetings.of(unit):
-            for why, on in _reasons(unit, meeting, camps):
+        for joint_op in waiting.joint_ops.of(unit):
+            for why, on in _reasons(unit, joint_op, sides):
                 if why in DIRECTED:
-                    ranks = shared.setdefault((meeting, why), tuple(sorted(on)))
+                    ranks = shared.setdefault((joint_op, why), tuple(sorted(on)))
                 else:
                     ranks = tuple(sorted(rank for rank in on if rank != unit.rank))
-                waits_of_heads.append(_wait(unit, meeting, why, ranks, signatures))
+                waits_of_heads.append(_wait(unit, joint_op, why, ranks, signatures))
     return tuple(sorted(waits_of_heads, key=lambda w: (w.rank, w.group, w.sequence, w.why, w.on)))
 
 
 def _wait(
-    unit: Unit, meeting: Meeting, why: Why, on: tuple[int, ...], signatures: Signatures
+    unit: QueuedOp, joint_op: JointOp, why: Why, on: tuple[int, ...], signatures: Signatures
 ) -> Wait:
     operation = signatures.signature(unit.parts).text() if unit.parts else "a collective"
-    if meeting.ends is not None:
-        source, target = meeting.ends
+    if joint_op.ends is not None:
+        source, target = joint_op.ends
         sends = unit.rank == source
         operation = f"send to rank {target}" if sends else f"receive from rank {source}"
     return Wait(
         rank=unit.rank,
         group=unit.group,
-        sequence=meeting.number,
+        sequence=joint_op.number,
         operation=operation,
         on=on,
         why=why,
@@ -96,23 +96,25 @@ def _wait(
     )
 
 
-def _reasons(unit: Unit, meeting: Meeting, camps: Camps) -> Iterator[tuple[Why, Sequence[int]]]:
+def _reasons(
+    unit: QueuedOp, joint_op: JointOp, sides: Camps
+) -> Iterator[tuple[Why, Sequence[int]]]:
     """Why an operation at a head does not end: all reasons that hold."""
-    absent = [*meeting.missing, *meeting.unseen]
-    if meeting.ends is not None:
-        behind = [*absent, *meeting.queued]
-        yield ("p2p", behind) if behind else ("joined", meeting.ends)
+    absent = [*joint_op.missing, *joint_op.unseen]
+    if joint_op.ends is not None:
+        behind = [*absent, *joint_op.queued]
+        yield ("p2p", behind) if behind else ("joined", joint_op.ends)
         return
-    if absent or meeting.open_ended:
+    if absent or joint_op.open_ended:
         yield "missing", absent
-    if meeting.queued:
-        yield "queued", list(meeting.queued)
-    sides = camps(meeting)
-    if len(sides) > 1:
-        own = next((camp for camp in sides if unit.rank in camp.ranks), None)
-        yield "mismatch", [rank for camp in sides if camp is not own for rank in camp.ranks]
-    elif meeting.all_joined:
-        yield "joined", [*meeting.joined, *meeting.through]
+    if joint_op.queued:
+        yield "queued", list(joint_op.queued)
+    sides_of = sides(joint_op)
+    if len(sides_of) > 1:
+        own = next((side for side in sides_of if unit.rank in side.ranks), None)
+        yield "mismatch", [rank for side in sides_of if side is not own for rank in side.ranks]
+    elif joint_op.all_joined:
+        yield "joined", [*joint_op.joined, *joint_op.through]
 
 
 def cycles(waits: Sequence[Wait], sinks: Iterable[frozenset[Node]]) -> tuple[Cycle, ...]:
@@ -132,14 +134,14 @@ def cycles(waits: Sequence[Wait], sinks: Iterable[frozenset[Node]]) -> tuple[Cyc
 
 def waits_of(sink: frozenset[Node], waits: Iterable[Wait]) -> list[Wait]:
     """The directed waits in the operations of a sink."""
-    meetings = {(m.group, m.number, m.ends is None) for m in sink if isinstance(m, Meeting)}
-    heads = {node.rank for node in sink if isinstance(node, Unit) and node.behind is None}
+    joint_ops = {(m.group, m.number, m.ends is None) for m in sink if isinstance(m, JointOp)}
+    heads = {node.rank for node in sink if isinstance(node, QueuedOp) and node.behind is None}
     return [
         w
         for w in waits
         if w.why in DIRECTED
         and w.rank in heads
-        and (w.group, w.sequence, w.why != "p2p") in meetings
+        and (w.group, w.sequence, w.why != "p2p") in joint_ops
     ]
 
 

@@ -67,32 +67,30 @@ def _waiting(matching: Matching) -> tuple[int | None, bool | None]:
     long for it: the rank that waits least shows it, for it moved last.
     """
     still = _still_ns(matching)
-    if any(standing.timed_out for standing in matching.standings):
+    if any(status.timed_out for status in matching.statuses):
         return still, True
     if matching.moved:
         return still, False
     if still is None:
         return None, None
-    longest = max((r.longest_gap_ns or 0 for r in matching.rhythms), default=0)
-    entries = max((r.entries for r in matching.rhythms), default=0)
+    longest = max((r.longest_gap_ns or 0 for r in matching.paces), default=0)
+    entries = max((r.entries for r in matching.paces), default=0)
     history = entries >= LEAST_ENTRIES and matching.familiar
     limit = LIMITS["asleep"]
     return still, limit.exceeded(still / SECOND_NS, longest / SECOND_NS, history=history)
 
 
 def _still_ns(matching: Matching) -> int | None:
-    times = [still for r in matching.rhythms if (still := r.still_for_ns()) is not None]
+    times = [still for r in matching.paces if (still := r.still_for_ns()) is not None]
     return min(times, default=None)
 
 
 def _nobody(matching: Matching, waits_ns: int | None, unusual: bool | None) -> Ruling:
     """Return the ruling where no rank is behind, or none is late yet."""
     seconds = None if waits_ns is None else waits_ns / SECOND_NS
-    together = [
-        standing for standing in matching.standings if standing.kind == "all-joined-none-done"
-    ]
+    together = [status for status in matching.statuses if status.kind == "all-joined-none-done"]
     if together and unusual:
-        members = tuple(sorted({r for standing in together for r in standing.arrived}))
+        members = tuple(sorted({r for status in together for r in status.arrived}))
         text = (
             f"All members reached {together[0].operation} of the {together[0].group.title()} "
             f"and agree on it, but none has finished it{_for(waits_ns)}: the network or a "
@@ -122,7 +120,7 @@ def _summary(leading: list[Blame], victims: tuple[int, ...], waits_ns: int | Non
 
 
 def _rings(matching: Matching) -> list[str]:
-    titles = {standing.group.key: standing.group.title() for standing in matching.standings}
+    titles = {status.group.key: status.group.title() for status in matching.statuses}
     return [
         "Ranks wait in a cycle: "
         + "; ".join(

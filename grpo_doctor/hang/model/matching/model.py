@@ -57,18 +57,18 @@ class Signature(msgspec.Struct, frozen=True):
         return f"{self.op}{shape}{' ' + self.dtypes if self.dtypes else ''}"
 
 
-class Camp(msgspec.Struct, frozen=True):
+class Side(msgspec.Struct, frozen=True):
     """Ranks that came to one collective with one signature."""
 
     signature: Signature
     ranks: tuple[int, ...]
 
 
-class Standing(msgspec.Struct, frozen=True):
+class GroupStatus(msgspec.Struct, frozen=True):
     """Where a process group stands with its oldest collective that is not done everywhere.
 
     `operation` is that one in words. `arrived` called it, `missing` have a recording and did not.
-    `camps` part `arrived` by signature, the one taken as right first; `even`: no majority, so
+    `sides` part `arrived` by signature, the one taken as right first; `even`: no majority, so
     either side may be the wrong one. `timed_out`: the watchdog of a member gave up on it.
     """
 
@@ -77,7 +77,7 @@ class Standing(msgspec.Struct, frozen=True):
     operation: str = ""
     arrived: tuple[int, ...] = ()
     missing: tuple[int, ...] = ()
-    camps: tuple[Camp, ...] = ()
+    sides: tuple[Side, ...] = ()
     even: bool = False
     timed_out: bool = False
 
@@ -129,7 +129,7 @@ class Cycle(msgspec.Struct, frozen=True):
     groups: tuple[str, ...]  # Group.key, as waited for, without repeats
 
 
-class Rhythm(msgspec.Struct, frozen=True):
+class Pace(msgspec.Struct, frozen=True):
     """How a rank usually paces its operations, all groups together; the history that says whether a
     wait is unusual. Gaps are between consecutive enqueues, the present wait not among them.
 
@@ -218,11 +218,11 @@ class Matching(msgspec.Struct, frozen=True):
     None when there are not two. `backlogs` has every rank that is heard.
     """
 
-    standings: tuple[Standing, ...] = ()
+    statuses: tuple[GroupStatus, ...] = ()
     shifts: tuple[Shift, ...] = ()
     waits: tuple[Wait, ...] = ()
     cycles: tuple[Cycle, ...] = ()
-    rhythms: tuple[Rhythm, ...] = ()
+    paces: tuple[Pace, ...] = ()
     blame: tuple[Blame, ...] = ()
     heard: tuple[int, ...] = ()
     world_size: int | None = None
@@ -233,9 +233,9 @@ class Matching(msgspec.Struct, frozen=True):
         """What one rank has not finished."""
         return next((backlog for backlog in self.backlogs if backlog.rank == rank), None)
 
-    def standing(self, key: str) -> Standing | None:
+    def status(self, key: str) -> GroupStatus | None:
         """The standing of the group with this `Group.key`."""
-        return next((standing for standing in self.standings if standing.group.key == key), None)
+        return next((status for status in self.statuses if status.group.key == key), None)
 
     @property
     def familiar(self) -> bool:
@@ -243,13 +243,13 @@ class Matching(msgspec.Struct, frozen=True):
         That of a rank to blame is unlike any, so it counts only where no other rank waits.
         """
         blamed = {blame.rank for blame in self.blame}
-        judged = [rhythm for rhythm in self.rhythms if rhythm.familiar is not None]
-        innocent = [rhythm for rhythm in judged if rhythm.rank not in blamed]
-        return all(rhythm.familiar for rhythm in innocent or judged)
+        judged = [pace for pace in self.paces if pace.familiar is not None]
+        innocent = [pace for pace in judged if pace.rank not in blamed]
+        return all(pace.familiar for pace in innocent or judged)
 
-    def rhythm(self, rank: int) -> Rhythm | None:
+    def pace(self, rank: int) -> Pace | None:
         """The pace of one rank."""
-        return next((rhythm for rhythm in self.rhythms if rhythm.rank == rank), None)
+        return next((pace for pace in self.paces if pace.rank == rank), None)
 
 
 class Ruling(msgspec.Struct, frozen=True):

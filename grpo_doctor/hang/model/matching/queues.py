@@ -24,7 +24,7 @@ UNKNOWN: Order = (-1, -1)
 
 
 @dataclass(eq=False, slots=True)
-class Unit:
+class QueuedOp:
     """Something that a rank gave to a stream at once: a collective, a transfer, a batch of them.
 
     `behind` is what has to be over before it can start; None: it is at a head. Without `parts` only
@@ -36,7 +36,7 @@ class Unit:
     number: int  # among the collectives of the group, or among its transfers
     parts: tuple[Entry, ...] = ()
     transfer: bool = False
-    behind: Unit | None = None
+    behind: QueuedOp | None = None
 
     @property
     def order(self) -> Order:
@@ -56,13 +56,13 @@ class Queue:
     """
 
     rank: int
-    units: list[Unit] = field(default_factory=list)
+    units: list[QueuedOp] = field(default_factory=list)
     recorded: bool = True
     times_starts: bool = False
-    collectives: dict[tuple[str, int], Unit] = field(default_factory=dict)
+    collectives: dict[tuple[str, int], QueuedOp] = field(default_factory=dict)
 
     @property
-    def heads(self) -> list[Unit]:
+    def heads(self) -> list[QueuedOp]:
         """Those that may be running now."""
         return [unit for unit in self.units if unit.behind is None]
 
@@ -93,7 +93,7 @@ def _queue(rank: int, recording: Recording, tracks: Mapping[str, Track]) -> Queu
     entries = recording.entries
     units = [unit for key, track in tracks.items() for unit in _units(rank, key, track)]
     if not entries and any(_is_busy(group) for group in recording.groups if not group.name):
-        units.append(Unit(rank, "", 0, transfer=True))
+        units.append(QueuedOp(rank, "", 0, transfer=True))
     units.sort(key=lambda unit: (unit.order, unit.group, unit.number))
     counted = any(group.status.enqueued >= 0 for group in recording.groups)
     made = Queue(rank, units, bool(tracks) or counted)
@@ -107,19 +107,19 @@ def _is_busy(group: GroupSeen) -> bool:
     return group.status.completed < group.status.enqueued
 
 
-def _units(rank: int, key: str, track: Track) -> Iterable[Unit]:
+def _units(rank: int, key: str, track: Track) -> Iterable[QueuedOp]:
     for number in track.unfinished:
-        yield Unit(rank, key, number, track.calls[number])
+        yield QueuedOp(rank, key, number, track.calls[number])
     if not track.unfinished and track.front is not None:
-        yield Unit(rank, key, track.front)
+        yield QueuedOp(rank, key, track.front)
     if track.busy:
-        yield Unit(rank, key, 0, transfer=True)
+        yield QueuedOp(rank, key, 0, transfer=True)
     batches: dict[int, list[Entry]] = defaultdict(list)
     for entry in track.p2p:
         if not entry.done and entry.op in {"send", "recv"}:
             batches[entry.p2p_sequence or entry.record].append(entry)
     for number, parts in batches.items():
-        yield Unit(rank, key, number, tuple(parts), transfer=True)
+        yield QueuedOp(rank, key, number, tuple(parts), transfer=True)
 
 
 def _latest_end(entries: Sequence[Entry]) -> Order:
@@ -134,10 +134,10 @@ def _latest_end(entries: Sequence[Entry]) -> Order:
     return (order_of(gaps[-1])[0], gaps[-1].record + 1) if gaps else UNKNOWN
 
 
-def _put_behind(units: Sequence[Unit], latest_end: Order, *, times_starts: bool) -> None:
+def _put_behind(units: Sequence[QueuedOp], latest_end: Order, *, times_starts: bool) -> None:
     """Where starts are recorded, what has not started is behind what is unfinished before it."""
-    first_on: dict[object, Unit] = {}
-    gate: Unit | None = None
+    first_on: dict[object, QueuedOp] = {}
+    gate: QueuedOp | None = None
     for unit in units:
         first = first_on.setdefault(_stream(unit), unit)
         if first is not unit:
@@ -148,7 +148,7 @@ def _put_behind(units: Sequence[Unit], latest_end: Order, *, times_starts: bool)
             gate = unit if unit.order > latest_end or times_starts else None
 
 
-def _stream(unit: Unit) -> object:
+def _stream(unit: QueuedOp) -> object:
     """Transfers run on a stream for each pair, unless they were launched as a batch."""
     if not unit.transfer or len(unit.parts) != 1:
         return unit.group, unit.transfer and not unit.parts

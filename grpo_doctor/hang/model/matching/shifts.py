@@ -67,11 +67,11 @@ def _in_the_right(first: int, past: History, signatures: Signatures) -> frozense
     """Return the ranks taken as right where ways part: most of them; of equally many, those who do
     what earlier rounds did. Empty where neither decides.
     """
-    camps: dict[int, set[int]] = defaultdict(set)
+    sides: dict[int, set[int]] = defaultdict(set)
     for rank, call in past.calls[first].items():
-        camps[call].add(rank)
-    largest = max(map(len, camps.values()))
-    leading = [call for call in camps if len(camps[call]) == largest]
+        sides[call].add(rank)
+    largest = max(map(len, sides.values()))
+    leading = [call for call in sides if len(sides[call]) == largest]
     if len(leading) > 1:
         expected = past.expected(first)
         leading = [call for call in leading if call == expected] or [
@@ -79,7 +79,7 @@ def _in_the_right(first: int, past: History, signatures: Signatures) -> frozense
             for call in leading
             if expected is not None and signatures.key(call) == signatures.key(expected)
         ]
-    return frozenset(camps[leading[0]]) if len(leading) == 1 else frozenset()
+    return frozenset(sides[leading[0]]) if len(leading) == 1 else frozenset()
 
 
 def _shift(

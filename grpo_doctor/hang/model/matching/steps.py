@@ -7,25 +7,25 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from grpo_doctor.hang.model.matching.meetings import Meeting, sides
+from grpo_doctor.hang.model.matching.context import MatchContext
+from grpo_doctor.hang.model.matching.joint_ops import JointOp, sides_of
 from grpo_doctor.hang.model.matching.model import Wait
-from grpo_doctor.hang.model.matching.queues import Unit
-from grpo_doctor.hang.model.matching.scene import Scene
+from grpo_doctor.hang.model.matching.queues import QueuedOp
 from grpo_doctor.hang.model.matching.tracks import continuation
 
 RECENT = 400  # calls of a rank in a group, in which a round repeats if it ever does
 LEAST_ROUNDS = 2  # to say what each round had
 
 
-def is_minority(scene: Scene, first: Unit, later: Meeting) -> bool:
+def is_minority(context: MatchContext, first: QueuedOp, later: JointOp) -> bool:
     """Whether more ranks took `later` before `first`, or what groups of their kind call so."""
     if first.transfer or later.ends is not None:
         return False
     alike = otherwise = 0
-    for rank in scene.heard:
-        own, other = (scene.families.of(rank, key) for key in (first.group, later.group))
-        head = scene.families.call_order(rank, own, first.number) if own else None
-        then = scene.families.call_order(rank, other, later.number) if other else None
+    for rank in context.heard:
+        own, other = (context.families.of(rank, key) for key in (first.group, later.group))
+        head = context.families.call_order(rank, own, first.number) if own else None
+        then = context.families.call_order(rank, other, later.number) if other else None
         if head == then:  # neither was called, or both so long ago that nobody knows the order
             continue
         if then is None or (head is not None and head < then):
@@ -35,17 +35,17 @@ def is_minority(scene: Scene, first: Unit, later: Meeting) -> bool:
     return otherwise > alike
 
 
-def is_alone(scene: Scene, unit: Unit) -> bool:
+def is_alone(context: MatchContext, unit: QueuedOp) -> bool:
     """Whether the ranks at the same place of groups of this kind mostly did another transfer as
     this number: then one was left out, or turned around, before it.
     """
     if not unit.transfer or not unit.parts:
         return False
-    position = scene.gathered[unit.group].group.members.index(unit.rank)
+    position = context.gathered[unit.group].group.members.index(unit.rank)
     mine = {(part.op, part.source, part.target) for part in unit.parts}
     alike = otherwise = 0
-    for key in scene.families.siblings(unit.group):
-        track = scene.gathered[key].tracks.get(scene.gathered[key].group.members[position])
+    for key in context.families.siblings(unit.group):
+        track = context.gathered[key].tracks.get(context.gathered[key].group.members[position])
         if key == unit.group or track is None:
             continue
         same = [entry for entry in track.p2p if entry.p2p_sequence == unit.number]
@@ -55,24 +55,24 @@ def is_alone(scene: Scene, unit: Unit) -> bool:
     return otherwise > alike
 
 
-def novel(scene: Scene, wait: Wait) -> bool:
+def novel(context: MatchContext, wait: Wait) -> bool:
     """Return whether no rank had made this call, from this line, in this group before."""
-    past = scene.pasts[wait.group]
+    past = context.pasts[wait.group]
     mine = past.calls.get(wait.sequence, {}).get(wait.rank)
     return mine is not None and wait.why != "p2p" and past.new(mine, wait.sequence)
 
 
-def as_before(scene: Scene, wait: Wait) -> bool | None:
+def as_before(context: MatchContext, wait: Wait) -> bool | None:
     """Return whether the rank, over all its groups, came to this call as in earlier rounds. None
     where they do not show it, or where it is the usual call from another line.
     """
     made: list[tuple[int, str, int]] = []
-    for key, past in scene.pasts.items():
-        track = scene.gathered[key].tracks.get(wait.rank)
+    for key, past in context.pasts.items():
+        track = context.gathered[key].tracks.get(wait.rank)
         for number, parts in list(track.calls.items())[-RECENT:] if track else ():
             made.append((parts[0].created_ns or 0, key, past.calls[number][wait.rank]))
     made.sort(reverse=True)
-    mine = scene.pasts[wait.group].calls.get(wait.sequence, {}).get(wait.rank)
+    mine = context.pasts[wait.group].calls.get(wait.sequence, {}).get(wait.rank)
     if wait.since_ns is None or mine is None:
         return None
     usual = continuation([(key, call) for at, key, call in made if at < wait.since_ns])
@@ -81,11 +81,11 @@ def as_before(scene: Scene, wait: Wait) -> bool | None:
     return False
 
 
-def left_out(scene: Scene, rank: int, key: str, sequence: int, awaited: Wait) -> bool:
+def left_out(context: MatchContext, rank: int, key: str, sequence: int, awaited: Wait) -> bool:
     """Whether a rank came to a collective of its own without the send or receive that `awaited`
     is for, which it never did in earlier rounds.
     """
-    past, track = scene.pasts[key].calls, scene.gathered[key].tracks[rank]
+    past, track = context.pasts[key].calls, context.gathered[key].tracks[rank]
     mine = past.get(sequence, {}).get(rank)
     if mine is None:
         return False
@@ -98,9 +98,9 @@ def left_out(scene: Scene, rank: int, key: str, sequence: int, awaited: Wait) ->
         return False
     receives = awaited.operation.startswith("receive")
     ends = (rank, awaited.rank) if receives else (awaited.rank, rank)
-    group = scene.gathered[awaited.group]
+    group = context.gathered[awaited.group]
     own = {rank: group.tracks[rank]} if rank in group.tracks else {}
-    side = sides(replace(group, tracks=own), "send" if receives else "recv").get(ends)
+    side = sides_of(replace(group, tracks=own), "send" if receives else "recv").get(ends)
     made = [entry.created_ns or 0 for entry in side.entries] if side is not None else []
     reached = track.calls[sequence][0].created_ns or 0
     now = sum(rounds[-1] < at < reached for at in made)

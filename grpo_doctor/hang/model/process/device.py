@@ -37,7 +37,7 @@ _WAITS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Closer:
+class SpinSample:
     """A closer sample of threads that use a core. `needs_stacks`: without stacks its state is open,
     as a rank's is; a compiler that works for one has none.
     """

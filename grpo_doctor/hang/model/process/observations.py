@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from grpo_doctor.hang.model.process.device import Closer
+from grpo_doctor.hang.model.process.device import SpinSample
 from grpo_doctor.hang.model.process.known_code import Call
-from grpo_doctor.hang.model.process.progress import Motion, motion
+from grpo_doctor.hang.model.process.progress import Activity, activity
 from grpo_doctor_probes.evidence import (
     Blocked,
     Evidence,
@@ -50,7 +50,7 @@ class Observation:
     blocked: tuple[Blocked, ...] = ()
     spans: tuple[OpenSpanSeen, ...] = ()
     frozen: bool = False
-    closer: Closer = field(default_factory=Closer)
+    closer: SpinSample = field(default_factory=SpinSample)
 
     @property
     def stack(self) -> Stack | None:
@@ -64,12 +64,12 @@ class Observation:
         return next((s for s in reversed(self._with_threads()) if s.native), None)
 
     @property
-    def motion(self) -> Motion:
+    def activity(self) -> Activity:
         """Return what it did between the first sample and the last."""
         if not self.looks:
-            return Motion("unknown")
+            return Activity("unknown")
         stacks = [look[0] if look else None for look in self.stacks]
-        return motion(self.looks[0], self.looks[-1], stacks, frozen=self.frozen, at=self.closer)
+        return activity(self.looks[0], self.looks[-1], stacks, frozen=self.frozen, at=self.closer)
 
     @property
     def ended_meanwhile(self) -> bool:
@@ -98,7 +98,7 @@ def index(evidence: Evidence) -> dict[int, Observation]:
             limits=own,
             blocked=blocked.get(pid, ()),
             spans=spans.get(pid, ()),
-            closer=Closer(positions.get(pid, ()), digests.get(pid, ()), pid in ranks),
+            closer=SpinSample(positions.get(pid, ()), digests.get(pid, ()), pid in ranks),
             frozen=bool(limits) and pid in limits[-1] and limits[-1][pid].frozen,
         )
     return by_pid

@@ -12,7 +12,7 @@ from itertools import pairwise, takewhile
 from typing import Literal
 
 from grpo_doctor.hang.model.process.call_stack import is_heartbeat, is_library, place_of
-from grpo_doctor.hang.model.process.device import Closer, spins_in, waits_by_frames
+from grpo_doctor.hang.model.process.device import SpinSample, spins_in, waits_by_frames
 from grpo_doctor_probes.evidence import Frame, ProcessLook, Stack, Thread
 
 Kind = Literal[
@@ -41,7 +41,7 @@ _BESIDE = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|cuda|heartbeat", re.IGNORE
 
 
 @dataclass(frozen=True, slots=True)
-class Motion:
+class Activity:
     """What a process did in the `seconds` between the first sample and the last.
 
     `still_s` is for how long its main thread has not run, None where the kernel does not say.
@@ -75,17 +75,17 @@ class Motion:
         return self.kind in ("working", "busy")
 
     @property
-    def got_on(self) -> bool:
+    def progressed(self) -> bool:
         """Return whether it was seen to progress: the only sign of health. Using a core is none."""
         return self.kind == "working"
 
     @property
-    def stirs(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it does anything at all between the looks, if only now and then."""
         return self.progresses or (self.kind == "polling" and not self.only_ticks)
 
     @property
-    def works_beneath(self) -> bool:
+    def library_works(self) -> bool:
         """Whether a library computes in threads of its own while its Python waits for that: a
         tokenizer, a data frame, the backward pass of a GPU.
         """
@@ -93,25 +93,25 @@ class Motion:
         return self.kind in ("still", "polling") and share >= BUSY_SHARE
 
 
-def motion(
+def activity(
     before: ProcessLook | None,
     after: ProcessLook | None,
     stacks: Sequence[Stack | None],
     *,
     frozen: bool = False,
-    at: Closer | None = None,
-) -> Motion:
+    at: SpinSample | None = None,
+) -> Activity:
     """Compare two samples of one process; None: it was not there. `stacks`: one per sample. `at` is
     what a closer sample of threads that use a core has shown.
     """
     if after is None or after.state in ("Z", "X"):
-        return Motion("gone")
+        return Activity("gone")
     if frozen or (after.state in ("T", "t") and not _goes_on_and_off(before, after)):
         seconds = (after.at_ns - before.at_ns) / 1e9 if before is not None else 0.0
-        return Motion("frozen" if frozen else "stopped", seconds, still_s=_still_s(after))
+        return Activity("frozen" if frozen else "stopped", seconds, still_s=_still_s(after))
     if before is None or before.state in ("Z", "X") or not after.threads or not before.threads:
-        return Motion("unknown", still_s=_still_s(after))
-    return _compared(before, after, stacks, at or Closer())
+        return Activity("unknown", still_s=_still_s(after))
+    return _compared(before, after, stacks, at or SpinSample())
 
 
 def _goes_on_and_off(before: ProcessLook | None, after: ProcessLook) -> bool:
@@ -122,8 +122,8 @@ def _goes_on_and_off(before: ProcessLook | None, after: ProcessLook) -> bool:
 
 
 def _compared(
-    before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | None], at: Closer
-) -> Motion:
+    before: ProcessLook, after: ProcessLook, stacks: Sequence[Stack | None], at: SpinSample
+) -> Activity:
     seconds = max((after.at_ns - before.at_ns) / 1e9, 1e-3)
     earlier = {thread.tid: thread for thread in before.threads}
     workers, libraries = _worker_ids(after, stacks), _native_ids(after, stacks)
@@ -135,7 +135,7 @@ def _compared(
     ]
     wakes = wakes_between(earlier.get(after.threads[0].tid), after.threads[0])
     io_bytes = after.read_bytes - before.read_bytes + after.written_bytes - before.written_bytes
-    draft = Motion(
+    draft = Activity(
         kind="unknown",
         seconds=seconds,
         cpu_share=_cpu_s(working) / seconds,
@@ -165,7 +165,7 @@ def _delay_s(threads: Sequence[tuple[Thread, Thread]]) -> float:
     return max(delays, default=0) / 1e9
 
 
-def _kind(draft: Motion, state: str) -> Kind:
+def _kind(draft: Activity, state: str) -> Kind:
     if draft.moved or draft.io_bytes >= BYTES_OF_WORK:
         return "working"
     if draft.cpu_share + draft.delay_share >= BUSY_SHARE or state == "R":
@@ -173,7 +173,9 @@ def _kind(draft: Motion, state: str) -> Kind:
     return "polling" if draft.wakes >= WAKES_OF_A_POLL else "still"
 
 
-def _of_busy(draft: Motion, after: ProcessLook, stacks: Sequence[Stack | None], at: Closer) -> Kind:
+def _of_busy(
+    draft: Activity, after: ProcessLook, stacks: Sequence[Stack | None], at: SpinSample
+) -> Kind:
     """What a main thread does that uses a core at one line: work, or a wait for its device."""
     main_stacks = [frames for frames in map(_main_frames, stacks) if frames]
     if not main_stacks and at.needs_stacks:

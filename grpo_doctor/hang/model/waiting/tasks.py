@@ -11,188 +11,186 @@ from dataclasses import replace
 
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.call_stack import place_of
-from grpo_doctor.hang.model.process.progress import Motion, motion
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.process.progress import Activity, activity
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor_probes.evidence import ProcessLook, PythonThread, Stack
 
 _AT_WORK_FOR_OTHERS = ("engine", "engine-worker", "server")
 
 
-def is_idle(actor: Actor) -> bool:
+def is_idle(proc: Process) -> bool:
     """Whether it is able to work and has no task."""
-    return not actor.held and not task_of(actor) and ray_code.in_loop(actor.place.frames)
+    return not proc.cannot_run and not task_of(proc) and ray_code.in_loop(proc.place.frames)
 
 
-def task_of(actor: Actor) -> str:
+def task_of(proc: Process) -> str:
     """The method or function that it is called for, `Worker.update`; the actor's name alone where
     its title has no more; empty for all that have no task.
     """
-    return ray_code.task_of(actor.member, actor.place.frames)
+    return ray_code.task_of(proc.member, proc.place.frames)
 
 
-def asks(actor: Actor) -> bool:
+def asks(proc: Process) -> bool:
     """Whether it waits for the answer of somebody's task, or sleeps between asking for it."""
-    return not actor.held and (ray_code.asks(actor.place.frames) or _polls(actor))
+    return not proc.cannot_run and (ray_code.asks(proc.place.frames) or _polls(proc))
 
 
-def _polls(actor: Actor) -> bool:
+def _polls(proc: Process) -> bool:
     """Whether a framework's own line sleeps, as verl's controller does until samples are there."""
-    asleep = any(row.kind == "sleep" for row in actor.blocked if row.tid == actor.tid)
-    of_ray = ray_code.is_actor(actor.member) or actor.member.role == "ray"
-    return of_ray and asleep and ray_code.in_framework(actor.place.frames)
+    asleep = any(row.kind == "sleep" for row in proc.blocked if row.tid == proc.tid)
+    of_ray = ray_code.is_actor(proc.member) or proc.member.role == "ray"
+    return of_ray and asleep and ray_code.in_framework(proc.place.frames)
 
 
-def wakes_by_ray(actor: Actor) -> bool:
+def wakes_by_ray(proc: Process) -> bool:
     """Return whether it wakes every second by Ray's own clock, which is no sign of progress."""
-    return is_idle(actor) or asks(actor)
+    return is_idle(proc) or asks(proc)
 
 
-def own_threads(scene: Scene, actor: Actor) -> frozenset[int]:
+def own_threads(view: JobView, proc: Process) -> frozenset[int]:
     """Of a process of Ray's the threads whose last run says since when it stands: those that do its
     tasks, else all that run Python; empty for all others. Ray's own threads wake many times a
     second whether or not there is work, as does the main one of who has nothing to do.
     """
-    if not (ray_code.is_actor(actor.member) or actor in drivers(scene)):
+    if not (ray_code.is_actor(proc.member) or proc in drivers(view)):
         return frozenset()
-    doing = frozenset(thread.tid for thread in actor.python_threads if ray_code.carries(thread))
-    loop = event_loop_of(actor)
-    if not doing and loop is not None and awaits_coroutine(actor):
+    doing = frozenset(thread.tid for thread in proc.python_threads if ray_code.carries(thread))
+    loop = event_loop_of(proc)
+    if not doing and loop is not None and awaits_coroutine(proc):
         return frozenset({loop.tid})
-    return doing or frozenset(thread.tid for thread in actor.python_threads if thread.frames)
+    return doing or frozenset(thread.tid for thread in proc.python_threads if thread.frames)
 
 
-def idle_ranks(scene: Scene) -> tuple[Actor, ...]:
+def idle_ranks(view: JobView) -> tuple[Process, ...]:
     """Return ranks for which only the driver can wait; none while others need them."""
-    ranks = tuple(scene.by_rank.values())
-    if any(actor.waits for actor in ranks):
+    ranks = tuple(view.by_rank.values())
+    if any(proc.waits for proc in ranks):
         return ()
-    return tuple(actor for actor in ranks if is_idle(actor))
+    return tuple(proc for proc in ranks if is_idle(proc))
 
 
-def drivers(scene: Scene) -> tuple[Actor, ...]:
+def drivers(view: JobView) -> tuple[Process, ...]:
     """The programs that call the actors, of this host."""
-    return tuple(a for a in scene.actors if ray_code.drives(a.member, a.place.frames))
+    return tuple(a for a in view.procs if ray_code.drives(a.member, a.place.frames))
 
 
-def controllers(scene: Scene) -> tuple[Actor, ...]:
+def controllers(view: JobView) -> tuple[Process, ...]:
     """Who waits for the answers of others, the driver first: verl's and OpenRLHF's single
     controller is an actor that the driver waits for.
     """
-    own = drivers(scene)
-    pids = {actor.pid for actor in own}
-    actors = [
-        actor for actor in scene.actors if actor.pid not in pids and ray_code.is_actor(actor.member)
-    ]
-    return tuple(actor for actor in (*own, *actors) if asks(actor))
+    own = drivers(view)
+    pids = {proc.pid for proc in own}
+    procs = [proc for proc in view.procs if proc.pid not in pids and ray_code.is_actor(proc.member)]
+    return tuple(proc for proc in (*own, *procs) if asks(proc))
 
 
-def at_work(scene: Scene) -> tuple[Actor, ...]:
+def at_work(view: JobView) -> tuple[Process, ...]:
     """Return actors that have a task and ask no other, except ranks, as the thread that moved;
     without any, who asks deepest. An actor's title has its method while a coroutine of it waits.
 
     A stopped actor keeps its title, so its task; Ray reports one that has died to the driver.
     """
-    ranks = {actor.pid for actor in scene.by_rank.values()}
-    beside = [actor for actor in scene.actors if actor.pid not in ranks]
-    called = [seen_through(scene, actor) for actor in beside if task_of(actor)]
-    own = drivers(scene)
-    pids = {actor.pid for actor in (*called, *own)}
+    ranks = {proc.pid for proc in view.by_rank.values()}
+    beside = [proc for proc in view.procs if proc.pid not in ranks]
+    called = [seen_through(view, proc) for proc in beside if task_of(proc)]
+    own = drivers(view)
+    pids = {proc.pid for proc in (*called, *own)}
     halted = [
-        actor for actor in beside if actor.pid not in pids and _is_needed(actor) and actor.held
+        proc for proc in beside if proc.pid not in pids and _is_needed(proc) and proc.cannot_run
     ]
-    answering = tuple(actor for actor in [*called, *own, *halted] if not asks(actor))
+    answering = tuple(proc for proc in [*called, *own, *halted] if not asks(proc))
     if answering:
         return answering
-    working = tuple(actor for actor in beside if _works_for_others(scene, actor))
+    working = tuple(proc for proc in beside if _works_for_others(view, proc))
     return working or _deepest([*own, *called])
 
 
-def pending(scene: Scene) -> tuple[Actor, ...]:
+def pending(view: JobView) -> tuple[Process, ...]:
     """Who may give the answers that are waited for: ranks that work on a task included."""
-    ranks = [actor for actor in scene.by_rank.values() if not is_idle(actor) and not actor.waits]
-    return tuple(actor for actor in [*ranks, *at_work(scene)] if not asks(actor))
+    ranks = [proc for proc in view.by_rank.values() if not is_idle(proc) and not proc.waits]
+    return tuple(proc for proc in [*ranks, *at_work(view)] if not asks(proc))
 
 
-def awaits_coroutine(actor: Actor) -> bool:
+def awaits_coroutine(proc: Process) -> bool:
     """Whether its threads have no task while an event loop of its own waits for something: a
     coroutine has no stack, so that nothing says where it stands.
     """
-    idle = not actor.held and ray_code.in_loop(actor.place.frames)
-    return idle and event_loop_of(actor) is not None
+    idle = not proc.cannot_run and ray_code.in_loop(proc.place.frames)
+    return idle and event_loop_of(proc) is not None
 
 
-def quiet_s(scene: Scene) -> float | None:
+def quiet_s(view: JobView) -> float | None:
     """Return seconds since a rank began its last collective; None where no recording shows it."""
     ages = [
-        (rhythm.taken_ns - rhythm.last_enqueued_ns) / 1e9
-        for rhythm in scene.matching.rhythms
-        if rhythm.taken_ns and rhythm.last_enqueued_ns is not None
+        (pace.taken_ns - pace.last_enqueued_ns) / 1e9
+        for pace in view.matching.paces
+        if pace.taken_ns and pace.last_enqueued_ns is not None
     ]
     return min(ages, default=None)
 
 
-def is_part_of_engine(actor: Actor) -> bool:
+def is_part_of_engine(proc: Process) -> bool:
     """Whether it is a rollout engine's core or one of that's workers."""
-    return actor.member.role in ("engine", "engine-worker")
+    return proc.member.role in ("engine", "engine-worker")
 
 
-def _is_needed(actor: Actor) -> bool:
+def _is_needed(proc: Process) -> bool:
     """An actor, or a part of an engine that works for one."""
-    return ray_code.is_actor(actor.member) or is_part_of_engine(actor)
+    return ray_code.is_actor(proc.member) or is_part_of_engine(proc)
 
 
-def _works_for_others(scene: Scene, actor: Actor) -> bool:
+def _works_for_others(view: JobView, proc: Process) -> bool:
     """Return whether it progresses as an engine, server or actor's child: an actor may await it."""
-    parent = scene.by_pid.get(actor.member.parent)
+    parent = view.by_pid.get(proc.member.parent)
     below = parent is not None and ray_code.is_actor(parent.member)
-    awaited = actor.member.role in _AT_WORK_FOR_OTHERS or below
-    return awaited and actor.motion.progresses and not ray_code.serves(actor.member)
+    awaited = proc.member.role in _AT_WORK_FOR_OTHERS or below
+    return awaited and proc.activity.progresses and not ray_code.serves(proc.member)
 
 
-def _deepest(asking: list[Actor]) -> tuple[Actor, ...]:
+def _deepest(asking: list[Process]) -> tuple[Process, ...]:
     """Of those that ask for answers the one that was called last: who has the user's own code
     before those that only pass calls on, the driver last of all.
     """
 
-    def depth(actor: Actor) -> tuple[bool, bool]:
-        is_actor = ray_code.is_actor(actor.member)
-        return is_actor, is_actor and actor.place.user is not None
+    def depth(proc: Process) -> tuple[bool, bool]:
+        is_actor = ray_code.is_actor(proc.member)
+        return is_actor, is_actor and proc.place.user is not None
 
     return tuple(sorted(asking, key=depth)[-1:])
 
 
-def seen_through(scene: Scene, actor: Actor) -> Actor:
-    """Return `actor` as its deciding thread: one that makes progress, else the one that waits for
+def seen_through(view: JobView, proc: Process) -> Process:
+    """Return `proc` as its deciding thread: one that makes progress, else the one that waits for
     the longest; without any at a task its event loop; itself where its main thread does the task.
     """
-    main = next((thread for thread in actor.python_threads if thread.tid == actor.pid), None)
-    if actor.held or main is None or not ray_code.in_loop(main.frames):
-        return actor
+    main = next((thread for thread in proc.python_threads if thread.tid == proc.pid), None)
+    if proc.cannot_run or main is None or not ray_code.in_loop(main.frames):
+        return proc
     carrying = [
-        thread for thread in actor.python_threads if thread is not main and ray_code.carries(thread)
+        thread for thread in proc.python_threads if thread is not main and ray_code.carries(thread)
     ]
-    loop = event_loop_of(actor)
+    loop = event_loop_of(proc)
     if not carrying and loop is not None:
-        return replace(actor, motion=motion_of(scene, actor.pid, loop.tid), tid=loop.tid)
-    threads = [_as_thread(scene, actor, thread) for thread in carrying]
-    return min(threads, key=_decides, default=actor)
+        return replace(proc, activity=activity_of(view, proc.pid, loop.tid), tid=loop.tid)
+    threads = [_as_thread(view, proc, thread) for thread in carrying]
+    return min(threads, key=_decides, default=proc)
 
 
-def event_loop_of(actor: Actor) -> PythonThread | None:
+def event_loop_of(proc: Process) -> PythonThread | None:
     """Return the thread of its event loop while that waits; None where it has none or is busy."""
-    loops = [thread for thread in actor.python_threads if thread.name.startswith("AsyncIO Thread")]
+    loops = [thread for thread in proc.python_threads if thread.name.startswith("AsyncIO Thread")]
     return next((thread for thread in loops if ray_code.waits_for_events(thread)), None)
 
 
-def motion_of(scene: Scene, pid: int, tid: int) -> Motion:
+def activity_of(view: JobView, pid: int, tid: int) -> Activity:
     """Return what one thread did between the first sample and the last."""
-    looks = [_of_thread(process, tid) for look in scene.evidence.looks for process in look.processes
+    looks = [_of_thread(process, tid) for look in view.evidence.looks for process in look.processes
              if process.pid == pid]  # fmt: skip
-    stacks = [_stack_of(look, pid, tid) for look in scene.evidence.stacks]
+    stacks = [_stack_of(look, pid, tid) for look in view.evidence.stacks]
     present = [look for look in looks if look is not None]
     if not present:
-        return Motion("unknown")
-    return motion(present[0] if len(present) > 1 else None, present[-1], stacks)
+        return Activity("unknown")
+    return activity(present[0] if len(present) > 1 else None, present[-1], stacks)
 
 
 def _of_thread(look: ProcessLook, tid: int) -> ProcessLook | None:
@@ -214,14 +212,14 @@ def _stack_of(look: tuple[Stack, ...], pid: int, tid: int) -> Stack | None:
     return None
 
 
-def _as_thread(scene: Scene, actor: Actor, thread: PythonThread) -> Actor:
+def _as_thread(view: JobView, proc: Process, thread: PythonThread) -> Process:
     place = place_of(thread)
-    moved = motion_of(scene, actor.pid, thread.tid)
-    return replace(actor, place=place, deed=place, tid=thread.tid, motion=moved)
+    moved = activity_of(view, proc.pid, thread.tid)
+    return replace(proc, place=place, blocking_place=place, tid=thread.tid, activity=moved)
 
 
-def _decides(actor: Actor) -> tuple[bool, bool, float, int]:
+def _decides(proc: Process) -> tuple[bool, bool, float, int]:
     """Put who progresses first: others of a pool may wait for its lock. Then the user's code."""
-    still_s = actor.motion.still_s
-    users = actor.place.user is not None
-    return not actor.motion.progresses, not users, -(still_s or 0.0), actor.tid
+    still_s = proc.activity.still_s
+    users = proc.place.user is not None
+    return not proc.activity.progresses, not users, -(still_s or 0.0), proc.tid

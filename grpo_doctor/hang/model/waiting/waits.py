@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode, ResourceNode
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.model.waiting.graph import Graph, Link
 from grpo_doctor_probes.evidence import Blocked
@@ -49,169 +49,167 @@ class _Shared:
         return nodes
 
 
-def build(scene: Scene) -> Graph:
+def build(view: JobView) -> Graph:
     """Finds every wait that the evidence shows."""
     return Graph.of(
         (
-            *_recorded(scene),
-            *_by_stack(scene),
-            *_held(scene),
-            *_children(scene),
-            *_engines(scene),
-            *_tasks(scene),
+            *_recorded(view),
+            *_by_stack(view),
+            *_held(view),
+            *_children(view),
+            *_engines(view),
+            *_tasks(view),
         )
     )
 
 
-def _recorded(scene: Scene) -> Iterator[Link]:
+def _recorded(view: JobView) -> Iterator[Link]:
     """Yield waits of flight recorders; ranks that made progress since then, or died, have none."""
     shared = _Shared()
-    for wait in scene.matching.waits:
-        actor = scene.by_rank.get(wait.rank)
-        if wait.why == "joined" or (actor is not None and not actor.waits):
+    for wait in view.matching.waits:
+        proc = view.by_rank.get(wait.rank)
+        if wait.why == "joined" or (proc is not None and not proc.waits):
             continue
         label = f"{wait.operation} #{wait.sequence}" if wait.sequence else wait.operation
         kind = "p2p" if wait.why == "p2p" else "collective"
         yield Link(RankNode(wait.rank), shared.ranks(wait.on), kind, label)
 
 
-def absent(scene: Scene) -> tuple[int, ...]:
+def absent(view: JobView) -> tuple[int, ...]:
     """Ranks that are not in any call that needs the others, or are not able to answer."""
-    unseen = [rank for rank in scene.world if rank not in scene.by_rank]
-    missing = scene.evidence.job.ranks_missing
-    busy = [rank for rank, actor in scene.by_rank.items() if not actor.waits]
+    unseen = [rank for rank in view.world if rank not in view.by_rank]
+    missing = view.evidence.job.ranks_missing
+    busy = [rank for rank, proc in view.by_rank.items() if not proc.waits]
     return tuple(sorted({*busy, *(rank for rank in unseen if rank in missing)}))
 
 
-def _by_stack(scene: Scene) -> Iterator[Link]:
+def _by_stack(view: JobView) -> Iterator[Link]:
     """Yield waits of ranks without a recording: they wait for the ranks outside such a call."""
-    recorded = {wait.rank for wait in scene.matching.waits if wait.why != "joined"}
-    absentees, shared = absent(scene), _Shared()
-    for rank, actor in scene.by_rank.items():
-        if not actor.waits or rank in recorded:
+    recorded = {wait.rank for wait in view.matching.waits if wait.why != "joined"}
+    absentees, shared = absent(view), _Shared()
+    for rank, proc in view.by_rank.items():
+        if not proc.waits or rank in recorded:
             continue
-        if actor.place.call == "p2p":
-            peer = partner_of(scene, actor)
+        if proc.place.call == "p2p":
+            peer = partner_of(view, proc)
             targets: Iterable[int] = absentees if peer is None else (peer,)
             kind = "p2p"
         else:
-            joins = actor.at_store or actor.place.call == "store"
+            joins = proc.at_store or proc.place.call == "store"
             targets, kind = absentees, "store" if joins else "collective"
-        yield Link(RankNode(rank), shared.ranks(targets), kind, actor.place.operation)
+        yield Link(RankNode(rank), shared.ranks(targets), kind, proc.place.operation)
 
 
-def _held(scene: Scene) -> Iterator[Link]:
+def _held(view: JobView) -> Iterator[Link]:
     """What the main thread's blocking call is on, where it is not in a call to other ranks."""
-    for actor in scene.actors:
-        hold = actor.hold
-        if hold is None or actor.waits or hold.kind not in _CHANNELS:
+    for proc in view.procs:
+        hold = proc.hold
+        if hold is None or proc.waits or hold.kind not in _CHANNELS:
             continue
         kind = _CHANNELS[hold.kind]
-        if actor.member.role == "rank" and actor.place.call == "loader":
+        if proc.member.role == "rank" and proc.place.call == "loader":
             continue  # the loader's children say more than the queue's pipe
         ends: set[Node] = {
-            scene.by_pid[pid].node if pid in scene.by_pid else ProcessNode(pid)
-            for pid in hold.peers
+            view.by_pid[pid].node if pid in view.by_pid else ProcessNode(pid) for pid in hold.peers
         }
         if not ends and kind in _THINGS and hold.target:
             ends = {ResourceNode(kind, hold.target)}
-        yield Link(actor.node, frozenset(ends), kind, _label(hold), needs="any")
+        yield Link(proc.node, frozenset(ends), kind, _label(hold), needs="any")
 
 
 def _label(hold: Blocked) -> str:
     return f"{hold.kind.replace('-', ' ')} {hold.target}".strip()
 
 
-def _children(scene: Scene) -> Iterator[Link]:
+def _children(view: JobView) -> Iterator[Link]:
     """A rank in a loader, pool or child wait needs the processes it started for that."""
-    for actor in scene.actors:
-        if actor.waits or actor.held:
+    for proc in view.procs:
+        if proc.waits or proc.cannot_run:
             continue
-        roles = _CHILD_ROLES.get(actor.place.call)
+        roles = _CHILD_ROLES.get(proc.place.call)
         if roles is None:
             continue
         children = [
             child.node
-            for child in scene.children(actor.pid)
+            for child in view.children(proc.pid)
             if child.member.role in roles and "tracker" not in child.member.name
         ]
-        yield Link(actor.node, frozenset(children), "child", actor.place.operation, needs="any")
+        yield Link(proc.node, frozenset(children), "child", proc.place.operation, needs="any")
 
 
-def asks_engine(actor: Actor) -> bool:
+def asks_engine(proc: Process) -> bool:
     """Whether it waits for something and the stack says that it is a rollout."""
-    if "generate" not in actor.place.purposes and actor.place.purpose != "weight-sync":
+    if "generate" not in proc.place.purposes and proc.place.purpose != "weight-sync":
         return False
-    return actor.place.call in ("http", "poll", "queue", "asyncio", "lock", "pool") or (
-        actor.hold is not None
-        and actor.hold.kind in ("socket-receive", "pipe-read", "poll", "futex")
+    return proc.place.call in ("http", "poll", "queue", "asyncio", "lock", "pool") or (
+        proc.hold is not None and proc.hold.kind in ("socket-receive", "pipe-read", "poll", "futex")
     )
 
 
-def _engines(scene: Scene) -> Iterator[Link]:
+def _engines(view: JobView) -> Iterator[Link]:
     """A rank in a rollout needs the engine; an engine's front needs its core, that its workers."""
-    parts = scene.engine_parts()
+    parts = view.engine_parts()
     pids = {process.pid for process in parts}
-    for actor in scene.by_rank.values():
-        if actor.waits or actor.held or not asks_engine(actor):
+    for proc in view.by_rank.values():
+        if proc.waits or proc.cannot_run or not asks_engine(proc):
             continue
         fronts = [process for process in parts if process.member.parent not in pids]
-        peers = {pid for row in actor.blocked for pid in row.peers}
+        peers = {pid for row in proc.blocked for pid in row.peers}
         own = [process for process in parts if process.pid in peers]
-        own = own or [process for process in fronts if process.rank in (actor.rank, None)] or fronts
-        own = [process for process in own if process.member.host == actor.member.host] or own
+        own = own or [process for process in fronts if process.rank in (proc.rank, None)] or fronts
+        own = [process for process in own if process.member.host == proc.member.host] or own
         engines = frozenset(engine.node for engine in own)
-        yield Link(actor.node, engines, "engine", actor.place.operation, needs="any")
+        yield Link(proc.node, engines, "engine", proc.place.operation, needs="any")
     for front in parts:
         # A server wakes for every message of its core's, and depends on it all the same.
-        at_rest = front.member.role == "server" or front.motion.kind in ("still", "polling")
-        for child in scene.children(front.pid):
-            if child.pid in pids and (at_rest or child.held):
+        at_rest = front.member.role == "server" or front.activity.kind in ("still", "polling")
+        for child in view.children(front.pid):
+            if child.pid in pids and (at_rest or child.cannot_run):
                 yield Link(front.node, frozenset({child.node}), "engine", needs="any")
 
 
-def _tasks(scene: Scene) -> Iterator[Link]:
+def _tasks(view: JobView) -> Iterator[Link]:
     """Link an idle actor of Ray to its driver's next call, and who asks for tasks to busy ones."""
-    callers = tasks.drivers(scene)
-    for rank in tasks.idle_ranks(scene):
+    callers = tasks.drivers(view)
+    for rank in tasks.idle_ranks(view):
         calling = frozenset(caller.node for caller in callers)
         yield Link(rank.node, calling, "task", "its next call", needs="any")
-    for actor in scene.actors:
-        if tasks.asks(actor):
-            for worker in tasks.pending(scene):
+    for proc in view.procs:
+        if tasks.asks(proc):
+            for worker in tasks.pending(view):
                 task = frozenset({worker.node})
-                yield Link(actor.node, task, "task", tasks.task_of(worker), needs="any")
+                yield Link(proc.node, task, "task", tasks.task_of(worker), needs="any")
 
 
-def partner_of(scene: Scene, actor: Actor) -> int | None:
+def partner_of(view: JobView, proc: Process) -> int | None:
     """The rank of the job at the other end; None where it is not known.
 
     `send_object_list` passes on its partner's number within the group alone, so a number of the
     job counts first, whichever call of the stack has it.
     """
-    for number in _numbers(scene, actor, _OF_THE_JOB):
+    for number in _numbers(view, proc, _OF_THE_JOB):
         return number
-    for number in _numbers(scene, actor, _OF_ITS_GROUP):
-        return _of_the_job(scene, actor, number)
+    for number in _numbers(view, proc, _OF_ITS_GROUP):
+        return _of_the_job(view, proc, number)
     return None
 
 
-def _numbers(scene: Scene, actor: Actor, names: Sequence[str]) -> Iterator[int]:
-    for call in scene.evidence.arguments:
-        values = [call.values.get(name, "") for name in names if call.pid == actor.pid]
+def _numbers(view: JobView, proc: Process, names: Sequence[str]) -> Iterator[int]:
+    for call in view.evidence.arguments:
+        values = [call.values.get(name, "") for name in names if call.pid == proc.pid]
         yield from (
             int(value) for value in values if value.isdecimal() and len(value) <= _MOST_DIGITS
         )
 
 
-def _of_the_job(scene: Scene, actor: Actor, number: int) -> int | None:
+def _of_the_job(view: JobView, proc: Process, number: int) -> int | None:
     """Return the group, which the stack does not show, where all of this rank's groups agree.
 
     Groups whose members no recorder lists do not count: there may be others in addition to them.
     """
-    recording = scene.recordings.of(actor.rank) if actor.rank is not None else None
+    recording = view.recordings.of(proc.rank) if proc.rank is not None else None
     groups = recording.groups if recording is not None else ()
-    listed = [group.ranks for group in groups if actor.rank in group.ranks]
+    listed = [group.ranks for group in groups if proc.rank in group.ranks]
     # As torch was given the members, or sorted: it depends on who made the group.
     orders = [order for ranks in listed for order in (ranks, sorted(ranks))]
     members = {order[number] for order in orders if number < len(order)}

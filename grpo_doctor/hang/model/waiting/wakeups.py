@@ -9,7 +9,7 @@ import re
 from grpo_doctor.hang.model.process.call_stack import Place, is_heartbeat, place_of
 from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.process.progress import has_time_limit
-from grpo_doctor.hang.model.scene import Actor
+from grpo_doctor.hang.model.view import Process
 from grpo_doctor_probes.evidence import Frame, PythonThread, Thread
 
 # Loops that give every connection to a thread or a process of its own.
@@ -41,31 +41,31 @@ def _is_loop(frame: Frame) -> bool:
     return short(frame.function) in _SERVER_LOOPS and _LOOP_CODE.search(frame.file) is not None
 
 
-def serving(actor: Actor) -> frozenset[int] | None:
+def serving(proc: Process) -> frozenset[int] | None:
     """The threads of which one may answer; None for all, where no thread is seen to serve."""
-    accepting = {thread.tid for thread in actor.python_threads if only_accepts(thread)}
-    if not accepting or not _handlers(actor) or actor.look is None:
+    accepting = {thread.tid for thread in proc.python_threads if only_accepts(thread)}
+    if not accepting or not _handlers(proc) or proc.look is None:
         return None
-    return frozenset(thread.tid for thread in actor.look.threads) - accepting
+    return frozenset(thread.tid for thread in proc.look.threads) - accepting
 
 
-def place_of_server(actor: Actor) -> Place:
+def place_of_server(proc: Process) -> Place:
     """Where the thread stands that serves a connection, if it is the only one; else its own."""
-    accepts = any(only_accepts(thread) for thread in actor.python_threads)
-    handlers = _handlers(actor) if accepts else []
-    return place_of(handlers[0]) if len(handlers) == 1 else actor.deed
+    accepts = any(only_accepts(thread) for thread in proc.python_threads)
+    handlers = _handlers(proc) if accepts else []
+    return place_of(handlers[0]) if len(handlers) == 1 else proc.blocking_place
 
 
-def _handlers(actor: Actor) -> list[PythonThread]:
-    own = (t for t in actor.python_threads if t.frames and not is_heartbeat(t.name))
+def _handlers(proc: Process) -> list[PythonThread]:
+    own = (t for t in proc.python_threads if t.frames and not is_heartbeat(t.name))
     return [thread for thread in own if not only_accepts(thread)]
 
 
-def has_timer(actor: Actor) -> bool:
+def has_timer(proc: Process) -> bool:
     """Whether one of its Python threads sleeps until a time: neither in a server's loop nor by the
     clock of a library. Without the right to read its arguments a sleep may be one.
     """
-    threads = (actor.thread(thread.tid) for thread in _handlers(actor))
+    threads = (proc.thread(thread.tid) for thread in _handlers(proc))
     return any(thread is not None and _is_timed(thread) for thread in threads)
 
 
@@ -86,15 +86,15 @@ def _limit(thread: Thread, position: int) -> int:
     return thread.arguments[position] if len(thread.arguments) > position else 1
 
 
-def only_by_signals(actor: Actor) -> bool:
+def only_by_signals(proc: Process) -> bool:
     """Whether each of its threads sleeps until another one of them, or a signal, wakes it, and none
     ran between the looks. Whatever may come from outside, such as bytes, a child's end or a time,
     speaks against it.
     """
-    look = actor.look
-    if look is None or actor.motion.kind != "still" or not look.threads:
+    look = proc.look
+    if look is None or proc.activity.kind != "still" or not look.threads:
         return False
-    since_ns = look.at_ns - int(actor.motion.seconds * 1e9)
+    since_ns = look.at_ns - int(proc.activity.seconds * 1e9)
     return all(0 < thread.last_ran_ns <= since_ns and _for_ever(thread) for thread in look.threads)
 
 

@@ -12,7 +12,7 @@ def place(*frames: Frame, user: Frame | None = None, **more: Any) -> Any:
     return SimpleNamespace(**{"frames": frames, "user": user, "call": "", "purpose": "", **more})
 
 
-def motion(kind: str = "still", **more: Any) -> Any:
+def activity(kind: str = "still", **more: Any) -> Any:
     defaults = {"cpu_share": 0.0, "delay_share": 0.0, "still_s": None, "seconds": 1.0, "wakes": 0}
     progresses = kind in ("working", "busy")
     return SimpleNamespace(
@@ -29,16 +29,16 @@ def process(**more: Any) -> Any:
         "member": SimpleNamespace(
             command="/v/bin/python w.py", name="python", host="a", role="rank"
         ),
-        "motion": motion(),
+        "activity": activity(),
         "place": place(),
-        "deed": place(),
-        "held": False,
+        "blocking_place": place(),
+        "cannot_run": False,
         "hold": None,
         "blocked": (),
         "waits": False,
         "ended_meanwhile": False,
         "main": None,
-        "doer": None,
+        "blocking_thread": None,
         "limits": (),
     }
     return SimpleNamespace(**{**defaults, **more})

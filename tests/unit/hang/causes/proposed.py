@@ -10,7 +10,7 @@ from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.candidate import Cause
 from grpo_doctor.hang.decision.stall import stall_of
 from grpo_doctor.hang.model.matching import Matching
-from grpo_doctor.hang.model.scene import build as scene_of
+from grpo_doctor.hang.model.view import build as scene_of
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor_probes.evidence import Evidence
 from tests.evidence import EvidenceBuilder
@@ -18,8 +18,8 @@ from tests.evidence import EvidenceBuilder
 
 def case_of(job: EvidenceBuilder | Evidence) -> Case:
     """The job as causes look at it."""
-    scene = scene_of(job if isinstance(job, Evidence) else job.build())
-    return Case(scene, waits.build(scene), stall_of(scene).suspects)
+    view = scene_of(job if isinstance(job, Evidence) else job.build())
+    return Case(view, waits.build(view), stall_of(view).suspects)
 
 
 def proposed(cause: Cause, job: EvidenceBuilder | Evidence) -> tuple[Candidate, ...]:
@@ -33,14 +33,14 @@ def only(cause: Cause, job: EvidenceBuilder | Evidence) -> Candidate:
     return label
 
 
-def with_scene(case: Case, **fields: Any) -> Case:
+def with_view(case: Case, **fields: Any) -> Case:
     """The same job, of which something else is known."""
-    return replace(case, scene=replace(case.scene, **fields))
+    return replace(case, view=replace(case.view, **fields))
 
 
 def with_matching(case: Case, **fields: Any) -> Case:
     """The same job with other recordings: what they show is given, all else is empty."""
-    return with_scene(case, matching=Matching(**fields))
+    return with_view(case, matching=Matching(**fields))
 
 
 def of_nccl(evidence: Evidence) -> Evidence:

@@ -11,7 +11,7 @@ from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import Frame, PythonThread, Role, Thread
-from tests.evidence import EvidenceBuilder, Process, frames
+from tests.evidence import EvidenceBuilder, FakeProcess, frames
 from tests.unit.hang.causes.proposed import only
 from tests.verdicts import REWARD, UPDATE, expect
 
@@ -98,7 +98,7 @@ ANSWERS = frames("answer /home/me/judge.py:22", "main /home/me/judge.py:40")
 ACCEPTS = frames("accept /usr/lib/python3.11/socket.py:293", "main /home/me/judge.py:60")
 
 
-def asked_server(**more: Any) -> tuple[EvidenceBuilder, Process]:
+def asked_server(**more: Any) -> tuple[EvidenceBuilder, FakeProcess]:
     """Rank 1 waits for the answer of a server of the job."""
     build = EvidenceBuilder()
     build.elsewhere(1, REWARD).blocks("socket-receive", CONNECTION, 300)

@@ -12,7 +12,7 @@ from grpo_doctor.hang.causes.candidate import Candidate, Sink
 from grpo_doctor.hang.causes.collectives import all_in_calls, deadlock, propose
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.matching import Blame, Cycle, Wait
-from grpo_doctor.hang.model.matching.model import Camp, Group, Shift, Signature, Standing
+from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Shift, Side, Signature
 from grpo_doctor_probes.evidence import Evidence
 from tests.evidence import STEPS, TORCH, EvidenceBuilder, collective, frames
 from tests.unit.hang.causes.proposed import case_of, with_matching
@@ -120,12 +120,12 @@ REDUCE, SEND = Signature("all_reduce", "[64]", "Float"), Signature("broadcast")
 
 
 def reason_of(
-    reason: Any, *ranks: int, camps: tuple[tuple[Signature, tuple[int, ...]], ...]
+    reason: Any, *ranks: int, sides: tuple[tuple[Signature, tuple[int, ...]], ...]
 ) -> str:
     """Of these ranks, which are all in a collective; rank 9 is on another host."""
-    standing = Standing(WORLD, "mismatch", camps=tuple(Camp(*camp) for camp in camps))
+    status = GroupStatus(WORLD, "mismatch", sides=tuple(Side(*side) for side in sides))
     blames = tuple(Blame(rank, "shown", reason, "it did", "0") for rank in ranks)
-    case = with_matching(case_of(EvidenceBuilder()), blame=blames, standings=(standing,))
+    case = with_matching(case_of(EvidenceBuilder()), blame=blames, statuses=(status,))
     (label,) = propose(case)
     assert label.culprits == ranks
     return label.reason
@@ -135,7 +135,7 @@ HERE = " at train.py:70, update"
 
 
 @pytest.mark.parametrize(
-    ("reason", "ranks", "camps", "text"),
+    ("reason", "ranks", "sides", "text"),
     [
         (
             "other-op",
@@ -195,10 +195,10 @@ HERE = " at train.py:70, update"
 def test_what_blamed_ranks_call_is_told_beside_what_the_others_call(
     reason: str,
     ranks: tuple[int, ...],
-    camps: tuple[tuple[Signature, tuple[int, ...]], ...],
+    sides: tuple[tuple[Signature, tuple[int, ...]], ...],
     text: str,
 ) -> None:
-    assert reason_of(reason, *ranks, camps=camps).startswith(text)
+    assert reason_of(reason, *ranks, sides=sides).startswith(text)
 
 
 @pytest.mark.parametrize(
@@ -246,12 +246,12 @@ def test_a_call_too_many_may_be_one_that_the_others_still_come_to(
 
 
 def test_of_those_that_are_not_here_no_stack_is_shown() -> None:
-    scene = case_of(EvidenceBuilder()).scene
+    view = case_of(EvidenceBuilder()).view
     mistake = Candidate("p2p-unmatched", "", (), Sink.ORDER, culprits=(1, 9))
-    candidate = deadlock(scene, mistake)
+    candidate = deadlock(view, mistake)
     assert [item.rank for item in candidate.evidence] == [1]
     assert (candidate.liveness, candidate.still_s) == ("never-wakes", 10.0)
-    assert deadlock(scene, replace(mistake, culprits=(9,))).still_s is None
+    assert deadlock(view, replace(mistake, culprits=(9,))).still_s is None
 
 
 # Who called others than the rest.

@@ -14,7 +14,7 @@ from grpo_doctor.hang.model.waiting.starvation import DELAYED
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Frame, HostFacts, Limits
 from tests.evidence import EvidenceBuilder, frames
-from tests.unit.hang.causes.doubles import motion, process
+from tests.unit.hang.causes.doubles import activity, process
 from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import REWARD, UPDATE, expect, healthy
 
@@ -89,11 +89,11 @@ def starved(
     **more: Any,
 ) -> list[str]:
     """Why rank 0 of three gets no core."""
-    actors = {
+    procs = {
         rank: process(
             pid=100 + rank,
             rank=rank,
-            motion=motion(kind if rank == 0 else "still", cpu_share=share, delay_share=delay),
+            activity=activity(kind if rank == 0 else "still", cpu_share=share, delay_share=delay),
             member=SimpleNamespace(command="", name="python", host=hosts[rank], role="rank"),
             limits=(Limits(100 + rank, nice=niceness[rank], cores=cores[rank]),),
             throttled_share=0.0,
@@ -101,12 +101,12 @@ def starved(
         )
         for rank, delay in enumerate(delays)
     }
-    scene: Any = SimpleNamespace(
-        by_rank=actors,
-        actors=tuple(actors.values()),
+    view: Any = SimpleNamespace(
+        by_rank=procs,
+        procs=tuple(procs.values()),
         evidence=SimpleNamespace(host=HostFacts("a", 8)),
     )
-    case: Any = SimpleNamespace(scene=scene, suspects=())
+    case: Any = SimpleNamespace(view=view, suspects=())
     candidates = [candidate for candidate in cpu.propose(case) if candidate.culprits == (0,)]
     return [item.text for each in candidates for item in each.evidence if item.source == "cgroup"]
 
@@ -141,7 +141,7 @@ def starved(
         ({"share": 0.25}, ["other processes use the cores"]),
         ({"share": 0.25, "kind": "polling"}, []),
         ({"share": 0.125, "kind": "polling"}, ["other processes use the cores"]),
-        ({"held": True}, []),
+        ({"cannot_run": True}, []),
         ({"device_wait": True}, []),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from grpo_doctor.hang.causes.description import (
     KernelSleep,
+    activity_item,
     asleep_for,
     at_frame,
     doing,
@@ -15,7 +16,6 @@ from grpo_doctor.hang.causes.description import (
     is_blocked_in,
     kernel_item,
     kernel_sleep,
-    motion_item,
     others_wait,
     peers_seen,
     process_item,
@@ -26,7 +26,7 @@ from grpo_doctor.hang.causes.description import (
 )
 from grpo_doctor_probes.evidence import Blocked, Frame
 from tests.evidence import EvidenceBuilder, frames
-from tests.unit.hang.causes.doubles import motion, place, process
+from tests.unit.hang.causes.doubles import activity, place, process
 from tests.verdicts import verdict
 
 TIMED = frames(
@@ -51,7 +51,7 @@ MINE, INNER = frames("check /home/me/rewards.py:31", "recv /usr/lib/python3.11/s
 
 
 @pytest.mark.parametrize(
-    ("phase", "deed", "stack", "text"),
+    ("phase", "blocking_place", "stack", "text"),
     [
         (None, place(), place(), ""),
         ("reward", place(), place(), " in reward"),
@@ -61,8 +61,10 @@ MINE, INNER = frames("check /home/me/rewards.py:31", "recv /usr/lib/python3.11/s
         (None, place(MINE), place(INNER), " at socket.py:7, recv"),  # a thread without own code
     ],
 )
-def test_in_which_phase_and_line(phase: str | None, deed: Any, stack: Any, text: str) -> None:
-    assert in_phase(process(phase=phase, deed=deed, place=stack)) == text
+def test_in_which_phase_and_line(
+    phase: str | None, blocking_place: Any, stack: Any, text: str
+) -> None:
+    assert in_phase(process(phase=phase, blocking_place=blocking_place, place=stack)) == text
 
 
 def test_a_line_of_code_in_a_sentence() -> None:
@@ -74,30 +76,30 @@ LOCK = Blocked(101, 101, "file-lock")
 
 
 @pytest.mark.parametrize(
-    ("actor", "text"),
+    ("proc", "text"),
     [
         (
-            process(ended_meanwhile=True, held=True, motion=motion("gone")),
+            process(ended_meanwhile=True, cannot_run=True, activity=activity("gone")),
             ("exited during the inspection"),
         ),
-        (process(held=True, motion=motion("gone")), "is dead"),
-        (process(held=True, motion=motion("stopped")), "is stopped"),
-        (process(held=True, motion=motion("frozen")), "is frozen"),
-        (process(motion=motion("busy", cpu_share=0.98)), "uses 98% of a core"),
+        (process(cannot_run=True, activity=activity("gone")), "is dead"),
+        (process(cannot_run=True, activity=activity("stopped")), "is stopped"),
+        (process(cannot_run=True, activity=activity("frozen")), "is frozen"),
+        (process(activity=activity("busy", cpu_share=0.98)), "uses 98% of a core"),
         (
-            process(motion=motion("working", cpu_share=0.5), deed=place(MINE)),
+            process(activity=activity("working", cpu_share=0.5), blocking_place=place(MINE)),
             "uses 50% of a core at rewards.py:31, check",
         ),
         (process(), "makes no progress"),
-        (process(deed=place(MINE)), "makes no progress at rewards.py:31, check"),
+        (process(blocking_place=place(MINE)), "makes no progress at rewards.py:31, check"),
         (process(hold=PIPE, blocked=(LOCK,)), "makes no progress (pipe read pipe:[7])"),
         (process(blocked=(LOCK, PIPE)), "makes no progress (file lock)"),
-        (process(motion=motion("busy"), hold=PIPE), "uses 0% of a core"),
+        (process(activity=activity("busy"), hold=PIPE), "uses 0% of a core"),
     ],
 )
-def test_what_a_process_is_at(actor: Any, text: str) -> None:
-    assert doing(actor) == text
-    assert process_item(actor).text == f"pid 101 (python w.py) {text}"
+def test_what_a_process_is_at(proc: Any, text: str) -> None:
+    assert doing(proc) == text
+    assert process_item(proc).text == f"pid 101 (python w.py) {text}"
 
 
 @pytest.mark.parametrize(
@@ -127,8 +129,8 @@ def test_a_process_by_its_command(command: str, name: str, text: str) -> None:
     ],
 )
 def test_a_class_by_phase_and_work(phase: str | None, share: float, own: bool, label: str) -> None:
-    rank = process(phase=phase, motion=motion("busy", cpu_share=share))
-    worker = rank if own else process(motion=motion("busy", cpu_share=share))
+    rank = process(phase=phase, activity=activity("busy", cpu_share=share))
+    worker = rank if own else process(activity=activity("busy", cpu_share=share))
     assert working_class(rank, worker) == label
 
 
@@ -137,7 +139,7 @@ def thread(state: str = "S", wchan: str = "") -> Any:
 
 
 @pytest.mark.parametrize(
-    ("doer", "kind"),
+    ("blocking_thread", "kind"),
     [
         (None, ""),
         (thread("S", ""), ""),
@@ -150,47 +152,47 @@ def thread(state: str = "S", wchan: str = "") -> Any:
         (thread("R", "uvm_fault"), ""),  # it runs again
     ],
 )
-def test_what_a_thread_sleeps_for_in_the_kernel(doer: Any, kind: KernelSleep) -> None:
-    actor = process(doer=doer)
-    assert kernel_sleep(actor) == kind
-    held = process(doer=doer, held=True)
-    works = process(doer=doer, motion=motion("working"))
-    busy = process(doer=doer, motion=motion("busy"))
+def test_what_a_thread_sleeps_for_in_the_kernel(blocking_thread: Any, kind: KernelSleep) -> None:
+    proc = process(blocking_thread=blocking_thread)
+    assert kernel_sleep(proc) == kind
+    cannot_run = process(blocking_thread=blocking_thread, cannot_run=True)
+    works = process(blocking_thread=blocking_thread, activity=activity("working"))
+    busy = process(blocking_thread=blocking_thread, activity=activity("busy"))
     if kind:
-        assert list(asleep_for(kind, [held, actor, works, busy])) == [actor, busy]
-        assert not list(asleep_for("vfork" if kind == "gpu" else "gpu", [actor]))
+        assert list(asleep_for(kind, [cannot_run, proc, works, busy])) == [proc, busy]
+        assert not list(asleep_for("vfork" if kind == "gpu" else "gpu", [proc]))
 
 
 def test_the_kernel_function_in_words() -> None:
-    assert kernel_item(process(doer=thread("D", "nv_wait"))).text == "state D in nv_wait"
-    assert kernel_item(process(doer=thread("D"))).text == "state D in the kernel"
+    assert kernel_item(process(blocking_thread=thread("D", "nv_wait"))).text == "state D in nv_wait"
+    assert kernel_item(process(blocking_thread=thread("D"))).text == "state D in the kernel"
     assert kernel_item(process()).text == "state ? in the kernel"
 
 
 @pytest.mark.parametrize(
     ("main", "moved", "text"),
     [
-        (None, motion(seconds=0.19), "pid 101: no threads"),
-        (thread("S"), motion(seconds=0.19), "pid 101: state S"),
-        (thread("D", "nv_wait"), motion(seconds=0.1), "pid 101: state D, in nv_wait"),
-        (thread("S"), motion(seconds=0.1, still_s=7.0), "pid 101: state S, last ran 7.0 s ago"),
+        (None, activity(seconds=0.19), "pid 101: no threads"),
+        (thread("S"), activity(seconds=0.19), "pid 101: state S"),
+        (thread("D", "nv_wait"), activity(seconds=0.1), "pid 101: state D, in nv_wait"),
+        (thread("S"), activity(seconds=0.1, still_s=7.0), "pid 101: state S, last ran 7.0 s ago"),
     ],
 )
 def test_that_it_did_not_run(main: Any, moved: Any, text: str) -> None:
-    actor = process(main=main, motion=moved)
-    assert still_item(actor).text == motion_item(actor).text == text
+    proc = process(main=main, activity=moved)
+    assert still_item(proc).text == activity_item(proc).text == text
 
 
 def test_over_two_tenths_of_a_second_there_are_rates() -> None:
-    actor = process(main=thread("S"), motion=motion(seconds=0.2, cpu_share=0.25, wakes=3))
-    assert still_item(actor).text.startswith("pid 101: state S, 25% of a core in ")
-    assert motion_item(actor).text.startswith("pid 101 still: 25% of a core, woke 3 times, 0 B")
-    assert not still_item(process(motion=motion(seconds=0.2))).text.endswith("ago")
+    proc = process(main=thread("S"), activity=activity(seconds=0.2, cpu_share=0.25, wakes=3))
+    assert still_item(proc).text.startswith("pid 101: state S, 25% of a core in ")
+    assert activity_item(proc).text.startswith("pid 101 still: 25% of a core, woke 3 times, 0 B")
+    assert not still_item(process(activity=activity(seconds=0.2))).text.endswith("ago")
 
 
 def test_a_stack_has_four_lines_and_none_without_frames() -> None:
-    actor = process(place=place(*(Frame("f", "/x/a.py", line) for line in range(6))))
-    assert stack_item(actor).text == "a.py:0, f < a.py:1, f < a.py:2, f < a.py:3, f"
+    proc = process(place=place(*(Frame("f", "/x/a.py", line) for line in range(6))))
+    assert stack_item(proc).text == "a.py:0, f < a.py:1, f < a.py:2, f < a.py:3, f"
     assert stack_item(process()).text == "no Python stack"
 
 
@@ -218,6 +220,6 @@ def test_whether_all_others_wait(
     waiting: tuple[bool, ...], rank: int | None, all_others: bool
 ) -> None:
     by_rank: Any = {number: process(waits=waits) for number, waits in enumerate(waiting)}
-    scene: Any = SimpleNamespace(by_rank=by_rank, by_pid={300: "peer"})
-    assert others_wait(scene, rank) is all_others
-    assert [*map(str, peers_seen(scene, replace(PIPE, peers=(300, 301))))] == ["peer"]
+    view: Any = SimpleNamespace(by_rank=by_rank, by_pid={300: "peer"})
+    assert others_wait(view, rank) is all_others
+    assert [*map(str, peers_seen(view, replace(PIPE, peers=(300, 301))))] == ["peer"]

@@ -9,7 +9,7 @@ import pytest
 
 from grpo_doctor.hang.causes.engine_output import output
 from grpo_doctor_probes.evidence import Blocked
-from tests.unit.hang.causes.doubles import motion, process
+from tests.unit.hang.causes.doubles import activity, process
 
 STALLED = "rollout-engine-stalled"
 ASKS = Blocked(101, 101, "socket-receive", target="10.0.0.1:8000")
@@ -18,7 +18,7 @@ LOCK = Blocked(300, 300, "file-lock", target="/cache/lock", peers=(7, 8))
 
 def counted(**more: Any) -> Any:
     defaults: dict[str, Any] = {
-        "asked": True, "gets_on": False, "counts_tokens": True, "asleep": False, "cache": None,
+        "asked": True, "makes_progress": False, "counts_tokens": True, "asleep": False, "cache": None,
         "seconds": 1.5, "preempted": 0.0, "queued": 0.0, "running": 3.0, "text": lambda: "counts",
     }  # fmt: skip
     return SimpleNamespace(**{**defaults, **more})
@@ -36,7 +36,7 @@ def candidate_of(
     **more: Any,
 ) -> Any:
     """Of an engine with a front and two cores. `still_s`: of the rank and both cores."""
-    rank = process(hold=hold, motion=motion(still_s=still_s[0]))
+    rank = process(hold=hold, activity=activity(still_s=still_s[0]))
     rank.place.purpose = purpose
     member = SimpleNamespace(command="vllm", name="vllm", role="server")
     front = process(pid=299, member=member, node="front")
@@ -44,7 +44,7 @@ def candidate_of(
         process(
             pid=300 + number,
             member=SimpleNamespace(command="core", name="core", role="engine"),
-            motion=motion(still_s=seconds),
+            activity=activity(still_s=seconds),
             node="core",
             **(core or {} if not number else {}),
         )
@@ -56,12 +56,12 @@ def candidate_of(
             "works": False, "starts": False, "takes_no_step": False, **more,
         }
     )  # fmt: skip
-    scene: Any = SimpleNamespace(
+    view: Any = SimpleNamespace(
         by_pid={101: rank},
         children=lambda pid: children if pid == 300 else (),
         evidence=SimpleNamespace(job=SimpleNamespace(framework=framework)),
     )
-    return output(scene, rank, engine)
+    return output(view, rank, engine)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def candidate_of(
             "computing",
             "works (counts)",
         ),
-        ({"counters": counted(gets_on=True)}, "", "computing", "works (counts)"),
-        ({"counters": counted(gets_on=True, asked=False)}, "", "computing", "which works"),
+        ({"counters": counted(makes_progress=True)}, "", "computing", "works (counts)"),
+        ({"counters": counted(makes_progress=True, asked=False)}, "", "computing", "which works"),
         ({"works": True}, "", "computing", "which works"),
         ({"starts": True}, "", "computing", "is still starting"),
         ({"counters": counted(asleep=True)}, STALLED, "never-wakes", "is asleep"),
@@ -162,7 +162,7 @@ def test_a_pause_is_long_where_the_rank_and_all_cores_have_stood(
     assert candidate_of(queue, still_s=still_s, works=True).liveness == "computing"
 
 
-TOOL = process(pid=400, motion=motion("busy"))
+TOOL = process(pid=400, activity=activity("busy"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_doctor.hang.causes.file_locks import propose
 from grpo_doctor_probes.evidence import PythonThread, Thread
-from tests.evidence import TORCH, EvidenceBuilder, Process, frames
+from tests.evidence import TORCH, EvidenceBuilder, FakeProcess, frames
 from tests.unit.hang.causes.proposed import proposed
 from tests.verdicts import UPDATE, expect, verdict
 
@@ -48,7 +48,7 @@ def joining(still_s: float = 9.0) -> EvidenceBuilder:
     return build
 
 
-def locked_by_child(build: EvidenceBuilder) -> Process:
+def locked_by_child(build: EvidenceBuilder) -> FakeProcess:
     """Rank 1 wants the lock that a child of it has, which sleeps in pause()."""
     build.elsewhere(1, UPDATE).blocks("file-lock", "/cache/devices.lock", 300)
     holder = build.child(1, "helper", pid=300)
@@ -56,7 +56,7 @@ def locked_by_child(build: EvidenceBuilder) -> Process:
     return holder
 
 
-def _beside(holder: Process, wchan: str, *arguments: int, ago_s: float = 9.0) -> None:
+def _beside(holder: FakeProcess, wchan: str, *arguments: int, ago_s: float = 9.0) -> None:
     at_ns = holder.look(1).at_ns - int(ago_s * 1e9)
     task = Thread(301, "worker", "S", wchan, arguments=arguments, last_ran_ns=at_ns)
     holder.threads = [(PythonThread(301, "worker", ()), task)]

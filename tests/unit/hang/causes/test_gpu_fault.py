@@ -11,11 +11,11 @@ from grpo_doctor.hang.causes.gpu_fault import propose
 from grpo_doctor.hang.model.gpu_activity import Doing
 from grpo_doctor.hang.model.gpus import Conclusion, GpuJudgement, GpuState
 from grpo_doctor.hang.model.matching import Blame
-from grpo_doctor.hang.model.process.patience import Patience
+from grpo_doctor.hang.model.process.wait_history import WaitHistory
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor_probes.evidence import GpuHolder, GpuLook, LogTail
 from tests.evidence import EvidenceBuilder
-from tests.unit.hang.causes.proposed import case_of, of_nccl, with_matching, with_scene
+from tests.unit.hang.causes.proposed import case_of, of_nccl, with_matching, with_view
 from tests.verdicts import REWARD, expect, verdict
 
 XID = "NVRM: Xid (PCI:0000:3b:00): "
@@ -143,7 +143,7 @@ def test_a_fault_that_names_nobody_may_have_come_in_the_longest_pause_before(
 ) -> None:
     build = on_gpus()
     build.kernel = [(age_s, XID + "79, pid='<unknown>', GPU has fallen off the bus.")]
-    case = with_scene(case_of(build), patience=Patience(10.0, longest_gap_s))
+    case = with_view(case_of(build), wait_history=WaitHistory(10.0, longest_gap_s))
     assert labelled(case) == [("gpu-fault", (), "never-wakes")] * fault
 
 
@@ -169,7 +169,7 @@ def test_a_gpu_that_is_lost_counts_unless_its_rank_is_at_work_again(
     if works:
         build.elsewhere(1, REWARD).works(REWARD)
     lost = GpuJudgement(gpus=(gpu(0, "computes"), gpu(rank, "failed")))
-    case = with_scene(case_of(build), gpus=lost)
+    case = with_view(case_of(build), gpus=lost)
     assert labelled(case) == [("gpu-fault", (rank,), "never-wakes")] * fault
 
 
@@ -195,7 +195,7 @@ def test_a_gpu_that_does_not_end_is_told_unless_its_host_has_a_reason_of_its_own
         build.elsewhere(1, REWARD).works(REWARD, moves=False)
     blame = Blame(rank, "shown", "device-hung", f"rank {rank} has not ended it")
     other = Blame(2, "shown", "skipped", "left one out")
-    case = with_scene(
+    case = with_view(
         with_matching(case_of(build), blame=(blame, other)),
         gpus=GpuJudgement(gpus=(gpu(1, "computes"), gpu(2, "idle"))),
     )
@@ -222,7 +222,7 @@ def sleeps_in_driver() -> EvidenceBuilder:
 def test_a_host_that_waits_for_its_own_gpu_waits_for_what_runs_there(
     doing: Doing, liveness: str
 ) -> None:
-    case = with_scene(
+    case = with_view(
         case_of(sleeps_in_driver()), gpus=GpuJudgement(gpus=(gpu(0, "idle"), gpu(1, doing)))
     )
     (label,) = propose(case)
@@ -233,9 +233,9 @@ def test_a_host_that_waits_for_its_own_gpu_waits_for_what_runs_there(
 
 def test_nobody_is_held_up_by_the_gpu_of_a_rank_alone() -> None:
     case = case_of(sleeps_in_driver())
-    (waiting, waited_for) = case.scene.by_rank.values()
+    (waiting, waited_for) = case.view.by_rank.values()
     assert waiting.waits
-    alone = with_scene(case, by_rank={1: waited_for})
+    alone = with_view(case, by_rank={1: waited_for})
     assert labelled(alone) == []
 
 
@@ -255,7 +255,7 @@ def test_where_every_host_waits_for_its_gpu_their_power_tells(
     build = EvidenceBuilder(ranks=2, recorded=False)
     for rank in (0, 1):
         build.elsewhere(rank, REWARD).blocks("file", "/dev/nvidia0")
-    case = with_scene(case_of(build), gpus=GpuJudgement(conclusion, (1,)))
+    case = with_view(case_of(build), gpus=GpuJudgement(conclusion, (1,)))
     causes = [label.cause for label in propose(replace(case, suspects=()))]
     assert causes == ([cause] if cause is not None else [])
 

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.group_order import propose
-from grpo_doctor.hang.model.matching import Blame, Cycle, Group, Standing, Wait
+from grpo_doctor.hang.model.matching import Blame, Cycle, Group, GroupStatus, Wait
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import CallArguments, Frame
 from tests.evidence import EvidenceBuilder, collective, frames
@@ -181,7 +181,7 @@ def test_a_group_has_the_name_that_its_maker_gave_it() -> None:
     case = with_matching(
         case_of(EvidenceBuilder(ranks=2)),
         cycles=(cycle,),
-        standings=(Standing(gradients, "missing"),),
+        statuses=(GroupStatus(gradients, "missing"),),
     )
     (label,) = propose(case)
     assert "all_reduce in nccl group 1 (gradients) at train.py:70, update against" in label.reason

@@ -10,7 +10,7 @@ import pytest
 
 from grpo_doctor.hang.causes.memory import propose, recent_oom, unassigned_kills
 from grpo_doctor_probes.evidence import HostFacts, Limits
-from tests.evidence import BETWEEN_S, EvidenceBuilder, Process, frames
+from tests.evidence import BETWEEN_S, EvidenceBuilder, FakeProcess, frames
 from tests.unit.hang.causes import doubles
 from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import UPDATE, expect, healthy, verdict
@@ -67,7 +67,7 @@ def test_a_rank_that_ended_with_a_status_of_its_own_was_not_killed() -> None:
     assert verdict(build).cause == "rank-dead"
 
 
-def killed_sandbox(build: EvidenceBuilder, kills: tuple[int, int]) -> Process:
+def killed_sandbox(build: EvidenceBuilder, kills: tuple[int, int]) -> FakeProcess:
     """Rank 1 runs programs under test, and the last one was ended by SIGKILL; the rank."""
     rank = build.elsewhere(1, RUNS_TESTS)
     sandbox = build.child(1, "reward", pid=500)
@@ -135,7 +135,7 @@ def lost(waited_s: float | None, kernel: list[tuple[float, str]], *limits: Limit
     return SimpleNamespace(
         world=range(3),
         by_rank=ranks,
-        patience=SimpleNamespace(waited_s=waited_s),
+        wait_history=SimpleNamespace(waited_s=waited_s),
         evidence=SimpleNamespace(host=HostFacts("a", 8, kernel=tuple(kernel))),
     )
 
@@ -151,8 +151,8 @@ def killed(pid: int) -> str:
 def test_kills_since_ten_seconds_before_the_wait(
     waited_s: float | None, age_s: float, counts: bool
 ) -> None:
-    scene = lost(waited_s, [(age_s, killed(102)), (1.0, "eth0: link is up")])
-    assert len(unassigned_kills(scene)) == len(recent_oom(scene)) == int(counts)
+    view = lost(waited_s, [(age_s, killed(102)), (1.0, "eth0: link is up")])
+    assert len(unassigned_kills(view)) == len(recent_oom(view)) == int(counts)
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ def test_kills_since_ten_seconds_before_the_wait(
 )
 def test_a_kill_of_a_process_that_was_started_with_the_ranks(pid: int, near: bool) -> None:
     """Three ranks: at most twice as many numbers apart."""
-    scene = lost(20.0, [(5.0, killed(pid))])
-    assert [item.text for item in recent_oom(scene)] == ([killed(pid)] if near else [])
-    assert unassigned_kills(scene)[0].text.startswith(killed(pid))
+    view = lost(20.0, [(5.0, killed(pid))])
+    assert [item.text for item in recent_oom(view)] == ([killed(pid)] if near else [])
+    assert unassigned_kills(view)[0].text.startswith(killed(pid))
 
 
 def test_the_last_two_kills_are_told() -> None:
-    scene = lost(20.0, [(9.0, killed(1)), (8.0, killed(2)), (7.0, killed(3))])
-    assert [item.text.partition(";")[0] for item in unassigned_kills(scene)] == [
+    view = lost(20.0, [(9.0, killed(1)), (8.0, killed(2)), (7.0, killed(3))])
+    assert [item.text.partition(";")[0] for item in unassigned_kills(view)] == [
         killed(2),
         killed(3),
     ]
@@ -185,8 +185,8 @@ def test_the_last_two_kills_are_told() -> None:
 def test_the_count_of_a_control_group_stands_for_a_kill_that_names_no_process(
     kernel: list[tuple[float, str]], limit: int | None, kills: int, reported: bool
 ) -> None:
-    scene = lost(20.0, kernel, Limits(100, memory_limit_bytes=limit, oom_kills=kills))
-    assert [item.text for item in recent_oom(scene)] == (
+    view = lost(20.0, kernel, Limits(100, memory_limit_bytes=limit, oom_kills=kills))
+    assert [item.text for item in recent_oom(view)] == (
         [f"the ranks' control group counts {kills} OOM kills"] if reported else []
     )
 

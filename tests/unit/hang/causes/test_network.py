@@ -11,7 +11,7 @@ from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.network import propose
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.matching import Wait
-from grpo_doctor.hang.model.matching.model import Group, Kind, Standing
+from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Kind
 from tests.evidence import STEPS, EvidenceBuilder, frames
 from tests.unit.hang.causes.proposed import case_of, with_matching
 from tests.unit.hang.causes.test_ras import answers
@@ -78,7 +78,7 @@ def test_the_root_of_a_broadcast_that_went_on_alone_has_made_no_call_too_many() 
     verdict = diagnose(build.build()).verdict
     assert (verdict.state, verdict.cause, verdict.culprits) == ("stuck", "network-silent", (2,))
     assert "ranks 1-3 did not finish it, and the others wait" in verdict.evidence[0].text
-    assert case_of(build).scene.matching.blame == ()
+    assert case_of(build).view.matching.blame == ()
 
 
 def test_ranks_that_got_through_say_nothing_of_a_network_that_sends_nothing_again() -> None:
@@ -100,8 +100,8 @@ GROUP = Group("0", "0", "default_pg", "gloo", (0, 1, 2, 3))
 FAR = "10.0.0.1:4001 -> 10.0.0.2:5001"
 
 
-def standing(kind: Kind, *missing: int) -> Standing:
-    return Standing(GROUP, kind, "all_reduce #40", (0, 1), missing)
+def status(kind: Kind, *missing: int) -> GroupStatus:
+    return GroupStatus(GROUP, kind, "all_reduce #40", (0, 1), missing)
 
 
 def wait(rank: int, *on: int, why: Any = "missing") -> Wait:
@@ -130,33 +130,31 @@ def labels(case: Case) -> list[Candidate]:
 def test_a_collective_that_all_came_to_while_nobody_is_late(
     kinds: tuple[Kind, ...], count: int
 ) -> None:
-    case = with_matching(
-        case_of(EvidenceBuilder()), standings=tuple(standing(kind) for kind in kinds)
-    )
+    case = with_matching(case_of(EvidenceBuilder()), statuses=tuple(status(kind) for kind in kinds))
     assert [label.whole for label in labels(case)] == [
         "all ranks are in all_reduce #40 and no data gets through the network"
     ] * count
 
 
 @pytest.mark.parametrize(
-    ("waits", "standings", "count"),
+    ("waits", "statuses", "count"),
     [
         ((wait(2, why="joined"),), (), 1),
-        ((wait(2, why="joined"), wait(0, 2), wait(1, 0)), (standing("missing", 2),), 1),
-        ((wait(2, why="joined"), wait(0, 2)), (standing("missing", 2, 0),), 1),
-        ((wait(2, why="joined"), wait(0, 2)), (standing("missing", 3),), 0),
+        ((wait(2, why="joined"), wait(0, 2), wait(1, 0)), (status("missing", 2),), 1),
+        ((wait(2, why="joined"), wait(0, 2)), (status("missing", 2, 0),), 1),
+        ((wait(2, why="joined"), wait(0, 2)), (status("missing", 3),), 0),
         ((wait(2, why="joined"), wait(0, 3)), (), 0),  # it waits for another one
         ((wait(2, why="joined"), wait(0)), (), 0),  # nobody knows for whom it waits
-        ((wait(2, why="joined"),), (standing("mismatch"),), 0),
+        ((wait(2, why="joined"),), (status("mismatch"),), 0),
         ((wait(0, 2),), (), 0),
     ],
 )
 def test_all_waits_lead_to_ranks_that_did_not_get_through(
-    waits: tuple[Wait, ...], standings: tuple[Standing, ...], count: int
+    waits: tuple[Wait, ...], statuses: tuple[GroupStatus, ...], count: int
 ) -> None:
     build = EvidenceBuilder()
     build.rank(2).blocks("socket-receive", FAR, **TROUBLE)
-    candidates = labels(with_matching(case_of(build), waits=waits, standings=standings))
+    candidates = labels(with_matching(case_of(build), waits=waits, statuses=statuses))
     assert len(candidates) == count
     for label in candidates:
         assert label.evidence[0].text.startswith("all ranks reached broadcast; rank 2 did not")
@@ -166,7 +164,7 @@ def test_all_waits_lead_to_ranks_that_did_not_get_through(
 def test_while_a_rank_is_late_the_network_is_not_to_blame() -> None:
     build = EvidenceBuilder()
     build.elsewhere(3, frames("upload /home/me/logs.py:3"))
-    assert labels(with_matching(case_of(build), standings=(standing("partial"),))) == []
+    assert labels(with_matching(case_of(build), statuses=(status("partial"),))) == []
 
 
 # Where it is cut.
@@ -175,7 +173,7 @@ def test_while_a_rank_is_late_the_network_is_not_to_blame() -> None:
 def troubled(build: EvidenceBuilder, *rows: tuple[int, str], **more: Any) -> Candidate:
     for rank, target in rows:
         build.rank(rank).blocks("socket-receive", target, **(more or TROUBLE), note="sent 5 times")
-    (label,) = labels(with_matching(case_of(build), standings=(standing("partial"),)))
+    (label,) = labels(with_matching(case_of(build), statuses=(status("partial"),)))
     return label
 
 
@@ -236,7 +234,7 @@ def on_two_hosts(*rows: tuple[int, str]) -> Case:
         for member in evidence.job.members
     )
     changed_evidence = replace(evidence, job=replace(evidence.job, members=members))
-    return with_matching(case_of(changed_evidence), standings=(standing("partial"),))
+    return with_matching(case_of(changed_evidence), statuses=(status("partial"),))
 
 
 def test_between_hosts_that_were_seen_no_rank_is_to_blame_for_their_link() -> None:
@@ -260,7 +258,7 @@ def test_every_rank_of_the_host_that_no_other_reaches_is_named() -> None:
         replace(member, host="abc"[(member.rank or 0) // 2]) for member in evidence.job.members
     )
     changed_evidence = replace(evidence, job=replace(evidence.job, members=members))
-    (label,) = labels(with_matching(case_of(changed_evidence), standings=(standing("partial"),)))
+    (label,) = labels(with_matching(case_of(changed_evidence), statuses=(status("partial"),)))
     assert label.culprits == (2, 3)
     assert label.whole.endswith("no data gets through the network to b")
 
@@ -270,5 +268,5 @@ def test_that_nccl_sees_no_difference_is_evidence_too() -> None:
     for counts, even in (((10, 10, 10, 10), True), ((10, 10, 9, 10), False), ((), False)):
         ras = answers(build, *counts) if counts else ()
         case = case_of(replace(build.build(), ras=ras))
-        (label,) = labels(with_matching(case, standings=(standing("partial"),)))
+        (label,) = labels(with_matching(case, statuses=(status("partial"),)))
         assert ("NCCL RAS" in [item.source for item in label.evidence]) == even

@@ -10,7 +10,7 @@ import pytest
 from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.causes.process_state import propose
 from grpo_doctor_probes.evidence import Blocked, Limits, LogTail, PythonThread, Thread
-from tests.evidence import EvidenceBuilder, Process, collective, frames, without_communication
+from tests.evidence import EvidenceBuilder, FakeProcess, collective, frames, without_communication
 from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import REWARD, UPDATE, expect, verdict
 
@@ -204,7 +204,7 @@ def left_over() -> EvidenceBuilder:
     return build
 
 
-def communicates(process: Process, tid: int) -> None:
+def communicates(process: FakeProcess, tid: int) -> None:
     gloo = Thread(tid, "pt_gloo_runloop", "S", last_ran_ns=1)
     process.threads = [(PythonThread(tid, "", ()), gloo)]
 

@@ -249,6 +249,6 @@ def test_a_failure_of_nobody_in_the_job_is_left_out() -> None:
 def test_whom_nccl_points_at(launched: tuple[int, ...], even: bool, laggards: set[int]) -> None:
     build = job()
     heard = answers(build, *launched) if launched else ()
-    scene = case_of(replace(build.build(), ras=heard)).scene
-    assert bool(even_items(scene)) == even
-    assert accused(scene) == laggards
+    view = case_of(replace(build.build(), ras=heard)).view
+    assert bool(even_items(view)) == even
+    assert accused(view) == laggards

@@ -11,7 +11,7 @@ from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.ray_tasks import propose
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import Role
-from tests.evidence import Process, collective, frames
+from tests.evidence import FakeProcess, collective, frames
 from tests.unit.hang.causes.proposed import only, proposed
 from tests.unit.hang.model.waiting.test_task_threads import EVENTS, thread
 from tests.unit.hang.model.waiting.test_tasks import DRIVER, GET, LOOP, ROLLOUT, RayJob, in_method
@@ -19,7 +19,7 @@ from tests.unit.hang.model.waiting.test_tasks import DRIVER, GET, LOOP, ROLLOUT,
 NO_PHASE = in_method("run /home/me/train.py:72")
 
 
-def title(process: Process, command: str) -> None:
+def title(process: FakeProcess, command: str) -> None:
     process.member = replace(process.member, command=command)
 
 

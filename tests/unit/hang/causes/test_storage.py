@@ -6,7 +6,7 @@ import pytest
 
 from grpo_doctor.hang.causes.storage import propose
 from grpo_doctor_probes.evidence import Disk, Frame
-from tests.evidence import BETWEEN_S, EvidenceBuilder, Process, frames
+from tests.evidence import BETWEEN_S, EvidenceBuilder, FakeProcess, frames
 from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import UPDATE, expect, verdict
 
@@ -78,7 +78,7 @@ READS = frames("read /home/me/rows.py:3", "next_batch /home/me/train.py:4")
 
 def in_kernel(
     stack: tuple[Frame, ...] = UPDATE, wchan: str = "nfs_wait_bit", **more: float
-) -> tuple[EvidenceBuilder, Process]:
+) -> tuple[EvidenceBuilder, FakeProcess]:
     """Rank 0 sleeps there uninterruptibly."""
     build = EvidenceBuilder()
     process = build.elsewhere(0, stack)

@@ -9,7 +9,7 @@ import pytest
 
 from grpo_doctor.hang.causes.thread_locks import propose
 from grpo_doctor_probes.evidence import Evidence, Frame, PythonThread, Stack, Thread
-from tests.evidence import BETWEEN_S, FIRST_NS, EvidenceBuilder, Process, collective, frames
+from tests.evidence import BETWEEN_S, FIRST_NS, EvidenceBuilder, FakeProcess, collective, frames
 from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import REWARD, UPDATE, expect, verdict
 
@@ -142,7 +142,7 @@ def test_which_sleep_of_a_thread_is_one_for_a_lock(
 # A C call that keeps the GIL.
 
 
-def gil(owner: str = "thread", **more: Any) -> tuple[EvidenceBuilder, Process]:
+def gil(owner: str = "thread", **more: Any) -> tuple[EvidenceBuilder, FakeProcess]:
     """Rank 1, of which a thread or the main one has the GIL in both looks."""
     build = EvidenceBuilder()
     process = build.elsewhere(1, UPDATE)

@@ -315,8 +315,8 @@ def at(function: str) -> tuple[Frame, ...]:
     [
         (at("update"), "still", "never-wakes"),
         (at("sync_weights"), "still", "unseen"),
-        (at("sync_weights"), "stirs", "computing"),
-        (at("update"), "stirs", "never-wakes"),
+        (at("sync_weights"), "is_active", "computing"),
+        (at("update"), "is_active", "never-wakes"),
         (at("update"), "busy", "computing"),
         # In a rollout, within which weights are sent.
         (
@@ -336,7 +336,7 @@ def test_an_operation_that_may_be_one_with_an_engine_may_end(
     first.stack = stack
     if how == "busy":
         first.works(stack, moves=False)
-    elif how == "stirs":
+    elif how == "is_active":
         first.cpu_share, first.wakes = 0.2, 300
     (label,) = proposed(propose, build)
     assert (label.culprits, label.liveness) == ((0,), liveness)

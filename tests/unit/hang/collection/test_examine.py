@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.hang.collection.examine import MOST_LOOKS, Wishes, examine_dumps, examine_job
+from grpo_doctor.hang.collection.examine import (
+    MOST_LOOKS,
+    ExamineOptions,
+    examine_dumps,
+    examine_job,
+)
 from grpo_doctor_probes.evidence import Evidence, Member, Role, Stack
 from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, TORCH, EvidenceBuilder, collective, frames
 from tests.unit.hang.collection.played import Clock, Played
 
-WISHES = Wishes(seconds_between=1.5, at_most_s=60.0)
+WISHES = ExamineOptions(seconds_between=1.5, at_most_s=60.0)
 REWARD = frames("score /home/me/rewards.py:5", "main /home/me/train.py:9")
 AT_LOOK = [FIRST_NS + int(number * BETWEEN_S * SECOND) for number in range(3)]
 Play = Callable[..., Played]
@@ -30,7 +35,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     return put
 
 
-def examine(played: Played, wishes: Wishes = WISHES) -> Evidence:
+def examine(played: Played, wishes: ExamineOptions = WISHES) -> Evidence:
     return examine_job(played.job, wishes, played.say)
 
 

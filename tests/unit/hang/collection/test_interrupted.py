@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.collection.examine import Wishes, examine_job
+from grpo_doctor.hang.collection.examine import ExamineOptions, examine_job
 from grpo_doctor_probes.evidence import Job, Look, Member
 
 
@@ -23,7 +23,7 @@ def test_before_the_first_look_there_is_no_verdict(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("grpo_doctor_probes.look.processes", processes)
     with pytest.raises(KeyboardInterrupt):
-        examine_job(job(1), Wishes(), nothing)
+        examine_job(job(1), ExamineOptions(), nothing)
 
 
 @pytest.mark.parametrize(
@@ -39,5 +39,5 @@ def test_what_is_looked_at(ranks: int, words: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        examine_job(job(ranks), Wishes(), tell)
+        examine_job(job(ranks), ExamineOptions(), tell)
     assert messages == [words]

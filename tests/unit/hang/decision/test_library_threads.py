@@ -8,7 +8,7 @@ import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.process.observations import index
-from grpo_doctor.hang.model.process.progress import Motion
+from grpo_doctor.hang.model.process.progress import Activity
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Evidence, Look, ProcessLook, PythonThread, Thread
 from tests.evidence import BETWEEN_S, SECOND, EvidenceBuilder, frames
@@ -55,8 +55,8 @@ def verdict_with(build: EvidenceBuilder, share: float, name: str = "python") -> 
     return diagnose(with_threads(build.build(), 100 + RANK, share, name)).verdict
 
 
-def motion(build: EvidenceBuilder, share: float, name: str = "python") -> Motion:
-    return index(with_threads(build.build(), 100 + RANK, share, name))[100 + RANK].motion
+def activity(build: EvidenceBuilder, share: float, name: str = "python") -> Activity:
+    return index(with_threads(build.build(), 100 + RANK, share, name))[100 + RANK].activity
 
 
 def test_who_waits_for_threads_that_compute_is_not_stuck() -> None:
@@ -93,7 +93,7 @@ def test_threads_that_rest_are_no_work() -> None:
     "name", ["pt_nccl_watchdg", "NCCL Progress 4", "pt_gloo_runloop", "cuda-EvtHandlr"]
 )
 def test_threads_that_poll_for_others_are_no_work(name: str) -> None:
-    assert motion(tokenizing(), 0.9, name).native_share == 0
+    assert activity(tokenizing(), 0.9, name).native_share == 0
     assert verdict_with(tokenizing(), 0.9, name).state == "stuck"
 
 
@@ -104,17 +104,17 @@ def test_what_is_proven_stays_so() -> None:
 
 
 def test_the_share_is_of_all_such_threads() -> None:
-    motion_of_rank = motion(tokenizing(), 0.5)
+    motion_of_rank = activity(tokenizing(), 0.5)
     assert motion_of_rank.kind == "still"
     assert motion_of_rank.native_share == pytest.approx(THREADS * 0.5)
-    assert motion_of_rank.works_beneath
+    assert motion_of_rank.library_works
 
 
 def test_threads_that_get_no_core_are_at_work_as_well() -> None:
     slower = with_threads(tokenizing().build(), 100 + RANK, 0.04)
-    assert not index(slower)[100 + RANK].motion.works_beneath
+    assert not index(slower)[100 + RANK].activity.library_works
     crowded = with_threads(tokenizing().build(), 100 + RANK, 0.04, delay_share=0.5)
-    assert index(crowded)[100 + RANK].motion.works_beneath
+    assert index(crowded)[100 + RANK].activity.library_works
 
 
 def test_a_thread_that_runs_python_is_none_of_them() -> None:
@@ -124,10 +124,10 @@ def test_a_thread_that_runs_python_is_none_of_them() -> None:
         (PythonThread(tid + n, "heartbeat", ()), Thread(tid + n, "python", "S"))
         for n in range(THREADS)
     ]
-    assert motion(build, 0.9).native_share == 0
+    assert activity(build, 0.9).native_share == 0
 
 
 def test_without_a_stack_no_thread_is_known_to_be_of_a_library() -> None:
     evidence = replace(tokenizing().build(), stacks=())
-    moved = index(with_threads(evidence, 100 + RANK, 0.9))[100 + RANK].motion
-    assert not moved.works_beneath
+    moved = index(with_threads(evidence, 100 + RANK, 0.9))[100 + RANK].activity
+    assert not moved.library_works

@@ -13,7 +13,7 @@ from grpo_doctor.hang.model.matching import Blame, Matching
 from grpo_doctor.hang.model.nodes import RankNode
 from grpo_doctor.hang.model.waiting.graph import Graph, Link
 from tests.evidence import EvidenceBuilder, frames
-from tests.unit.hang.causes.proposed import case_of, with_scene
+from tests.unit.hang.causes.proposed import case_of, with_view
 from tests.verdicts import verdict
 
 FETCH = frames("fetch_table /home/me/train.py:30", "main /home/me/train.py:9")
@@ -74,8 +74,8 @@ def roots(
     build: EvidenceBuilder | None = None,
     blame: tuple[Blame, ...] = (),
 ) -> list[Candidate]:
-    scene = with_scene(case_of(build or silent()), matching=Matching(blame=blame)).scene
-    return list(roots_of(scene, graph or waits(), labels))
+    view = with_view(case_of(build or silent()), matching=Matching(blame=blame)).view
+    return list(roots_of(view, graph or waits(), labels))
 
 
 def causes(labels: list[Candidate]) -> list[str]:

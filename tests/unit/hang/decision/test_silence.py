@@ -11,7 +11,15 @@ from grpo_doctor.hang.causes.candidate import Candidate, Sink
 from grpo_doctor.hang.decision.silence import nobody_is_at_it, silence_s
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import Blocked, Frame, PythonThread, Thread
-from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, EvidenceBuilder, Process, collective, frames
+from tests.evidence import (
+    BETWEEN_S,
+    FIRST_NS,
+    SECOND,
+    EvidenceBuilder,
+    FakeProcess,
+    collective,
+    frames,
+)
 from tests.unit.hang.causes.proposed import case_of
 from tests.verdicts import expect, verdict
 
@@ -49,7 +57,7 @@ FOR_EVER, A_TIME = 0, 0x7F00  # no time limit, or where it stands
 
 
 def serves(
-    process: Process, stack: tuple[Frame, ...], still_s: float, *, until: int = FOR_EVER
+    process: FakeProcess, stack: tuple[Frame, ...], still_s: float, *, until: int = FOR_EVER
 ) -> None:
     """A thread that last ran so long ago, and sleeps in futex."""
     shown = PythonThread(HANDLER, "Thread-1", stack)
@@ -59,7 +67,7 @@ def serves(
     process.threads.append((shown, task))
 
 
-def asking(accepts: tuple[Frame, ...] = ACCEPTS) -> tuple[EvidenceBuilder, Process]:
+def asking(accepts: tuple[Frame, ...] = ACCEPTS) -> tuple[EvidenceBuilder, FakeProcess]:
     """Rank 1 waits for the answer of a server that it has started, whose accept loop ticks."""
     build = EvidenceBuilder()
     rank = build.elsewhere(1, ASKS)
@@ -173,10 +181,10 @@ def test_a_loop_that_ticks_may_wait_for_something_else_than_its_silent_server() 
 
 def silent_s(build: EvidenceBuilder, *culprits: int, bottom: int | None = SERVER) -> float:
     """As the state of a hang is judged by it; rounded."""
-    scene = case_of(build).scene
+    view = case_of(build).view
     node = None if bottom is None else ProcessNode(bottom)
     root = Candidate("child-stuck", "", (), Sink.HELPER, culprits=culprits, node=node)
-    return round(silence_s(scene, root, [scene.by_rank[rank] for rank in culprits]), 3)
+    return round(silence_s(view, root, [view.by_rank[rank] for rank in culprits]), 3)
 
 
 @pytest.mark.parametrize(
@@ -246,5 +254,5 @@ def test_whether_nobody_is_at_the_answer(how: str, nobody: bool) -> None:
         end = 102 if "rank" in how else 4711
         rank.blocks("socket-receive", "127.0.0.1:5 -> 127.0.0.1:80", end)
         build.child(1, "server", pid=SERVER + 5).still_s = 20.0
-    scene = case_of(build).scene
-    assert nobody_is_at_it(scene, scene.by_rank[1]) is nobody
+    view = case_of(build).view
+    assert nobody_is_at_it(view, view.by_rank[1]) is nobody

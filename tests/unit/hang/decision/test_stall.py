@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from grpo_doctor.hang.decision.stall import stall_of
-from grpo_doctor.hang.diagnose import diagnose, diagnose_scene
-from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.diagnose import diagnose, diagnose_view
+from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.matching import Matching, Wait
-from grpo_doctor.hang.model.matching.model import Backlog, Rhythm, Why
-from grpo_doctor.hang.model.process.patience import Patience
+from grpo_doctor.hang.model.matching.model import Backlog, Pace, Why
+from grpo_doctor.hang.model.process.wait_history import WaitHistory
 from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Evidence, Frame, PythonThread, Thread
 from tests.evidence import (
@@ -24,7 +24,7 @@ from tests.evidence import (
     STEPS,
     UNIX_NS,
     EvidenceBuilder,
-    Process,
+    FakeProcess,
     collective,
     frames,
 )
@@ -66,13 +66,13 @@ def late(rank: int = 3) -> EvidenceBuilder:
 @pytest.mark.parametrize("group", ["0", "1"])
 def test_who_calls_while_recorders_are_read_shows_that_the_job_moves(group: str) -> None:
     evidence = read_later(late().build(), 3, by_s=0.2, group=group)
-    assert not stall_of(scene.build(evidence)).stalled
+    assert not stall_of(view.build(evidence)).stalled
     assert diagnose(evidence).verdict.state not in ("stuck", "dead")
 
 
 def test_a_thread_beside_that_calls_all_the_time_does_not_make_a_job_move() -> None:
     evidence = read_later(late().build(), 3, by_s=0.2, group="1", earlier=5)
-    assert stall_of(scene.build(evidence)).stalled
+    assert stall_of(view.build(evidence)).stalled
 
 
 def test_recorders_read_one_after_the_other_of_a_job_that_stands() -> None:
@@ -80,7 +80,7 @@ def test_recorders_read_one_after_the_other_of_a_job_that_stands() -> None:
     dumps = tuple(
         replace(dump, at_unix_ns=UNIX_NS + (dump.rank or 0) * 10**8) for dump in evidence.dumps
     )
-    assert stall_of(scene.build(replace(evidence, dumps=dumps))).stalled
+    assert stall_of(view.build(replace(evidence, dumps=dumps))).stalled
 
 
 def called_before_recorders_were_read(evidence: Evidence, rank: int, at_s: float) -> Evidence:
@@ -110,15 +110,15 @@ def test_who_calls_after_the_stack_of_a_receiver_was_read_shows_that_the_job_mov
 
 
 def test_who_called_before_that_does_not() -> None:
-    standing = called_before_recorders_were_read(pipeline(), 1, at_s=BETWEEN_S - 1)
-    verdict = diagnose(standing).verdict
+    status = called_before_recorders_were_read(pipeline(), 1, at_s=BETWEEN_S - 1)
+    verdict = diagnose(status).verdict
     assert (verdict.state, verdict.cause) == ("stuck", "p2p-unmatched")
 
 
 def test_files_that_were_written_at_other_times_do_not_count() -> None:
     evidence = read_later(late().build(), 3, by_s=0.2)
     dumps = tuple(replace(dump, source=f"file:/d/{dump.rank}") for dump in evidence.dumps)
-    assert stall_of(scene.build(replace(evidence, dumps=dumps))).stalled
+    assert stall_of(view.build(replace(evidence, dumps=dumps))).stalled
 
 
 LOOP = frames(
@@ -129,14 +129,14 @@ LOOP = frames(
 )
 
 
-def ticking(build: EvidenceBuilder, rank: int) -> Process:
+def ticking(build: EvidenceBuilder, rank: int) -> FakeProcess:
     """Its event loop wakes by a timer of its own, and does nothing."""
     process = build.elsewhere(rank, LOOP)
     process.still_s, process.wakes, process.wchan = 0.05, 6, "do_epoll_wait"
     return process
 
 
-def in_thread(process: Process, stack: tuple[Frame, ...], still_s: float) -> None:
+def in_thread(process: FakeProcess, stack: tuple[Frame, ...], still_s: float) -> None:
     """A thread of its executor works on this."""
     tid = process.member.pid + 500
     at_work = "_worker /usr/lib/python3.11/concurrent/futures/thread.py:83"
@@ -187,7 +187,7 @@ def sending(stack: tuple[Frame, ...] = TO_ENGINE) -> EvidenceBuilder:
 
 def test_who_sends_its_weights_to_an_engine_is_at_work() -> None:
     build = sending()
-    assert [actor.rank for actor in stall_of(scene.build(build.build())).suspects] == [0]
+    assert [proc.rank for proc in stall_of(view.build(build.build())).suspects] == [0]
     outcome = diagnose(build.build()).verdict
     assert (outcome.state, outcome.culprits) == ("slow", (0,)), outcome
 
@@ -196,7 +196,7 @@ def test_who_stands_in_it_is_not() -> None:
     build = sending()
     process = build.rank(0)
     process.state, process.cpu_share, process.wakes, process.still_s = "S", 0.0, 0, 12.0
-    assert stall_of(scene.build(build.build())).suspects == ()
+    assert stall_of(view.build(build.build())).suspects == ()
 
 
 def test_nor_who_burns_a_core_in_a_collective_of_the_ranks() -> None:
@@ -205,7 +205,7 @@ def test_nor_who_burns_a_core_in_a_collective_of_the_ranks() -> None:
     build.calls(0, "barrier", group="1", number=2)
     build.calls(1, "barrier", group="1", number=1, done=True)
     build.calls(1, "all_reduce")
-    assert stall_of(scene.build(build.build())).suspects == ()
+    assert stall_of(view.build(build.build())).suspects == ()
 
 
 @pytest.mark.parametrize(("share", "suspects"), [(0.2, [0]), (0.0, [])])
@@ -218,13 +218,13 @@ def test_who_polls_in_a_group_of_its_own_sends_to_an_engine(
     build.calls(0, "broadcast", group="1")
     process = build.rank(0)
     process.state, process.cpu_share, process.wakes, process.still_s = "S", share, 300, 0.005
-    assert [actor.rank for actor in stall_of(scene.build(build.build())).suspects] == suspects
+    assert [proc.rank for proc in stall_of(view.build(build.build())).suspects] == suspects
     assert (diagnose(build.build()).verdict.state == "slow") == (share > 0)
 
 
 def stalled(job: EvidenceBuilder | Evidence) -> bool:
     evidence = job if isinstance(job, Evidence) else job.build()
-    return stall_of(scene.build(evidence)).stalled
+    return stall_of(view.build(evidence)).stalled
 
 
 # For how long a rank has to stand.
@@ -295,16 +295,16 @@ def test_a_host_that_waits_for_its_device_is_suspected_if_others_wait_for_it(
     why: Why | None, on: tuple[int, ...], suspect: bool
 ) -> None:
     waits = () if why is None else (Wait(0, "0", 40, "all_reduce", on, why),)
-    changed_evidence = replace(scene.build(in_driver().build()), matching=Matching(waits=waits))
-    assert [actor.rank for actor in stall_of(changed_evidence).suspects] == [1] * suspect
+    changed_evidence = replace(view.build(in_driver().build()), matching=Matching(waits=waits))
+    assert [proc.rank for proc in stall_of(changed_evidence).suspects] == [1] * suspect
 
 
 @pytest.mark.parametrize("nccl", [True, False])
 def test_or_if_its_recorder_tells_that_no_collective_is_left_on_it(nccl: bool) -> None:
     evidence = in_driver().build()
-    model = scene.build(of_nccl(evidence) if nccl else evidence)
+    model = view.build(of_nccl(evidence) if nccl else evidence)
     idle = Matching(backlogs=(Backlog(1, 0, idle=True),))
-    assert [actor.rank for actor in stall_of(replace(model, matching=idle)).suspects] == [1] * nccl
+    assert [proc.rank for proc in stall_of(replace(model, matching=idle)).suspects] == [1] * nccl
 
 
 # Recorders that were read one after the other.
@@ -449,20 +449,20 @@ def asks(*, worked: bool) -> EvidenceBuilder:
 
 
 def asks_since(quiet_s: float, longest_s: float, *, worked: bool, order: int) -> Diagnosis:
-    looked = scene.build(asks(worked=worked).build())
-    rhythm = Rhythm(
+    looked = view.build(asks(worked=worked).build())
+    pace = Pace(
         rank=0, entries=99, longest_gap_ns=int(longest_s * SECOND),
         last_enqueued_ns=UNIX_NS - int(quiet_s * SECOND), taken_ns=UNIX_NS,
     )  # fmt: skip
-    members = list(looked.actors)
+    members = list(looked.procs)
     random.Random(order).shuffle(members)
     looked = replace(
         looked,
-        actors=tuple(members),
-        matching=msgspec.structs.replace(looked.matching, rhythms=(rhythm,)),
-        patience=Patience(None, longest_s),
+        procs=tuple(members),
+        matching=msgspec.structs.replace(looked.matching, paces=(pace,)),
+        wait_history=WaitHistory(None, longest_s),
     )
-    return diagnose_scene(looked)
+    return diagnose_view(looked)
 
 
 @pytest.mark.parametrize("order", range(3))

@@ -11,7 +11,7 @@ from grpo_doctor.hang.causes.candidate import Candidate, Liveness, Sink
 from grpo_doctor.hang.decision.state import as_of_one_look, state_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode
-from grpo_doctor.hang.model.process.patience import Patience
+from grpo_doctor.hang.model.process.wait_history import WaitHistory
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.verdict import State, Verdict
 from grpo_doctor_probes.evidence import Blocked, Evidence, Frame
@@ -70,11 +70,11 @@ def test_what_one_look_leaves_of_a_verdict(
     state: State, cause: str, looks: int, certain: bool, as_it_is: bool
 ) -> None:
     evidence = hang().build()
-    scene = case_of(replace(evidence, looks=evidence.looks[:looks])).scene
+    view = case_of(replace(evidence, looks=evidence.looks[:looks])).view
     outcome = Verdict(state=state, cause=cause, certainty="proven", summary="Rank 1 stands.")
     sink = Sink.PROCESS if certain else Sink.LINE
     root = Candidate(cause, "", (), sink, "never-wakes", culprits=(1,))
-    softened = as_of_one_look(scene, outcome, root)
+    softened = as_of_one_look(view, outcome, root)
     if as_it_is:
         assert softened == outcome
     else:
@@ -102,7 +102,7 @@ def state(
     waited_s: float | None = 10.0,
 ) -> State:
     """Of a root of rank 1. The history of the job has no longer pause than 0.1 s."""
-    scene = replace(case_of(build).scene, patience=Patience(waited_s, 0.1))
+    view = replace(case_of(build).view, wait_history=WaitHistory(waited_s, 0.1))
     root = Candidate(
         "user-code-blocked",
         "",
@@ -113,7 +113,7 @@ def state(
         node=ProcessNode(node) if node is not None else None,
         still_s=still_s,
     )
-    return state_of(scene, waits.build(scene), root)
+    return state_of(view, waits.build(view), root)
 
 
 def stands(stack: tuple[Frame, ...] = UPDATE, **more: Any) -> EvidenceBuilder:

@@ -12,7 +12,7 @@ from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.engine_counters import counted
 from grpo_doctor.hang.verdict import Diagnosis, Verdict
 from grpo_doctor_probes.evidence import EngineLook, LogTail
-from tests.evidence import SECOND, EvidenceBuilder, Process, frames
+from tests.evidence import SECOND, EvidenceBuilder, FakeProcess, frames
 
 FRONT, CORE, WORKER = 400, 401, 402
 BUSY = {"num_requests_running": 4.0, "generation_tokens_total": 900.0, "kv_cache_usage": 0.5}
@@ -50,7 +50,7 @@ class Served(EvidenceBuilder):
         return diagnose(self.build()).verdict
 
 
-def spins(process: Process) -> None:
+def spins(process: FakeProcess) -> None:
     """As vLLM's core does while it waits for its worker."""
     process.works(SPINS, moves=False)
 
@@ -58,7 +58,7 @@ def spins(process: Process) -> None:
 @pytest.mark.parametrize("part", ["front", "core", "worker"])
 def test_a_stopped_part_is_named_with_what_wakes_it(part: str) -> None:
     build = Served()
-    process: Process = getattr(build, part)
+    process: FakeProcess = getattr(build, part)
     process.state = "T"
     verdict = build.verdict()
     assert (verdict.state, verdict.cause, verdict.culprits) == (
@@ -91,7 +91,7 @@ def test_sigcont_is_offered_for_confirmation() -> None:
 @pytest.mark.parametrize("part", ["front", "core", "worker"])
 def test_a_dead_part(part: str) -> None:
     build = Served()
-    process: Process = getattr(build, part)
+    process: FakeProcess = getattr(build, part)
     process.state = "Z"
     verdict = build.verdict()
     assert (verdict.state, verdict.cause, verdict.culprits) == ("dead", "rollout-engine-dead", (0,))

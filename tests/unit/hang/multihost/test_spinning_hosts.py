@@ -20,5 +20,5 @@ def test_a_host_that_spins_does_so_in_joined_evidence_as_well() -> None:
     )
     joined = moved(evidence, Space(3, "node3", later_ns=7))
     observation = index(joined)[3 * SPACE + 100]
-    assert observation.motion.kind == "spinning"
+    assert observation.activity.kind == "spinning"
     assert [moment.at_ns for moment in observation.closer.locals_seen] == [FIRST_NS + 7]

@@ -9,7 +9,7 @@ import pytest
 from grpo_doctor.hang.decision.render.at_work import ending, healthy, slow_work
 from grpo_doctor.hang.decision.stall import stall_of
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.process.patience import Patience
+from grpo_doctor.hang.model.process.wait_history import WaitHistory
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import EngineLook, Frame, PythonThread, Thread
 from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, UNIX_NS, EvidenceBuilder, collective, frames
@@ -78,7 +78,7 @@ def test_the_words_do_not_depend_on_the_order_of_processes() -> None:
 def words(build: EvidenceBuilder, waited_s: float | None = 0.4) -> Verdict:
     """Of a job in which nothing stands for longer than a moment."""
     case = case_of(build)
-    return healthy(replace(case.scene, patience=Patience(waited_s)), case.graph)
+    return healthy(replace(case.view, wait_history=WaitHistory(waited_s)), case.graph)
 
 
 def working(ranks: int, at_work: int) -> EvidenceBuilder:
@@ -146,7 +146,7 @@ def test_ranks_that_can_t_be_seen_are_hidden_unless_one_gets_on(works: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("stack", "wakes", "share", "threads", "got_on"),
+    ("stack", "wakes", "share", "threads", "progressed"),
     [
         (collective("all_reduce"), 50, 0.1, (), True),
         (collective("all_reduce"), 50, 0.0, (), False),  # it woke and did nothing
@@ -156,7 +156,7 @@ def test_ranks_that_can_t_be_seen_are_hidden_unless_one_gets_on(works: bool) -> 
     ],
 )
 def test_a_host_that_others_wake_in_a_collective_gets_on(
-    stack: tuple[Frame, ...], wakes: int, share: float, threads: tuple[str, ...], got_on: bool
+    stack: tuple[Frame, ...], wakes: int, share: float, threads: tuple[str, ...], progressed: bool
 ) -> None:
     build = EvidenceBuilder(ranks=2, recorded=False)
     for rank in (0, 1):
@@ -166,13 +166,16 @@ def test_a_host_that_others_wake_in_a_collective_gets_on(
         for number, name in enumerate(threads):
             shown = PythonThread(900 + number, "", ())
             process.threads.append((shown, Thread(900 + number, name, "S", last_ran_ns=1)))
-    assert (words(build).state == "healthy") is got_on
+    assert (words(build).state == "healthy") is progressed
 
 
 @pytest.mark.parametrize(
-    ("ran_s", "got_on"), [(0.5, True), (BETWEEN_S - 0.01, True), (BETWEEN_S, False), (2.0, False)]
+    ("ran_s", "progressed"),
+    [(0.5, True), (BETWEEN_S - 0.01, True), (BETWEEN_S, False), (2.0, False)],
 )
-def test_a_thread_in_a_task_that_ran_between_the_looks_gets_on(ran_s: float, got_on: bool) -> None:
+def test_a_thread_in_a_task_that_ran_between_the_looks_gets_on(
+    ran_s: float, progressed: bool
+) -> None:
     build = EvidenceBuilder(ranks=1, recorded=False)
     loop = frames(
         "select /usr/lib/python3.11/selectors.py:468",
@@ -184,21 +187,21 @@ def test_a_thread_in_a_task_that_ran_between_the_looks_gets_on(ran_s: float, got
     ran_ns = FIRST_NS + int((BETWEEN_S - ran_s) * SECOND)
     shown = PythonThread(600, "asyncio_0", (*UPDATE, *frames(pool)))
     process.threads = [(shown, Thread(600, "python", "S", "futex_do_wait", last_ran_ns=ran_ns))]
-    assert (words(build).state == "healthy") is got_on
+    assert (words(build).state == "healthy") is progressed
 
 
 @pytest.mark.parametrize(
-    ("parent", "linked", "got_on"), [(100, False, True), (1, True, True), (1, False, False)]
+    ("parent", "linked", "progressed"), [(100, False, True), (1, True, True), (1, False, False)]
 )
 def test_a_process_that_ranks_started_or_wait_for_gets_on_for_them(
-    parent: int, linked: bool, got_on: bool
+    parent: int, linked: bool, progressed: bool
 ) -> None:
     build = ticking()
     helper = build.child(0, "helper", pid=500, parent=parent)
     helper.works(REWARD)
     if linked:
         build.rank(0).blocks("pipe-read", "pipe:[7]", 500, peers_known=True)
-    assert (words(build).state == "healthy") is got_on
+    assert (words(build).state == "healthy") is progressed
 
 
 @pytest.mark.parametrize(
@@ -232,8 +235,8 @@ def slow(
         build.elsewhere(1, stack).works(stack, moves=moves)
     build.rank(1).written_bytes = written_bytes
     case = case_of(build)
-    scene = replace(case.scene, patience=Patience(waited_s, 0.1))
-    return slow_work(scene, stall_of(scene))
+    view = replace(case.view, wait_history=WaitHistory(waited_s, 0.1))
+    return slow_work(view, stall_of(view))
 
 
 @pytest.mark.parametrize(

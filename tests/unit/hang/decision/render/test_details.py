@@ -8,8 +8,8 @@ import pytest
 
 from grpo_doctor.hang.catalogue import CLASSES, Class
 from grpo_doctor.hang.decision.render.details import with_layout, with_outlook, with_spelled_fixes
-from grpo_doctor.hang.model import scene
-from grpo_doctor.hang.model.scene import Scene
+from grpo_doctor.hang.model import view
+from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.verdict import Fix, State, Verdict
 from tests.evidence import EvidenceBuilder
 
@@ -53,13 +53,13 @@ def test_an_option_is_spelled_as_its_framework_takes_it(
     assert [fix.spelling for fix in with_spelled_fixes(outcome, framework).fixes] == [spelling]
 
 
-def in_tensor_parallel() -> Scene:
+def in_tensor_parallel() -> JobView:
     """Of 4 ranks two each are parallel by tensors."""
     build = EvidenceBuilder()
     for process in build.processes.values():
         command = "python train.py --tensor-model-parallel-size 2"
         process.member = replace(process.member, command=command)
-    return scene.build(build.build())
+    return view.build(build.build())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from grpo_doctor_probes.evidence import Role
 from grpo_doctor_reports.hang.graph import make_graph
 from grpo_doctor_reports.hang.words import waits_of
 from grpo_doctor_reports.schema.attach import read_verdict
-from tests.evidence import EvidenceBuilder, Process, collective
+from tests.evidence import EvidenceBuilder, FakeProcess, collective
 from tests.unit.hang.causes.proposed import case_of
 from tests.verdicts import REWARD
 
@@ -63,10 +63,10 @@ def test_two_camps_of_many_ranks_make_a_small_document() -> None:
 
 def states(build: EvidenceBuilder) -> tuple[RankState, ...]:
     case = case_of(build)
-    return rank_states(case.scene, case.graph)
+    return rank_states(case.view, case.graph)
 
 
-def of_nobody(process: Process) -> None:
+def of_nobody(process: FakeProcess) -> None:
     process.member = replace(process.member, rank=None)
 
 
@@ -141,7 +141,7 @@ def test_what_a_rank_is_at_and_waits_for(how: str, state: str, waiting_for: str)
         )
         looks = (replace(evidence.looks[0], processes=first), evidence.looks[1])
         case = case_of(replace(evidence, looks=looks))
-    row = rank_states(case.scene, case.graph)[1]
+    row = rank_states(case.view, case.graph)[1]
     assert (row.state, row.waiting_for) == (state, waiting_for)
 
 
@@ -153,7 +153,7 @@ def test_all_ranks_are_drawn_and_what_else_is_in_a_wait() -> None:
     build.child(0, "helper", pid=300).blocks("file", "/data/rows")
     build.child(0, "helper", pid=301)
     case = case_of(build)
-    drawn = nodes_of(case.scene, case.graph, frozenset({RankNode(0)}))
+    drawn = nodes_of(case.view, case.graph, frozenset({RankNode(0)}))
     assert [(node.id, node.label, node.role, node.guilty) for node in drawn] == [
         ("rank:0", "rank 0", "rank", True),
         ("rank:1", "rank 1", "rank", False),
@@ -180,7 +180,7 @@ def test_a_group_of_equal_stacks_is_named_by_its_ranks_and_the_roles_of_the_rest
     other.stack = REWARD
     if not of_a_rank:
         of_nobody(other)
-    smaller, larger = groups_of(case_of(build).scene)
+    smaller, larger = groups_of(case_of(build).view)
     assert (larger.ranks, larger.pids) == ((0,), (100, 300))
     assert larger.title == f"{title}rewards.py:31 in check"
     assert (smaller.ranks, smaller.pids) == ((1,), (101,))

@@ -17,10 +17,10 @@ from grpo_doctor.hang.decision.render.stalled import (
 )
 from grpo_doctor.hang.decision.stall import stall_of
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.process.patience import Patience
+from grpo_doctor.hang.model.process.wait_history import WaitHistory
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Evidence, Frame, Placement, PythonThread, Stack, Thread
-from tests.evidence import FIRST_NS, SECOND, EvidenceBuilder, Process, collective, frames
+from tests.evidence import FIRST_NS, SECOND, EvidenceBuilder, FakeProcess, collective, frames
 from tests.unit.hang.causes.proposed import case_of
 from tests.unit.hang.causes.test_ras import answers
 from tests.verdicts import REWARD
@@ -28,7 +28,7 @@ from tests.verdicts import REWARD
 NOW_TICKS = FIRST_NS * 100 // SECOND
 
 
-def launching(age_s: float, *, hosts: int = 2) -> tuple[EvidenceBuilder, Process]:
+def launching(age_s: float, *, hosts: int = 2) -> tuple[EvidenceBuilder, FakeProcess]:
     """A launcher of so many hosts with two ranks each, and none of its ranks."""
     build = EvidenceBuilder(2)
     for rank in range(2):
@@ -108,10 +108,10 @@ def test_ranks_are_waited_for_two_minutes(
         launcher.works((), moves=False)
     evidence = build.build()
     first = replace(evidence, looks=evidence.looks[:1])
-    scene = case_of(evidence if works else first).scene
+    view = case_of(evidence if works else first).view
     if works:
-        scene = replace(scene, evidence=first)
-    outcome = not_started(scene, scene.actors)
+        view = replace(view, evidence=first)
+    outcome = not_started(view, view.procs)
     assert (outcome.state, outcome.cause) == (state, cause)
     assert outcome.certainty == ("likely" if state == "stuck" and hosts > 1 else "possible")
 
@@ -140,8 +140,8 @@ def sentence_of(
     build: EvidenceBuilder, culprits: tuple[int, ...], victims: tuple[int, ...], **more: Any
 ) -> str:
     root = Candidate("lock-held", "is in a lock", (), Sink.LINE, culprits=culprits, **more)
-    scene = replace(case_of(build).scene, patience=Patience(None))
-    return judged(scene, Judgement(root, "stuck", victims, "likely")).summary
+    view = replace(case_of(build).view, wait_history=WaitHistory(None))
+    return judged(view, Judgement(root, "stuck", victims, "likely")).summary
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_a_sentence_of_the_whole_is_not_added_to() -> None:
 
 
 def open_verdict(job: EvidenceBuilder | Evidence, waited_s: float | None = 10.0) -> Verdict:
-    scene = replace(case_of(job).scene, patience=Patience(waited_s, 0.1))
-    return undecided(scene, stall_of(scene))
+    view = replace(case_of(job).view, wait_history=WaitHistory(waited_s, 0.1))
+    return undecided(view, stall_of(view))
 
 
 @pytest.mark.parametrize(

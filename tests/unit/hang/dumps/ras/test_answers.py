@@ -6,7 +6,7 @@ import pytest
 
 from grpo_doctor.hang.dumps.ras import hear, judge
 from grpo_doctor.hang.dumps.ras.answers import parse_text
-from grpo_doctor.hang.dumps.ras.model import Lost, Mesh, Process, Seat
+from grpo_doctor.hang.dumps.ras.model import CommRank, Lost, Mesh, Process
 from grpo_doctor_probes.evidence import Job, Member, Placement, RasAnswer
 
 HEAD = """\
@@ -121,8 +121,8 @@ def test_ranks_that_differ_are_named_and_the_others_counted() -> None:
     assert (communicator.key, communicator.size, communicator.lost) == ("27a079b828ff1a75", 8, ())
     assert communicator.usual == {"AllReduce": 6650, "Broadcast": 0}
     assert communicator.seats == (
-        Seat(2, Process("10.0.0.1", 12), {"AllReduce": 6649, "Broadcast": 1}),
-        Seat(5, Process("10.0.0.2", 21), {"AllReduce": 6649, "Broadcast": 0}),
+        CommRank(2, Process("10.0.0.1", 12), {"AllReduce": 6649, "Broadcast": 1}),
+        CommRank(5, Process("10.0.0.2", 21), {"AllReduce": 6649, "Broadcast": 0}),
     )
 
 
@@ -134,7 +134,7 @@ def test_of_two_halves_nothing_is_known() -> None:
 def test_the_oldest_count_all_operations_together() -> None:
     (communicator,) = read(OLDEST).communicators
     assert communicator.usual == {"collective": 70}
-    assert communicator.seats == (Seat(3, Process("10.0.0.1", 13), {"collective": 69}),)
+    assert communicator.seats == (CommRank(3, Process("10.0.0.1", 13), {"collective": 69}),)
 
 
 def test_lost_ranks_by_number_alone() -> None:

@@ -52,9 +52,9 @@ def test_what_can_be_reached(graph: dict[int, frozenset[int]]) -> None:
 
 
 def test_a_thousand_ranks_in_two_camps_take_no_minute() -> None:
-    camps = {rank: frozenset(range(1 - rank % 2, RANKS, 2)) for rank in range(RANKS)}
+    sides = {rank: frozenset(range(1 - rank % 2, RANKS, 2)) for rank in range(RANKS)}
     began_s = time.process_time()
-    assert set(reach(camps).values()) == {frozenset(range(RANKS))}
+    assert set(reach(sides).values()) == {frozenset(range(RANKS))}
     assert time.process_time() - began_s < 3.0
 
 

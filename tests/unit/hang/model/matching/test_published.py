@@ -58,7 +58,7 @@ def met(*ranks: list[dict[str, Any]]) -> matching.Matching:
 
 
 def kind(*ranks: list[dict[str, Any]]) -> str:
-    return met(*ranks).standings[0].kind
+    return met(*ranks).statuses[0].kind
 
 
 def reasons(*ranks: list[dict[str, Any]]) -> set[str]:
@@ -94,7 +94,7 @@ def test_a_type_differs() -> None:
 def test_done_on_one_rank_first_is_no_fault() -> None:
     """They call a difference of states a mismatch and name a culprit."""
     matched = met([call("all_reduce")], [call("all_reduce", state="completed")])
-    assert (matched.standings[0].kind, matched.blame) == ("partial", ())
+    assert (matched.statuses[0].kind, matched.blame) == ("partial", ())
 
 
 @pytest.mark.parametrize("outputs", [[[]], SQUARE])
@@ -123,8 +123,8 @@ def test_groups_of_one_name_with_other_members_are_apart() -> None:
     done = call("all_reduce", state="completed")
     own = call("all_reduce", [[5]], [[5]], state="completed", process_group=("1", "sub_pg"))
     matched = met([done, own], [done, own])
-    assert len(matched.standings) == 3
-    assert {standing.kind for standing in matched.standings} == {"fine"}
+    assert len(matched.statuses) == 3
+    assert {status.kind for status in matched.statuses} == {"fine"}
 
 
 def coalesced(end: str, *parts: dict[str, Any]) -> list[dict[str, Any]]:
@@ -144,8 +144,8 @@ def test_coalesced_groups_with_a_part_of_another_size() -> None:
     )
     second = coalesced("ALLGATHER_coalesced", call("_broadcast_oop"), call("_broadcast_oop"))
     matched = met(first, second)
-    assert matched.standings[0].kind == "mismatch"
-    assert matched.standings[0].even
+    assert matched.statuses[0].kind == "mismatch"
+    assert matched.statuses[0].even
 
 
 def test_a_coalesced_group_that_is_empty_on_one_rank() -> None:
@@ -153,4 +153,4 @@ def test_a_coalesced_group_that_is_empty_on_one_rank() -> None:
     end = call("REDUCE_SCATTER_coalesced", [[]], [[]], collective_seq_id="2")
     done = call("all_reduce", state="completed")
     matched = met([done], [done, *parts, end])
-    assert matched.standings[0].missing == (0,)
+    assert matched.statuses[0].missing == (0,)

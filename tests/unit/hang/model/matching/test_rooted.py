@@ -73,5 +73,5 @@ def test_two_who_scatter_disagree_as_well() -> None:
 
 def test_one_target_is_no_fault() -> None:
     result = matched(*claimed("gather", (1,)))
-    assert {standing.kind for standing in result.standings} == {"partial"}
+    assert {status.kind for status in result.statuses} == {"partial"}
     assert result.blame == ()

@@ -54,12 +54,12 @@ def test_transfers_that_gloo_counts_and_does_not_record_bring_nobody_to_a_collec
     made = matching.match(
         dumps.read([_dump(0, "gloo", 4, 3, 3 + transfers), _dump(1, "gloo", 3, 3, 3 + transfers)])
     )
-    (standing,) = made.standings
-    assert (standing.kind, standing.missing) == ("missing", (1,))
+    (status,) = made.statuses
+    assert (status.kind, status.missing) == ("missing", (1,))
     assert [blame.rank for blame in made.blame] == [1]
 
 
 def test_a_device_counter_that_is_ahead_of_the_ring_still_tells_who_called() -> None:
     made = matching.match(dumps.read([_dump(0, "nccl", 4, 3, 3), _dump(1, "nccl", 3, 3, 4)]))
-    (standing,) = made.standings
-    assert (standing.kind, standing.missing) == ("partial", ())
+    (status,) = made.statuses
+    assert (status.kind, status.missing) == ("partial", ())

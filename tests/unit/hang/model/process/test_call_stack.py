@@ -25,21 +25,19 @@ def place(*lines: str) -> Place:
 
 
 def test_a_collective_and_the_users_own_line() -> None:
-    standing = place_of(
-        PythonThread(1, "", collective("all_reduce", "update /home/me/train.py:70"))
-    )
-    assert (standing.call, standing.operation) == ("collective", "all_reduce")
-    assert standing.user is not None
-    assert standing.text() == "all_reduce, train.py:70 in update"
+    status = place_of(PythonThread(1, "", collective("all_reduce", "update /home/me/train.py:70")))
+    assert (status.call, status.operation) == ("collective", "all_reduce")
+    assert status.user is not None
+    assert status.text() == "all_reduce, train.py:70 in update"
 
 
 def test_the_outermost_collective_is_the_one_that_was_called() -> None:
-    standing = place(
+    status = place(
         f"all_gather {SITE}/torch/distributed/distributed_c10d.py:1",
         f"all_gather_object {SITE}/torch/distributed/distributed_c10d.py:2",
         "gather_rows /home/me/train.py:3",
     )
-    assert standing.operation == "all_gather_object"
+    assert status.operation == "all_gather_object"
 
 
 @pytest.mark.parametrize(
@@ -86,8 +84,8 @@ def test_library_calls(call: str, lines: tuple[str, ...]) -> None:
     ],
 )  # fmt: skip
 def test_purposes(purpose: str, phase: str | None, line: str) -> None:
-    standing = place(f"inner {LIB}/json/decoder.py:1", line, "main /home/me/run.py:3")
-    assert (standing.purpose, standing.phase) == (purpose, phase)
+    status = place(f"inner {LIB}/json/decoder.py:1", line, "main /home/me/run.py:3")
+    assert (status.purpose, status.phase) == (purpose, phase)
 
 
 def test_a_librarys_own_words_say_nothing() -> None:
@@ -96,9 +94,9 @@ def test_a_librarys_own_words_say_nothing() -> None:
 
 
 def test_the_innermost_purpose_comes_first() -> None:
-    standing = place("save_checkpoint /home/me/t.py:1", "evaluate /home/me/t.py:2")
-    assert standing.purposes == ("checkpoint", "evaluate")
-    assert standing.long_work == "checkpoint"
+    status = place("save_checkpoint /home/me/t.py:1", "evaluate /home/me/t.py:2")
+    assert status.purposes == ("checkpoint", "evaluate")
+    assert status.long_work == "checkpoint"
 
 
 def test_nothing_is_nowhere() -> None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.process.device import is_device_library, spins_in
 from grpo_doctor.hang.model.process.observations import index
-from grpo_doctor.hang.model.scene import Actor
+from grpo_doctor.hang.model.view import Process
 from grpo_doctor_probes.evidence import Evidence, Frame, Locals, Position, PythonThread, Thread
 from tests.evidence import FIRST_NS, TORCH, EvidenceBuilder, collective, frames
 
@@ -37,19 +37,19 @@ def digests(*texts: str) -> tuple[Locals, ...]:
 
 
 def kind(evidence: Evidence) -> str:
-    return index(evidence)[100].motion.kind
+    return index(evidence)[100].activity.kind
 
 
-def actor(evidence: Evidence) -> Actor:
-    return scene.build(evidence).by_rank[0]
+def proc(evidence: Evidence) -> Process:
+    return view.build(evidence).by_rank[0]
 
 
 def test_a_line_of_the_user_in_the_driver_spins() -> None:
     evidence = replace(spinning().build(), positions=at("libcuda.so.1", "libcuda.so.535.104"))
     assert kind(evidence) == "spinning"
-    assert not index(evidence)[100].motion.progresses
-    assert not index(evidence)[100].motion.got_on
-    assert actor(evidence).device_wait
+    assert not index(evidence)[100].activity.progresses
+    assert not index(evidence)[100].activity.progressed
+    assert proc(evidence).device_wait
 
 
 def test_through_the_c_library_it_is_the_caller_that_counts() -> None:
@@ -63,7 +63,7 @@ def test_through_the_c_library_it_is_the_caller_that_counts() -> None:
 def test_other_code_computes(library: str) -> None:
     evidence = replace(spinning().build(), positions=at(library, library, "libcuda.so.1"))
     assert kind(evidence) == "busy"
-    assert not actor(evidence).device_wait
+    assert not proc(evidence).device_wait
 
 
 @pytest.mark.parametrize("stack", [SYNCHRONIZE, BARRIER])
@@ -116,9 +116,9 @@ def test_a_core_in_use_and_no_stack_is_unknown() -> None:
 def test_threads_of_nccl_are_no_work_of_a_rank() -> None:
     build = EvidenceBuilder(ranks=1)
     evidence = _with_busy_thread(build)
-    assert index(evidence)[100].motion.works_beneath
+    assert index(evidence)[100].activity.library_works
     proxy = at("libnccl.so.2", "libnccl.so.2", tid=150)
-    assert not index(replace(evidence, positions=proxy))[100].motion.works_beneath
+    assert not index(replace(evidence, positions=proxy))[100].activity.library_works
 
 
 def _with_busy_thread(build: EvidenceBuilder) -> Evidence:
@@ -138,7 +138,7 @@ def test_a_wait_asleep_in_the_driver_is_one_for_the_device() -> None:
     build = EvidenceBuilder(ranks=1)
     build.rank(0).stack = ITEM
     build.rank(0).blocks("poll", "/dev/nvidia0")
-    assert actor(build.build()).device_wait
+    assert proc(build.build()).device_wait
 
 
 def test_who_asks_whether_a_file_is_there_only_polls() -> None:

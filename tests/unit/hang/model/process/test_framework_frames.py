@@ -29,53 +29,49 @@ def place(*lines: str) -> Place:
 
 
 def test_a_reward_of_trl() -> None:
-    standing = place(
-        "length_reward /home/me/train_grpo.py:33", *TRL, "<module> /home/me/train.py:88"
-    )
-    assert (standing.phase, standing.long_work) == ("reward", None)
-    assert standing.user is not None
-    assert standing.user.line == 33
+    status = place("length_reward /home/me/train_grpo.py:33", *TRL, "<module> /home/me/train.py:88")
+    assert (status.phase, status.long_work) == ("reward", None)
+    assert status.user is not None
+    assert status.user.line == 33
 
 
 def test_a_reward_plugin_of_ms_swift() -> None:
     plugin = ("check /home/me/plugin.py:10", "LengthReward.__call__ /home/me/plugin.py:21")
-    standing = place(
-        *plugin, f"score_completions {SITE}/swift/rl_core/grpo_algorithm.py:120", *SWIFT
-    )
-    assert (standing.phase, standing.long_work) == ("reward", None)
-    assert standing.user is not None
-    assert standing.user.line == 10
+    status = place(*plugin, f"score_completions {SITE}/swift/rl_core/grpo_algorithm.py:120", *SWIFT)
+    assert (status.phase, status.long_work) == ("reward", None)
+    assert status.user is not None
+    assert status.user.line == 10
 
 
 def test_an_own_reward_of_ms_swift_has_no_line_of_the_users() -> None:
-    standing = place(f"MathAccuracy.__call__ {SITE}/swift/rewards/orm.py:120", *SWIFT)
-    assert (standing.phase, standing.user) == ("reward", None)
+    status = place(f"MathAccuracy.__call__ {SITE}/swift/rewards/orm.py:120", *SWIFT)
+    assert (status.phase, status.user) == ("reward", None)
 
 
 def test_gradient_checkpointing_is_no_compilation() -> None:
-    standing = place(
+    status = place(
         "forward /home/me/model.py:31",
         f"checkpoint {SITE}/torch/utils/checkpoint.py:519",
         f"_fn {SITE}/torch/_dynamo/eval_frame.py:1446",
         f"inner {SITE}/torch/_compile.py:54",
         f"training_step {SITE}/transformers/trainer.py:4020",
     )
-    assert (standing.phase, standing.long_work) == ("train", None)
+    assert (status.phase, status.long_work) == ("train", None)
 
 
 def test_compilation_is_long_work() -> None:
-    standing = place(
+    status = place(
         f"compile_fx {SITE}/torch/_inductor/compile_fx.py:900",
         f"_compile {SITE}/torch/_dynamo/convert_frame.py:1200",
         f"_fn {SITE}/torch/_dynamo/eval_frame.py:1446",
         "forward /home/me/model.py:31",
     )
-    assert standing.long_work == "compile"
+    assert status.long_work == "compile"
 
 
 def test_verls_update_is_training() -> None:
-    standing = place(
+    status = place(
         f"DataParallelPPOActor.update_policy {SITE}/verl/workers/actor/dp_actor.py:500",
         f"ActorRolloutRefWorker.update_actor {SITE}/verl/workers/fsdp_workers.py:700",
     )
-    assert standing.phase == "train"
+    assert status.phase == "train"

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.model.process.device import Closer
+from grpo_doctor.hang.model.process.device import SpinSample
 from grpo_doctor.hang.model.process.observations import index
-from grpo_doctor.hang.model.process.progress import Motion, has_time_limit, motion
+from grpo_doctor.hang.model.process.progress import Activity, activity, has_time_limit
 from grpo_doctor_probes.evidence import Frame, Locals, ProcessLook, PythonThread, Stack, Thread
 from tests.evidence import TORCH, EvidenceBuilder, collective, frames
 
 LOOP = frames("step /home/me/train.py:5", "main /home/me/train.py:9")
 
 
-def motion_of(build: EvidenceBuilder) -> Motion:
-    return index(build.build())[100].motion
+def activity_of(build: EvidenceBuilder) -> Activity:
+    return index(build.build())[100].activity
 
 
 def kind(build: EvidenceBuilder) -> str:
-    return motion_of(build).kind
+    return activity_of(build).kind
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_states(state: str, expected: str) -> None:
 def test_a_blocked_rank_is_still() -> None:
     build = EvidenceBuilder(ranks=1)
     assert kind(build) == "still"
-    assert motion_of(build).still_s == pytest.approx(10.0)
+    assert activity_of(build).still_s == pytest.approx(10.0)
 
 
 def test_a_heartbeat_thread_does_not_make_a_rank_move() -> None:
@@ -86,9 +86,9 @@ def test_bytes_written_are_work() -> None:
     assert kind(build) == "working"
 
 
-def between(before: ProcessLook, after: ProcessLook) -> Motion:
+def between(before: ProcessLook, after: ProcessLook) -> Activity:
     """Of two looks 10 s apart; the main thread has the process's numbers."""
-    return motion(_with_thread(before), _with_thread(after), [None, None])
+    return activity(_with_thread(before), _with_thread(after), [None, None])
 
 
 def _with_thread(look: ProcessLook) -> ProcessLook:
@@ -145,34 +145,34 @@ def test_who_is_stopped_and_continued_all_the_time_gets_on(wakes: int, expected:
 def test_what_had_gone_already_or_has_no_thread_is_not_known(state: str) -> None:
     later = replace(EARLIER, at_ns=11 * 10**9)
     assert between(replace(EARLIER, state=state), later).kind == "unknown"
-    assert motion(None, _with_thread(later), []).kind == "unknown"
-    assert motion(EARLIER, _with_thread(later), []).kind == "unknown"
-    assert motion(_with_thread(EARLIER), later, []).kind == "unknown"
+    assert activity(None, _with_thread(later), []).kind == "unknown"
+    assert activity(EARLIER, _with_thread(later), []).kind == "unknown"
+    assert activity(_with_thread(EARLIER), later, []).kind == "unknown"
 
 
 @pytest.mark.parametrize(
-    ("motion", "only_ticks", "stirs", "works_beneath"),
+    ("activity", "only_ticks", "is_active", "library_works"),
     [
-        (Motion("polling", whole_share=0.019), True, False, False),
-        (Motion("polling", whole_share=0.02), False, True, False),
-        (Motion("polling", io_bytes=1), False, True, False),
-        (Motion("still"), False, False, False),
-        (Motion("busy"), False, True, False),
-        (Motion("working"), False, True, False),
-        (Motion("spinning"), False, False, False),
-        (Motion("still", native_share=0.3), False, False, True),
-        (Motion("still", native_share=0.29), False, False, False),
-        (Motion("polling", native_delay_share=0.3), True, False, True),
-        (Motion("still", native_share=0.2, native_delay_share=0.1), False, False, True),
-        (Motion("busy", native_share=0.9), False, True, False),
+        (Activity("polling", whole_share=0.019), True, False, False),
+        (Activity("polling", whole_share=0.02), False, True, False),
+        (Activity("polling", io_bytes=1), False, True, False),
+        (Activity("still"), False, False, False),
+        (Activity("busy"), False, True, False),
+        (Activity("working"), False, True, False),
+        (Activity("spinning"), False, False, False),
+        (Activity("still", native_share=0.3), False, False, True),
+        (Activity("still", native_share=0.29), False, False, False),
+        (Activity("polling", native_delay_share=0.3), True, False, True),
+        (Activity("still", native_share=0.2, native_delay_share=0.1), False, False, True),
+        (Activity("busy", native_share=0.9), False, True, False),
     ],
 )
 def test_what_counts_as_progress(
-    motion: Motion, only_ticks: bool, stirs: bool, works_beneath: bool
+    activity: Activity, only_ticks: bool, is_active: bool, library_works: bool
 ) -> None:
-    assert motion.only_ticks is only_ticks
-    assert motion.stirs is stirs
-    assert motion.works_beneath is works_beneath
+    assert activity.only_ticks is only_ticks
+    assert activity.is_active is is_active
+    assert activity.library_works is library_works
 
 
 LATER = replace(EARLIER, at_ns=11 * 10**9)
@@ -180,11 +180,11 @@ LATER = replace(EARLIER, at_ns=11 * 10**9)
 
 def test_for_how_long_a_stopped_process_was_seen() -> None:
     stopped = _with_thread(replace(LATER, state="T"))
-    assert motion(_with_thread(EARLIER), stopped, []).seconds == 10.0
-    assert motion(None, stopped, []) == Motion("stopped", 0.0)
-    assert motion(EARLIER, stopped, []).kind == "stopped"  # of whose threads nothing is known
-    assert motion(_with_thread(EARLIER), replace(LATER, state="T"), []).kind == "stopped"
-    assert motion(_with_thread(EARLIER), _with_thread(LATER), [], frozen=True) == Motion(
+    assert activity(_with_thread(EARLIER), stopped, []).seconds == 10.0
+    assert activity(None, stopped, []) == Activity("stopped", 0.0)
+    assert activity(EARLIER, stopped, []).kind == "stopped"  # of whose threads nothing is known
+    assert activity(_with_thread(EARLIER), replace(LATER, state="T"), []).kind == "stopped"
+    assert activity(_with_thread(EARLIER), _with_thread(LATER), [], frozen=True) == Activity(
         "frozen", 10.0
     )
 
@@ -195,7 +195,7 @@ def test_page_faults_and_waits_for_a_core_are_those_between_the_looks() -> None:
     main = replace(before.threads[0], run_delay_ns=7 * 10**9)
     before = replace(before, threads=(main,))
     after = replace(after, threads=(replace(main, run_delay_ns=9 * 10**9),))
-    movement = motion(before, after, [])
+    movement = activity(before, after, [])
     assert movement.major_faults == 50
     assert movement.delay_share == pytest.approx(0.2)
 
@@ -211,7 +211,7 @@ def test_threads_that_run_python_work_for_their_process_unless_they_wake_by_a_cl
         for look, ticks in ((_with_thread(EARLIER), 0), (_with_thread(LATER), 500))
     )
     stack = Stack(7, 0, (PythonThread(7, "MainThread", LOOP), PythonThread(9, name, LOOP)))
-    assert motion(before, after, [None, stack]).cpu_share == pytest.approx(share)
+    assert activity(before, after, [None, stack]).cpu_share == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ SYNCHRONIZE = frames(
 )
 
 
-def burns(ticks: int, *stacks: tuple[Frame, ...], digests: str = "", state: str = "S") -> Motion:
+def burns(ticks: int, *stacks: tuple[Frame, ...], digests: str = "", state: str = "S") -> Activity:
     """With a thread of CUDA's, over 10 s; `digests` are of its variables."""
     looks = []
     for look, used in ((EARLIER, 0), (LATER, ticks)):
@@ -239,8 +239,8 @@ def burns(ticks: int, *stacks: tuple[Frame, ...], digests: str = "", state: str 
         events = Thread(9, "cuda-EvtHandlr", "S")
         looks.append(replace(process, threads=(*process.threads, events)))
     samples = [Stack(7, 0, (PythonThread(7, "MainThread", stack),)) for stack in stacks]
-    at = Closer(locals_seen=tuple(Locals(7, 0, digest) for digest in digests))
-    return motion(looks[0], looks[1], samples, at=at)
+    at = SpinSample(locals_seen=tuple(Locals(7, 0, digest) for digest in digests))
+    return activity(looks[0], looks[1], samples, at=at)
 
 
 @pytest.mark.parametrize(
@@ -265,10 +265,10 @@ def test_who_is_only_ready_to_run_does_not_wait_for_its_device() -> None:
 
 def test_work_that_shows_by_its_bytes_or_lines_is_no_matter_of_variables() -> None:
     later = replace(LATER, written_bytes=10**7)
-    at = Closer(locals_seen=(Locals(7, 0, "a"), Locals(7, 0, "b")))
-    movement = motion(_with_thread(EARLIER), _with_thread(later), [], at=at)
+    at = SpinSample(locals_seen=(Locals(7, 0, "a"), Locals(7, 0, "b")))
+    movement = activity(_with_thread(EARLIER), _with_thread(later), [], at=at)
     assert (movement.kind, movement.moved) == ("working", True)
-    movement = motion(_with_thread(EARLIER), _with_thread(later), [])
+    movement = activity(_with_thread(EARLIER), _with_thread(later), [])
     assert (movement.kind, movement.moved) == ("working", False)
 
 
@@ -298,7 +298,7 @@ def sleeps(
         None if stack is None else Stack(7, 0, (PythonThread(7, "MainThread", stack),))
         for stack in stacks
     ]
-    return motion(looks[0], looks[1], samples).kind
+    return activity(looks[0], looks[1], samples).kind
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def thread(*lines: str, tid: int = 7) -> PythonThread:
 
 
 @pytest.mark.parametrize(
-    ("command", "actor", "title", "its_own"),
+    ("command", "proc", "title", "its_own"),
     [
         ("ray::Worker.update", True, "Worker.update", False),
         ("ray::Worker.update()", True, "Worker.update", False),
@@ -60,10 +60,10 @@ def thread(*lines: str, tid: int = 7) -> PythonThread:
     ],
 )
 def test_who_is_an_actor_and_who_serves_ray_itself(
-    command: str, actor: bool, title: str, its_own: bool
+    command: str, proc: bool, title: str, its_own: bool
 ) -> None:
     process = member(command)
-    assert (is_actor(process), title_of(process), serves(process)) == (actor, title, its_own)
+    assert (is_actor(process), title_of(process), serves(process)) == (proc, title, its_own)
 
 
 @pytest.mark.parametrize(

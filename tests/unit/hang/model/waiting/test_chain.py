@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.model.waiting.chain import (
     asks_strangers,
@@ -18,7 +18,7 @@ from grpo_doctor.hang.model.waiting.chain import (
     rests,
 )
 from grpo_doctor_probes.evidence import Blocked, Frame, Role
-from tests.evidence import EvidenceBuilder, Process, frames
+from tests.evidence import EvidenceBuilder, FakeProcess, frames
 from tests.verdicts import REWARD, UPDATE
 
 PYTHON = "/usr/lib/python3.11"
@@ -31,7 +31,7 @@ MANAGES = frames(
 )
 
 
-def child(build: EvidenceBuilder, pid: int, *, role: Role = "helper", **more: Any) -> Process:
+def child(build: EvidenceBuilder, pid: int, *, role: Role = "helper", **more: Any) -> FakeProcess:
     process = build.child(1, role, pid=pid, parent=more.pop("parent", None))
     process.stack = more.pop("stack", REWARD)
     for name, value in more.items():
@@ -59,7 +59,7 @@ def test_who_waits_for_its_next_task(stack: tuple[Frame, ...], how: str, resting
         process.wakes = 6
     elif how == "stopped":
         process.state = "T"
-    assert rests(scene.build(build.build()).by_pid[300]) is resting
+    assert rests(view.build(build.build()).by_pid[300]) is resting
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_who_waits_for_its_next_task(stack: tuple[Frame, ...], how: str, resting
 def test_who_has_ended_in_order(state: str, code: int | None, succeeded: bool) -> None:
     build = EvidenceBuilder()
     child(build, 300, state=state, exit_code=code)
-    assert has_succeeded(scene.build(build.build()).by_pid[300]) is succeeded
+    assert has_succeeded(view.build(build.build()).by_pid[300]) is succeeded
 
 
 def test_who_is_not_seen_any_more_has_not_ended_in_order() -> None:
@@ -80,7 +80,7 @@ def test_who_is_not_seen_any_more_has_not_ended_in_order() -> None:
         replace(look, processes=tuple(process for process in look.processes if process.pid != 300))
         for look in evidence.looks
     )
-    assert not has_succeeded(scene.build(replace(evidence, looks=looks)).by_pid[300])
+    assert not has_succeeded(view.build(replace(evidence, looks=looks)).by_pid[300])
 
 
 def test_of_several_who_works_most_is_meant_then_who_may_not_run_then_who_is_in_a_task() -> None:
@@ -92,13 +92,13 @@ def test_of_several_who_works_most_is_meant_then_who_may_not_run_then_who_is_in_
     child(build, 308, stack=IN_POOL, cpu_share=0.2, state="S")
     for pid, share in ((309, 0.4), (310, 0.9)):
         child(build, pid).works(REWARD, share=share, moves=False)
-    actors = [actor for actor in scene.build(build.build()).actors if actor.pid >= 300]
+    procs = [proc for proc in view.build(build.build()).procs if proc.pid >= 300]
     order = []
-    while actors:
-        chosen = most_telling(actors)
+    while procs:
+        chosen = most_telling(procs)
         assert chosen is not None
         order.append(chosen.pid)
-        actors.remove(chosen)
+        procs.remove(chosen)
     assert order == [310, 309, 308, 307, 305, 306, 304]
     assert most_telling([]) is None
 
@@ -107,10 +107,10 @@ def test_a_family_is_all_that_was_started_each_once() -> None:
     build = EvidenceBuilder()
     for pid, parent in ((300, None), (301, 300), (302, 301), (303, 300), (304, None)):
         child(build, pid, parent=parent)
-    model = scene.build(build.build())
-    assert sorted(actor.pid for actor in family(model, [model.by_pid[300]])) == [300, 301, 302, 303]
+    model = view.build(build.build())
+    assert sorted(proc.pid for proc in family(model, [model.by_pid[300]])) == [300, 301, 302, 303]
     members = family(model, model.children(101))
-    assert sorted(actor.pid for actor in members) == [300, 301, 302, 303, 304]
+    assert sorted(proc.pid for proc in members) == [300, 301, 302, 303, 304]
     assert family(model, []) == []
 
 
@@ -119,7 +119,7 @@ def test_a_family_is_all_that_was_started_each_once() -> None:
 
 def end(build: EvidenceBuilder) -> int | None:
     """The process that rank 1 waits for in the end."""
-    model = scene.build(build.build())
+    model = view.build(build.build())
     chosen = end_of(model, waits.build(model), model.by_rank[1])
     return chosen.pid if chosen is not None else None
 
@@ -265,5 +265,5 @@ def test_whether_somebody_who_is_not_seen_is_asked(
     build = EvidenceBuilder()
     process = child(build, 300)
     process.blocked = [Blocked(300, 300, kind, peers=peers) for kind, peers in rows]
-    model = scene.build(build.build())
+    model = view.build(build.build())
     assert asks_strangers(model, model.by_pid[300]) is strangers

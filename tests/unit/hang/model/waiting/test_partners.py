@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.waiting.waits import partner_of
 from grpo_doctor_probes.evidence import CallArguments, Evidence, FlightDump
 from tests.evidence import UNIX_NS, EvidenceBuilder, collective
@@ -38,7 +38,7 @@ def listing(evidence: Evidence, groups: dict[str, tuple[int, ...]]) -> Evidence:
 
 
 def partner(evidence: Evidence, rank: int) -> int | None:
-    model = scene.build(evidence)
+    model = view.build(evidence)
     return partner_of(model, model.by_rank[rank])
 
 

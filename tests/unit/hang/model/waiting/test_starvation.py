@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.process.progress import Motion
+from grpo_doctor.hang.model.process.progress import Activity
 from grpo_doctor.hang.model.waiting.starvation import hardly_runs, throttled
 from grpo_doctor_probes.evidence import Limits
 from tests.evidence import EvidenceBuilder, frames
@@ -69,8 +69,8 @@ def test_more_ranks_than_the_host_has_cores_are_slow_and_not_bound() -> None:
 
 
 def rank(cpu_share: float = 0.0, delay_share: float = 0.0, throttled_share: float = 0.0) -> Any:
-    motion = Motion("busy", 1.0, cpu_share=cpu_share, delay_share=delay_share)
-    return SimpleNamespace(motion=motion, throttled_share=throttled_share)
+    activity = Activity("busy", 1.0, cpu_share=cpu_share, delay_share=delay_share)
+    return SimpleNamespace(activity=activity, throttled_share=throttled_share)
 
 
 @pytest.mark.parametrize(("share", "held_up"), [(0.3, True), (0.29, False)])

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import PythonThread, Thread
-from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, EvidenceBuilder, Process, frames
+from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, EvidenceBuilder, FakeProcess, frames
 
 LIBRARY = "/opt/venv/lib/python3.11"
 RAY, VERL = f"{LIBRARY}/site-packages/ray", f"{LIBRARY}/site-packages/verl"
@@ -89,18 +89,18 @@ class VerlJob:
     def verdict(self) -> Verdict:
         return diagnose(self.build.build()).verdict
 
-    def _with_loop(self, pid: int, title: str) -> Process:
+    def _with_loop(self, pid: int, title: str) -> FakeProcess:
         process = self._other(pid, title)
         self._idles(process, title)
         loop = thread(pid + 1, "AsyncIO Thread: default", *EVENTS, still_s=self.still_s)
         process.threads.append(loop)
         return process
 
-    def _idles(self, process: Process, title: str) -> None:
+    def _idles(self, process: FakeProcess, title: str) -> None:
         process.member = replace(process.member, command=title, name=title[:15])
         process.stack, process.wchan, process.still_s, process.wakes = LOOP, "ep_poll", 0.1, 12
 
-    def _other(self, pid: int, command: str) -> Process:
+    def _other(self, pid: int, command: str) -> FakeProcess:
         process = self.build.child(0, "ray", pid=pid, parent=1)
         process.member = replace(process.member, command=command, rank=None)
         return process
@@ -189,9 +189,9 @@ def test_a_stopped_actor_is_named_though_its_title_has_no_task(pid: int) -> None
 def test_controllers_are_who_asks_and_who_polls() -> None:
     job = VerlJob()
     job.scores(*SCORES)
-    model = scene.build(job.build.build())
-    assert [actor.pid for actor in tasks.controllers(model)] == [DRIVER, RUNNER]
-    assert [actor.pid for actor in tasks.at_work(model)] == [REWARD]
+    model = view.build(job.build.build())
+    assert [proc.pid for proc in tasks.controllers(model)] == [DRIVER, RUNNER]
+    assert [proc.pid for proc in tasks.at_work(model)] == [REWARD]
 
 
 def test_a_library_s_pool_and_ray_s_agents_have_no_task() -> None:
@@ -201,14 +201,14 @@ def test_a_library_s_pool_and_ray_s_agents_have_no_task() -> None:
     agent = job._other(MONITOR, "ray::DashboardAgent")
     agent.stack = frames(*EVENTS[:3], f"run {LIBRARY}/site-packages/aiohttp/web.py:5")
     job.scores(*SCORES)
-    assert [actor.pid for actor in tasks.at_work(scene.build(job.build.build()))] == [REWARD]
+    assert [proc.pid for proc in tasks.at_work(view.build(job.build.build()))] == [REWARD]
 
 
 # The threads whose runs count, and the one that decides.
 
 
-def found_of(job: VerlJob, pid: int) -> tuple[scene.Scene, scene.Actor]:
-    model = scene.build(job.build.build())
+def found_of(job: VerlJob, pid: int) -> tuple[view.JobView, view.Process]:
+    model = view.build(job.build.build())
     return model, model.by_pid[pid]
 
 
@@ -245,7 +245,7 @@ def test_of_a_process_that_is_none_of_ray_s_none_counts_more_than_others() -> No
 def decides(job: VerlJob, pid: int) -> tuple[int, str]:
     """Which thread decides for an actor, and what that did."""
     through = tasks.seen_through(*found_of(job, pid))
-    return through.tid, through.motion.kind
+    return through.tid, through.activity.kind
 
 
 LIBRARY_TASK = (f"poll {LIBRARY}/site-packages/verl/workers/actor.py:9",)
@@ -292,15 +292,15 @@ def test_an_actor_decides_for_itself_otherwise(how: str) -> None:
         job.reward.state, job.reward.wakes = "T", 0
     elif how == "at its task":
         job.reward.stack = frames("score /home/me/rewards.py:3")
-    model = scene.build(job.build.build())
+    model = view.build(job.build.build())
     if how == "without a stack":
         stacks = tuple(
             tuple(replace(stack, threads=()) if stack.pid == REWARD else stack for stack in look)
             for look in evidence.stacks
         )
-        model = scene.build(replace(evidence, stacks=stacks))
-    actor = model.by_pid[REWARD]
-    assert tasks.seen_through(model, actor) is actor
+        model = view.build(replace(evidence, stacks=stacks))
+    proc = model.by_pid[REWARD]
+    assert tasks.seen_through(model, proc) is proc
 
 
 def test_what_a_thread_did_is_read_off_its_own_stacks_and_looks() -> None:
@@ -319,10 +319,10 @@ def test_what_a_thread_did_is_read_off_its_own_stacks_and_looks() -> None:
         for stack in evidence.stacks[1]
     )
     changed = replace(evidence, stacks=(evidence.stacks[0], (native, *later)))
-    model = scene.build(changed)
-    assert tasks.motion_of(model, REWARD, 72).kind == "working"
-    assert tasks.motion_of(model, REWARD, 71).kind == "still"
-    assert tasks.motion_of(model, ROLLOUT, 72).kind == "unknown"
+    model = view.build(changed)
+    assert tasks.activity_of(model, REWARD, 72).kind == "working"
+    assert tasks.activity_of(model, REWARD, 71).kind == "still"
+    assert tasks.activity_of(model, ROLLOUT, 72).kind == "unknown"
 
 
 def test_a_thread_that_one_look_has_is_held_against_nothing() -> None:
@@ -334,6 +334,6 @@ def test_a_thread_that_one_look_has_is_held_against_nothing() -> None:
         for process in evidence.looks[0].processes
     )
     looks = (replace(evidence.looks[0], processes=first), evidence.looks[1])
-    model = scene.build(replace(evidence, looks=looks))
-    assert tasks.motion_of(model, REWARD, 72).kind == "unknown"
-    assert tasks.motion_of(model, REWARD, 72).seconds == 0.0
+    model = view.build(replace(evidence, looks=looks))
+    assert tasks.activity_of(model, REWARD, 72).kind == "unknown"
+    assert tasks.activity_of(model, REWARD, 72).seconds == 0.0

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model import scene
-from grpo_doctor.hang.model.matching.model import Matching, Rhythm
-from grpo_doctor.hang.model.scene import Actor, Scene
+from grpo_doctor.hang.model import view
+from grpo_doctor.hang.model.matching.model import Matching, Pace
+from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Frame, PythonThread, Role, Thread
@@ -18,7 +18,7 @@ from tests.evidence import (
     FIRST_NS,
     SECOND,
     EvidenceBuilder,
-    Process,
+    FakeProcess,
     collective,
     frames,
 )
@@ -44,9 +44,9 @@ class RayJob:
     def __init__(self) -> None:
         self.build = EvidenceBuilder(ranks=3, framework="unknown")
         for rank in range(3):
-            actor = self.build.rank(rank)
-            self._retitle(actor, "ray::PolicyWorker")
-            actor.stack, actor.wchan, actor.still_s, actor.wakes = frames(*LOOP), "ep_poll", 0.1, 12
+            proc = self.build.rank(rank)
+            self._retitle(proc, "ray::PolicyWorker")
+            proc.stack, proc.wchan, proc.still_s, proc.wakes = frames(*LOOP), "ep_poll", 0.1, 12
             self.build.joins[rank] = []
         self.rollout = self._other(ROLLOUT, "ray::RolloutActor.generate")
         self.rollout.stack = in_method("generate /home/me/train.py:72")
@@ -57,12 +57,14 @@ class RayJob:
         )
         self.driver.still_s = 60.0
 
-    def calls(self, rank: int, stack: tuple[Frame, ...], method: str = "update_policy") -> Process:
+    def calls(
+        self, rank: int, stack: tuple[Frame, ...], method: str = "update_policy"
+    ) -> FakeProcess:
         """This rank has a task."""
-        actor = self.build.rank(rank)
-        self._retitle(actor, f"ray::PolicyWorker.{method}")
-        actor.stack, actor.still_s, actor.wakes = stack, 60.0, 0
-        return actor
+        proc = self.build.rank(rank)
+        self._retitle(proc, f"ray::PolicyWorker.{method}")
+        proc.stack, proc.still_s, proc.wakes = stack, 60.0, 0
+        return proc
 
     def generates_nothing(self) -> None:
         """No task is left but the ranks'."""
@@ -72,12 +74,12 @@ class RayJob:
     def diagnosis(self) -> Diagnosis:
         return diagnose(self.build.build())
 
-    def _other(self, pid: int, command: str) -> Process:
+    def _other(self, pid: int, command: str) -> FakeProcess:
         process = self.build.child(0, "ray", pid=pid, parent=1)
         process.member = replace(process.member, command=command, rank=None)
         return process
 
-    def _retitle(self, process: Process, title: str) -> None:
+    def _retitle(self, process: FakeProcess, title: str) -> None:
         process.member = replace(process.member, command=title, name=title[:15])
 
 
@@ -210,12 +212,12 @@ VERL = "/opt/venv/lib/python3.11/site-packages/verl"
 POLLS = frames(f"wait_for_samples {VERL}/trainer/buffer.py:9", "main /home/me/train.py:3")
 
 
-def scene_of(job: RayJob) -> Scene:
-    return scene.build(job.build.build())
+def scene_of(job: RayJob) -> JobView:
+    return view.build(job.build.build())
 
 
-def pids(actors: tuple[Actor, ...]) -> list[int]:
-    return [actor.pid for actor in actors]
+def pids(procs: tuple[Process, ...]) -> list[int]:
+    return [proc.pid for proc in procs]
 
 
 @pytest.mark.parametrize(
@@ -240,15 +242,15 @@ def test_who_waits_for_an_answer_or_sleeps_between_asking_for_it(
     job.rollout.member, job.rollout.stack, job.rollout.state = member, stack, state
     if asleep:
         job.rollout.blocks("sleep")
-    actor = scene_of(job).by_pid[ROLLOUT]
-    assert (tasks.asks(actor), tasks.wakes_by_ray(actor)) == (asks, asks)
+    proc = scene_of(job).by_pid[ROLLOUT]
+    assert (tasks.asks(proc), tasks.wakes_by_ray(proc)) == (asks, asks)
 
 
 def test_who_has_no_task_wakes_by_ray_s_clock_as_well() -> None:
     job = RayJob()
     job.generates_nothing()
-    actor = scene_of(job).by_pid[ROLLOUT]
-    assert (tasks.is_idle(actor), tasks.asks(actor), tasks.wakes_by_ray(actor)) == (
+    proc = scene_of(job).by_pid[ROLLOUT]
+    assert (tasks.is_idle(proc), tasks.asks(proc), tasks.wakes_by_ray(proc)) == (
         True,
         False,
         True,
@@ -279,26 +281,26 @@ def test_who_may_give_the_answers_ranks_at_a_task_included() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rhythms", "quiet_s"),
+    ("paces", "quiet_s"),
     [
         ((), None),
-        ((Rhythm(0, last_enqueued_ns=3 * SECOND, taken_ns=9 * SECOND),), 6.0),
+        ((Pace(0, last_enqueued_ns=3 * SECOND, taken_ns=9 * SECOND),), 6.0),
         (
             (
-                Rhythm(0, last_enqueued_ns=3 * SECOND, taken_ns=9 * SECOND),
-                Rhythm(1, last_enqueued_ns=7 * SECOND, taken_ns=9 * SECOND),
+                Pace(0, last_enqueued_ns=3 * SECOND, taken_ns=9 * SECOND),
+                Pace(1, last_enqueued_ns=7 * SECOND, taken_ns=9 * SECOND),
             ),
             2.0,
         ),
-        ((Rhythm(0, last_enqueued_ns=3 * SECOND),), None),
-        ((Rhythm(0, taken_ns=9 * SECOND),), None),
-        ((Rhythm(0, last_enqueued_ns=0, taken_ns=9 * SECOND),), 9.0),
+        ((Pace(0, last_enqueued_ns=3 * SECOND),), None),
+        ((Pace(0, taken_ns=9 * SECOND),), None),
+        ((Pace(0, last_enqueued_ns=0, taken_ns=9 * SECOND),), 9.0),
     ],
 )
 def test_since_when_no_rank_has_begun_a_collective(
-    rhythms: tuple[Rhythm, ...], quiet_s: float | None
+    paces: tuple[Pace, ...], quiet_s: float | None
 ) -> None:
-    with_rhythms = replace(scene_of(RayJob()), matching=Matching(rhythms=rhythms))
+    with_rhythms = replace(scene_of(RayJob()), matching=Matching(paces=paces))
     assert tasks.quiet_s(with_rhythms) == quiet_s
 
 

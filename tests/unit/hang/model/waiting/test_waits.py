@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.model import scene
+from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.matching import Matching, Wait
 from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode, ResourceNode
 from grpo_doctor.hang.model.waiting import waits
@@ -20,7 +20,7 @@ REWARD = frames("reward /home/me/train.py:40", "main /home/me/train.py:9")
 
 
 def graph(build: EvidenceBuilder) -> Graph:
-    return waits.build(scene.build(build.build()))
+    return waits.build(view.build(build.build()))
 
 
 def test_ranks_wait_for_the_one_that_is_elsewhere() -> None:
@@ -91,7 +91,7 @@ def links(graph: Graph, node: Node) -> list[tuple[str, set[Node], str]]:
 
 def recorded(*waits_of: Wait, build: EvidenceBuilder | None = None) -> Graph:
     """The graph of a job whose recordings show these waits and nothing else."""
-    model = scene.build((build or EvidenceBuilder()).build())
+    model = view.build((build or EvidenceBuilder()).build())
     return waits.build(replace(model, matching=Matching(waits=waits_of)))
 
 
@@ -139,14 +139,14 @@ def test_who_is_in_no_call_to_the_others(
     for rank in lost:
         build.lose(rank)
     build.local_ranks = local_ranks
-    assert absent(scene.build(build.build())) == expected
+    assert absent(view.build(build.build())) == expected
 
 
 def test_a_rank_that_nobody_says_is_missing_is_not_waited_for() -> None:
     build = EvidenceBuilder(recorded=False)
     build.elsewhere(1, REWARD)
     del build.processes[103]
-    assert absent(scene.build(build.build())) == (1,)
+    assert absent(view.build(build.build())) == (1,)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_in_what_a_rank_without_a_recording_waits(
         row = Blocked(101, 101, "socket-receive", target="10.0.0.1:5 -> 10.0.0.1:29500")
         job = replace(evidence.job, address="node0:29500")
         evidence = replace(evidence, job=job, blocked=(row,))
-    edges = links(waits.build(scene.build(evidence)), RankNode(1))
+    edges = links(waits.build(view.build(evidence)), RankNode(1))
     assert [(edge[0], edge[1]) for edge in edges] == [(kind, {RankNode(2)})]
 
 
@@ -290,7 +290,7 @@ def test_who_waits_for_a_rollout_engine(lines: tuple[str, ...], hold: Any, askin
     process = build.elsewhere(1, frames(*lines))
     if hold is not None:
         process.blocks(hold)
-    assert asks_engine(scene.build(build.build()).by_rank[1]) is asking
+    assert asks_engine(view.build(build.build()).by_rank[1]) is asking
 
 
 GENERATES = frames("select /usr/lib/python3.11/selectors.py:5", "generate /home/me/t.py:5")
@@ -309,7 +309,7 @@ def engines(*parts: tuple[int, Role, int | None, int]) -> EvidenceBuilder:
 def ends_of_engine(job: EvidenceBuilder | Evidence) -> list[set[Node]]:
     """The engines that rank 1 waits for."""
     evidence = job if isinstance(job, Evidence) else job.build()
-    wait_graph = waits.build(scene.build(evidence))
+    wait_graph = waits.build(view.build(evidence))
     return [set(link.targets) for link in wait_graph.out(RankNode(1)) if link.kind == "engine"]
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.model import scene
-from grpo_doctor.hang.model.scene import Actor
+from grpo_doctor.hang.model import view
+from grpo_doctor.hang.model.view import Process
 from grpo_doctor.hang.model.waiting.wakeups import (
     has_timer,
     only_accepts,
@@ -61,7 +61,7 @@ def process(
     main: tuple[Frame, ...],
     *others: tuple[str, tuple[Frame, ...]],
     observed: bool = True,
-) -> Actor:
+) -> Process:
     """A helper whose threads, from 901 on, are called so and stand there."""
     build = EvidenceBuilder()
     helper = build.child(1, "helper", pid=PID)
@@ -75,7 +75,7 @@ def process(
         evidence = replace(
             evidence, looks=(evidence.looks[0], replace(evidence.looks[1], processes=rows))
         )
-    return scene.build(evidence).by_pid[PID]
+    return view.build(evidence).by_pid[PID]
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ def sleeping(
     stack: tuple[Frame, ...] = HANDLES,
     name: str = "handler",
     shown: bool = True,
-) -> Actor:
+) -> Process:
     """A process with one thread that sleeps there, beside a main one that waits for bytes."""
     build = EvidenceBuilder()
     helper = build.child(1, "helper", pid=PID)
     helper.stack, helper.wchan = HANDLES, "wait_woken"
     sleeper = Thread(901 if shown else 902, name, "S", wchan, arguments=arguments, last_ran_ns=1)
     helper.threads = [(PythonThread(901, name, stack), sleeper)]
-    return scene.build(build.build()).by_pid[PID]
+    return view.build(build.build()).by_pid[PID]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def asleep(
         ran_ns = LAST_NS - int(ran_s * SECOND)
         sleeper = Thread(901 + number, "t", state, wchan, arguments=arguments, last_ran_ns=ran_ns)
         helper.threads.append((PythonThread(901 + number, "t", ()), sleeper))
-    return only_by_signals(scene.build(build.build()).by_pid[PID])
+    return only_by_signals(view.build(build.build()).by_pid[PID])
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_who_was_not_seen_or_shows_no_thread_may_be_woken_by_anything() -> None:
     helper = build.child(1, "helper", pid=PID)
     helper.wchan, helper.still_s = "__do_sys_pause", 10.0
     evidence = build.build()
-    assert only_by_signals(scene.build(evidence).by_pid[PID])
+    assert only_by_signals(view.build(evidence).by_pid[PID])
     for keep in (True, False):
         rows = tuple(
             replace(row, threads=()) if row.pid == PID else row
@@ -251,7 +251,7 @@ def test_who_was_not_seen_or_shows_no_thread_may_be_woken_by_anything() -> None:
             if keep or row.pid != PID
         )
         looks = (evidence.looks[0], replace(evidence.looks[1], processes=rows))
-        assert not only_by_signals(scene.build(replace(evidence, looks=looks)).by_pid[PID])
+        assert not only_by_signals(view.build(replace(evidence, looks=looks)).by_pid[PID])
 
 
 def test_a_thread_of_which_the_kernel_does_not_tell_when_it_ran_may_have_run() -> None:

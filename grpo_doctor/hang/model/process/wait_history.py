@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_doctor.hang.limits import LEAST_ENTRIES, LIMITS, Pace
+from grpo_doctor.hang.limits import LEAST_ENTRIES, LIMITS, WaitKind
 from grpo_doctor.hang.model.matching import Matching
 from grpo_doctor.hang.model.process import ray_code
-from grpo_doctor.hang.model.process.actor import Actor
+from grpo_doctor.hang.model.process.proc import Process
 from grpo_doctor.hang.wording import seconds_text
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class WaitHistory:
     """How long the ranks that wait have waited, against how long they ever did.
 
     `waited_s` is the longest present wait of a rank for others, by the recordings, else by when
@@ -27,12 +27,12 @@ class Patience:
     longest_gap_s: float | None = None
     familiar: bool = True
 
-    def unusual(self, waited_s: float | None = None, pace: Pace = "asleep") -> bool:
+    def unusual(self, waited_s: float | None = None, wait_kind: WaitKind = "asleep") -> bool:
         """Whether a wait, the present one by default, is longer than this job's steps ever had."""
         waited = self.waited_s if waited_s is None else waited_s
         if waited is None:
             return False
-        limit, longest = LIMITS[pace], self.longest_gap_s
+        limit, longest = LIMITS[wait_kind], self.longest_gap_s
         # Work is held against any history; who sleeps only against waits like its own.
         has_history = longest is not None and (self.familiar or limit.untold_s == math.inf)
         return limit.exceeded(waited, longest, history=has_history)
@@ -48,39 +48,39 @@ class Patience:
         return f"{waited}; longest previous wait was {seconds_text(self.longest_gap_s)}"
 
 
-def patience_of(actors: Sequence[Actor], matching: Matching) -> Patience:
+def wait_history_of(procs: Sequence[Process], matching: Matching) -> WaitHistory:
     """Reads the waits of the recordings, and of the ranks' threads where there are none."""
     waits: list[float] = []
     longest: list[int] = []
-    for rhythm in matching.rhythms:
-        if rhythm.longest_gap_ns is not None and rhythm.entries >= LEAST_ENTRIES:
-            longest.append(rhythm.longest_gap_ns)
-        since = rhythm.waiting_since_ns
-        if since is not None and rhythm.taken_ns:
-            waits.append((rhythm.taken_ns - since) / 1e9)
-    return Patience(
-        waited_s=max(waits) if waits else _longest_still_s(actors),
+    for pace in matching.paces:
+        if pace.longest_gap_ns is not None and pace.entries >= LEAST_ENTRIES:
+            longest.append(pace.longest_gap_ns)
+        since = pace.waiting_since_ns
+        if since is not None and pace.taken_ns:
+            waits.append((pace.taken_ns - since) / 1e9)
+    return WaitHistory(
+        waited_s=max(waits) if waits else _longest_still_s(procs),
         longest_gap_s=max(longest) / 1e9 if longest else None,
         familiar=matching.familiar,
     )
 
 
-def _longest_still_s(actors: Sequence[Actor]) -> float | None:
+def _longest_still_s(procs: Sequence[Process]) -> float | None:
     """For how long a rank has been still: by its thread that is in a call to other ranks, else by
     its main thread. Ranks that Ray wakes by its own clock do not count, nor do those that try a
     lock file again and again.
     """
     ages: list[float] = []
-    for actor in actors:
-        frames = actor.place.frames
-        by_ray = not actor.held and (ray_code.in_loop(frames) or ray_code.asks(frames))
-        tries = actor.place.call == "file-lock" and actor.motion.kind == "polling"
-        if actor.member.role != "rank" or actor.look is None or by_ray or tries:
+    for proc in procs:
+        frames = proc.place.frames
+        by_ray = not proc.cannot_run and (ray_code.in_loop(frames) or ray_code.asks(frames))
+        tries = proc.place.call == "file-lock" and proc.activity.kind == "polling"
+        if proc.member.role != "rank" or proc.look is None or by_ray or tries:
             continue
-        if actor.device_wait:  # it runs all the time: nothing older is known than the visit
-            ages.append(actor.motion.seconds)
+        if proc.device_wait:  # it runs all the time: nothing older is known than the visit
+            ages.append(proc.activity.seconds)
             continue
-        thread = actor.doer if actor.deed.communicates else actor.main
+        thread = proc.blocking_thread if proc.blocking_place.communicates else proc.main
         if thread is not None and thread.last_ran_ns:
-            ages.append(max(actor.look.at_ns - thread.last_ran_ns, 0) / 1e9)
+            ages.append(max(proc.look.at_ns - thread.last_ran_ns, 0) / 1e9)
     return max(ages, default=None)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.limits import LIMITS, Pace
-from grpo_doctor.hang.model.matching.model import Matching, Rhythm
-from grpo_doctor.hang.model.process.patience import Patience, patience_of
+from grpo_doctor.hang.limits import LIMITS, WaitKind
+from grpo_doctor.hang.model.matching.model import Matching, Pace
+from grpo_doctor.hang.model.process.wait_history import WaitHistory, wait_history_of
 from tests.evidence import EvidenceBuilder, frames
 from tests.verdicts import expect
 
@@ -55,61 +55,61 @@ def test_a_server_elsewhere_may_answer_after_a_while() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patience", "pace", "expected"),
+    ("wait_history", "wait_kind", "expected"),
     [
-        (Patience(None), "asleep", False),
+        (WaitHistory(None), "asleep", False),
         # Without a history: 30 s asleep, never for who computes.
-        (Patience(29.9), "asleep", False),
-        (Patience(30.0), "asleep", True),
-        (Patience(1e6), "computes", False),
+        (WaitHistory(29.9), "asleep", False),
+        (WaitHistory(30.0), "asleep", True),
+        (WaitHistory(1e6), "computes", False),
         # Three times the longest, and 5 s at least.
-        (Patience(4.9, 0.1), "asleep", False),
-        (Patience(5.0, 0.1), "asleep", True),
-        (Patience(11.9, 4.0), "asleep", False),
-        (Patience(12.0, 4.0), "asleep", True),
+        (WaitHistory(4.9, 0.1), "asleep", False),
+        (WaitHistory(5.0, 0.1), "asleep", True),
+        (WaitHistory(11.9, 4.0), "asleep", False),
+        (WaitHistory(12.0, 4.0), "asleep", True),
         # A history without waits like this one is none, but for who computes.
-        (Patience(12.0, 4.0, familiar=False), "asleep", False),
-        (Patience(30.0, 4.0, familiar=False), "asleep", True),
-        (Patience(300.0, 4.0, familiar=False), "computes", True),
-        (Patience(299.0, 4.0), "computes", False),
-        (Patience(400.0, 41.0), "computes", False),
-        (Patience(3.0), "proven", True),
-        (Patience(2.9), "proven", False),
+        (WaitHistory(12.0, 4.0, familiar=False), "asleep", False),
+        (WaitHistory(30.0, 4.0, familiar=False), "asleep", True),
+        (WaitHistory(300.0, 4.0, familiar=False), "computes", True),
+        (WaitHistory(299.0, 4.0), "computes", False),
+        (WaitHistory(400.0, 41.0), "computes", False),
+        (WaitHistory(3.0), "proven", True),
+        (WaitHistory(2.9), "proven", False),
     ],
 )
-def test_longer_than_ever_is_unusual(patience: Patience, pace: Pace, expected: bool) -> None:
-    assert patience.unusual(pace=pace) is expected
+def test_longer_than_ever_is_unusual(
+    wait_history: WaitHistory, wait_kind: WaitKind, expected: bool
+) -> None:
+    assert wait_history.unusual(wait_kind=wait_kind) is expected
 
 
 @pytest.mark.parametrize(
-    ("patience", "still_s", "expected"),
+    ("wait_history", "still_s", "expected"),
     [
-        (Patience(), None, ""),
-        (Patience(), 3.0, "3.0 s"),
-        (Patience(8.0), 3.0, "8.0 s"),
-        (Patience(8.0), 9.0, "9.0 s"),
-        (Patience(8.0, 0.5), None, "8.0 s; longest previous wait was 0.5 s"),
-        (Patience(8.0, 0.5, familiar=False), None, "8.0 s"),
-        (Patience(8.0, 0.0), None, "8.0 s"),
+        (WaitHistory(), None, ""),
+        (WaitHistory(), 3.0, "3.0 s"),
+        (WaitHistory(8.0), 3.0, "8.0 s"),
+        (WaitHistory(8.0), 9.0, "9.0 s"),
+        (WaitHistory(8.0, 0.5), None, "8.0 s; longest previous wait was 0.5 s"),
+        (WaitHistory(8.0, 0.5, familiar=False), None, "8.0 s"),
+        (WaitHistory(8.0, 0.0), None, "8.0 s"),
     ],
 )
 def test_a_wait_is_told_beside_the_longest_before(
-    patience: Patience, still_s: float | None, expected: str
+    wait_history: WaitHistory, still_s: float | None, expected: str
 ) -> None:
-    assert patience.text(still_s) == expected
+    assert wait_history.text(still_s) == expected
 
 
 @pytest.mark.parametrize(("entries", "expected"), [(7, None), (8, 2.0)])
 def test_a_few_operations_are_no_history(entries: int, expected: float | None) -> None:
-    rhythms = (
-        Rhythm(
-            0, entries, waiting_since_ns=5 * 10**9, taken_ns=9 * 10**9, longest_gap_ns=2 * 10**9
-        ),
-        Rhythm(1, 0, waiting_since_ns=3 * 10**9, taken_ns=9 * 10**9),
-        Rhythm(2, 0, waiting_since_ns=1, taken_ns=0),
+    paces = (
+        Pace(0, entries, waiting_since_ns=5 * 10**9, taken_ns=9 * 10**9, longest_gap_ns=2 * 10**9),
+        Pace(1, 0, waiting_since_ns=3 * 10**9, taken_ns=9 * 10**9),
+        Pace(2, 0, waiting_since_ns=1, taken_ns=0),
     )
-    patience = patience_of([], Matching(rhythms=rhythms))
-    assert (patience.waited_s, patience.longest_gap_s) == (6.0, expected)
+    wait_history = wait_history_of([], Matching(paces=paces))
+    assert (wait_history.waited_s, wait_history.longest_gap_s) == (6.0, expected)
 
 
 NOW_NS = 100 * 10**9
@@ -121,25 +121,28 @@ def rank(age_s: float | None, **more: Any) -> Any:
     ran_ns = 0 if age_s is None else NOW_NS - int(age_s * 1e9)
     defaults = {
         "main": SimpleNamespace(last_ran_ns=ran_ns),
-        "doer": SimpleNamespace(last_ran_ns=ran_ns + 10**9),
-        "deed": SimpleNamespace(communicates=False),
+        "blocking_thread": SimpleNamespace(last_ran_ns=ran_ns + 10**9),
+        "blocking_place": SimpleNamespace(communicates=False),
         "look": SimpleNamespace(at_ns=NOW_NS),
         "device_wait": None,
         "member": SimpleNamespace(role="rank"),
         "place": SimpleNamespace(frames=(), call=""),
-        "motion": SimpleNamespace(kind="still", seconds=1.5),
-        "held": False,
+        "activity": SimpleNamespace(kind="still", seconds=1.5),
+        "cannot_run": False,
     }
     return SimpleNamespace(**{**defaults, **more})
 
 
 @pytest.mark.parametrize(
-    ("actors", "waited_s"),
+    ("procs", "waited_s"),
     [
         ((), None),
         ((rank(7.0), rank(9.0), rank(8.0)), 9.0),
-        ((rank(7.0, deed=SimpleNamespace(communicates=True)),), 6.0),
-        ((rank(7.0, doer=None, deed=SimpleNamespace(communicates=True)),), None),
+        ((rank(7.0, blocking_place=SimpleNamespace(communicates=True)),), 6.0),
+        (
+            (rank(7.0, blocking_thread=None, blocking_place=SimpleNamespace(communicates=True)),),
+            None,
+        ),
         ((rank(None),), None),  # the kernel does not tell
         ((rank(7.0, main=None),), None),
         ((rank(-1.0),), 0.0),
@@ -147,32 +150,32 @@ def rank(age_s: float | None, **more: Any) -> Any:
         ((rank(7.0, member=SimpleNamespace(role="engine")),), None),
         ((rank(7.0, look=None),), None),
         ((rank(7.0, place=SimpleNamespace(frames=LOOP, call="")),), None),  # Ray wakes it
-        ((rank(7.0, place=SimpleNamespace(frames=LOOP, call=""), held=True),), 7.0),
+        ((rank(7.0, place=SimpleNamespace(frames=LOOP, call=""), cannot_run=True),), 7.0),
         (
             (
                 rank(
                     7.0,
                     place=SimpleNamespace(frames=(), call="file-lock"),
-                    motion=SimpleNamespace(kind="polling", seconds=1.5),
+                    activity=SimpleNamespace(kind="polling", seconds=1.5),
                 ),
             ),
             None,
         ),
         ((rank(7.0, place=SimpleNamespace(frames=(), call="file-lock")),), 7.0),
-        ((rank(7.0, motion=SimpleNamespace(kind="polling", seconds=1.5)),), 7.0),
+        ((rank(7.0, activity=SimpleNamespace(kind="polling", seconds=1.5)),), 7.0),
     ],
 )
 def test_without_recordings_threads_tell_how_long_a_rank_has_been_still(
-    actors: tuple[Any, ...], waited_s: float | None
+    procs: tuple[Any, ...], waited_s: float | None
 ) -> None:
-    assert patience_of(actors, Matching()).waited_s == waited_s
+    assert wait_history_of(procs, Matching()).waited_s == waited_s
 
 
-@pytest.mark.parametrize("pace", LIMITS)
-def test_a_wait_is_unusual_from_its_floor_on(pace: Pace) -> None:
-    patience = Patience(longest_gap_s=0.0)
-    assert patience.unusual(LIMITS[pace].floor_s, pace)
-    assert not patience.unusual(LIMITS[pace].floor_s - 0.1, pace)
-    untold = Patience()
-    assert untold.unusual(LIMITS[pace].untold_s, pace)
-    assert not untold.unusual(min(LIMITS[pace].untold_s, 1e9) - 0.1, pace)
+@pytest.mark.parametrize("wait_kind", LIMITS)
+def test_a_wait_is_unusual_from_its_floor_on(wait_kind: WaitKind) -> None:
+    wait_history = WaitHistory(longest_gap_s=0.0)
+    assert wait_history.unusual(LIMITS[wait_kind].floor_s, wait_kind)
+    assert not wait_history.unusual(LIMITS[wait_kind].floor_s - 0.1, wait_kind)
+    untold = WaitHistory()
+    assert untold.unusual(LIMITS[wait_kind].untold_s, wait_kind)
+    assert not untold.unusual(min(LIMITS[wait_kind].untold_s, 1e9) - 0.1, wait_kind)

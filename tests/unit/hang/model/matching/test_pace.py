@@ -33,9 +33,9 @@ def matched(*recordings: Recording) -> matching.Matching:
 
 
 def familiar(*calls: Call, lost: int = 0) -> bool | None:
-    rhythm = matched(recorded(*calls, lost=lost)).rhythm(1)
-    assert rhythm is not None
-    return rhythm.familiar
+    pace = matched(recorded(*calls, lost=lost)).pace(1)
+    assert pace is not None
+    return pace.familiar
 
 
 def test_a_wait_of_every_step_is_familiar() -> None:
@@ -69,9 +69,9 @@ def test_other_threads_do_not_come_between() -> None:
     own = recorded(*[GATHER, REWARDS] * 5)
     other = recorded(*[REDUCE] * 9, thread="metrics").entries
     rows = sorted((*own.entries, *other[:-1]), key=lambda entry: entry.created_ns or 0)
-    rhythm = matched(Recording(1, at_unix_ns=UNIX_NS, groups=WORLD, entries=tuple(rows))).rhythm(1)
-    assert rhythm is not None
-    assert rhythm.familiar
+    pace = matched(Recording(1, at_unix_ns=UNIX_NS, groups=WORLD, entries=tuple(rows))).pace(1)
+    assert pace is not None
+    assert pace.familiar
 
 
 def test_who_is_to_blame_may_stand_where_nobody_did_before() -> None:

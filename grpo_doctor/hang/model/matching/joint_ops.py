@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from grpo_doctor.hang.dumps import Entry
 from grpo_doctor.hang.model.matching.groups import Gathered
-from grpo_doctor.hang.model.matching.queues import Queue, Unit
+from grpo_doctor.hang.model.matching.queues import Queue, QueuedOp
 
 Ends = tuple[int, int]  # source and target, global
 
@@ -27,7 +27,7 @@ class Side(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Meeting:
+class JointOp:
     """One operation. `joined` have it at a head, `queued` behind something else, `missing` have not
     given it, `unseen` have no recording, `through` are done with it. `open_ended`: there are
     members that are not known. `ends`: of a transfer.
@@ -36,7 +36,7 @@ class Meeting:
     group: str
     number: int
     joined: list[int] = field(default_factory=list)
-    queued: dict[int, Unit] = field(default_factory=dict)
+    queued: dict[int, QueuedOp] = field(default_factory=dict)
     missing: list[int] = field(default_factory=list)
     unseen: list[int] = field(default_factory=list)
     through: list[int] = field(default_factory=list)
@@ -49,23 +49,23 @@ class Meeting:
         return not (self.queued or self.missing or self.unseen or self.open_ended)
 
 
-class Meetings:
+class JointOps:
     """Finds the operations of units, each once."""
 
     def __init__(self, gathered: Mapping[str, Gathered], queues: Mapping[int, Queue]) -> None:
         self._gathered = gathered
         self._queues = queues
-        self._meetings: dict[tuple[object, ...], Meeting] = {}
+        self._joint_ops: dict[tuple[object, ...], JointOp] = {}
         self._sides: dict[str, tuple[dict[Ends, Side], dict[Ends, Side]]] = {}
         # Of transfers, by the identity of their entries.
-        self._units: dict[int, Unit] = {}
+        self._units: dict[int, QueuedOp] = {}
         self._ends: dict[int, Ends] = {}
         for queue in queues.values():
             for unit in queue.units:
                 if unit.transfer:
                     self._units.update((id(part), unit) for part in unit.parts)
 
-    def of(self, unit: Unit) -> list[Meeting]:
+    def of(self, unit: QueuedOp) -> list[JointOp]:
         """The operations that this unit takes part in."""
         if not unit.transfer:
             return [self.collective(unit.group, unit.number)]
@@ -73,60 +73,60 @@ class Meetings:
             return [self._anything(unit)]
         return [met for part in unit.parts if (met := self._transfer(unit, part))]
 
-    def collective(self, key: str, number: int) -> Meeting:
+    def collective(self, key: str, number: int) -> JointOp:
         """A collective of a group."""
-        cached = self._meetings.get((key, number))
+        cached = self._joint_ops.get((key, number))
         if cached is not None:
             return cached
         gathered = self._gathered[key]
         group = gathered.group
         some_unknown = group.size is not None and group.size > len(group.members)
         alone = group.inferred and len(group.members) == 1
-        meeting = self._meetings[key, number] = Meeting(
+        joint_op = self._joint_ops[key, number] = JointOp(
             key, number, open_ended=some_unknown or alone
         )
         for rank in group.members:
             queue, track = self._queues.get(rank), gathered.tracks.get(rank)
             unit = queue.collectives.get((key, number)) if queue else None
             if unit is not None:
-                self._admit(meeting, unit)
+                self._admit(joint_op, unit)
             elif queue is None:
-                meeting.unseen.append(rank)
+                joint_op.unseen.append(rank)
             elif track is not None and track.done(number):
-                meeting.through.append(rank)
+                joint_op.through.append(rank)
             elif track is not None and (track.enqueued or -1) >= number:
                 first = queue.collectives.get((key, track.front or -1))
                 if first is None:
-                    meeting.through.append(rank)
+                    joint_op.through.append(rank)
                 else:
-                    meeting.queued[rank] = first
+                    joint_op.queued[rank] = first
             else:
-                meeting.missing.append(rank)
-        return meeting
+                joint_op.missing.append(rank)
+        return joint_op
 
     @staticmethod
-    def _admit(meeting: Meeting, unit: Unit) -> None:
+    def _admit(joint_op: JointOp, unit: QueuedOp) -> None:
         if unit.behind is None:
-            meeting.joined.append(unit.rank)
+            joint_op.joined.append(unit.rank)
         else:
-            meeting.queued[unit.rank] = unit
+            joint_op.queued[unit.rank] = unit
 
-    def _anything(self, unit: Unit) -> Meeting:
+    def _anything(self, unit: QueuedOp) -> JointOp:
         """Return an operation of an unknown group: it may need any member that does nothing."""
         gathered = self._gathered.get(unit.group)
         members = gathered.group.members if gathered is not None else sorted(self._queues)
         idle = [rank for rank in members if rank != unit.rank and self._is_idle(rank)]
-        return Meeting(unit.group, 0, [unit.rank], missing=idle, open_ended=not idle)
+        return JointOp(unit.group, 0, [unit.rank], missing=idle, open_ended=not idle)
 
     def _is_idle(self, rank: int) -> bool:
         queue = self._queues.get(rank)
         return queue is not None and not queue.units
 
-    def _transfer(self, unit: Unit, part: Entry) -> Meeting | None:
+    def _transfer(self, unit: QueuedOp, part: Entry) -> JointOp | None:
         ends = self._ends_of(unit, part)
         if ends is None:
             return None
-        sends, receives = self.sides(unit.group)
+        sends, receives = self.sides_of(unit.group)
         nothing = Side((), complete=True)
         mine = (sends if part.op == "send" else receives)[ends]
         theirs = (receives if part.op == "send" else sends).get(ends, nothing)
@@ -136,40 +136,40 @@ class Meetings:
         position = next(at for at, sibling in enumerate(own) if sibling is part)
         partner = other[position] if position < len(other) else None
         key = unit.group, *ends, position, complete
-        meeting = self._meetings.get(key)
-        if meeting is None:
-            meeting = self._meetings[key] = Meeting(unit.group, position + 1, ends=ends)
-            self._admit(meeting, unit)
+        joint_op = self._joint_ops.get(key)
+        if joint_op is None:
+            joint_op = self._joint_ops[key] = JointOp(unit.group, position + 1, ends=ends)
+            self._admit(joint_op, unit)
             if peer not in self._queues:
-                meeting.unseen.append(peer)
+                joint_op.unseen.append(peer)
             elif partner is None:
-                meeting.missing.append(peer)
+                joint_op.missing.append(peer)
             elif partner.done:
-                meeting.through.append(peer)
+                joint_op.through.append(peer)
             else:
-                self._admit(meeting, self._units[id(partner)])
-        return meeting
+                self._admit(joint_op, self._units[id(partner)])
+        return joint_op
 
-    def _ends_of(self, unit: Unit, part: Entry) -> Ends | None:
+    def _ends_of(self, unit: QueuedOp, part: Entry) -> Ends | None:
         """Global ranks of a transfer; None where not all members of the group are known."""
         group = self._gathered[unit.group].group
         if group.inferred and group.size != len(group.members):
             return None
-        self.sides(unit.group)
+        self.sides_of(unit.group)
         return self._ends.get(id(part))
 
-    def sides(self, key: str) -> tuple[dict[Ends, Side], dict[Ends, Side]]:
+    def sides_of(self, key: str) -> tuple[dict[Ends, Side], dict[Ends, Side]]:
         """Sends and receives of a group."""
         if key not in self._sides:
             gathered = self._gathered[key]
-            self._sides[key] = sides(gathered, "send"), sides(gathered, "recv")
+            self._sides[key] = sides_of(gathered, "send"), sides_of(gathered, "recv")
             for transfers in self._sides[key]:
                 for ends, side in transfers.items():
                     self._ends.update((id(entry), ends) for entry in side.entries)
         return self._sides[key]
 
 
-def sides(gathered: Gathered, op: str) -> dict[tuple[int, int], Side]:
+def sides_of(gathered: Gathered, op: str) -> dict[tuple[int, int], Side]:
     """What ranks recorded of their sends, or receives, by source and target."""
     transfers: dict[tuple[int, int], list[Entry]] = defaultdict(list)
     complete: dict[tuple[int, int], bool] = {}

@@ -15,27 +15,27 @@ from grpo_doctor.hang.model.gpus import GpuJudgement
 from grpo_doctor.hang.model.hosts import elsewhere, unseen
 from grpo_doctor.hang.model.matching import Matching
 from grpo_doctor.hang.model.process import ray_code
-from grpo_doctor.hang.model.process.actor import Actor, actor_of
 from grpo_doctor.hang.model.process.observations import index, native_calls
-from grpo_doctor.hang.model.process.patience import Patience, patience_of
+from grpo_doctor.hang.model.process.proc import Process, process_of
+from grpo_doctor.hang.model.process.wait_history import WaitHistory, wait_history_of
 from grpo_doctor_probes.evidence import EngineLook, Evidence, FlightDump, Job, Member
 
-__all__ = ["Actor", "Scene", "build"]
+__all__ = ["JobView", "Process", "build"]
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class JobView:
     """Everything a cause needs to know. `by_rank` has training ranks alone."""
 
     evidence: Evidence
-    actors: tuple[Actor, ...]
+    procs: tuple[Process, ...]
     recordings: dumps.Recordings
     matching: matching.Matching
-    patience: Patience
+    wait_history: WaitHistory
     gpus: GpuJudgement = field(default_factory=GpuJudgement)
-    by_rank: dict[int, Actor] = field(default_factory=dict)
-    by_pid: dict[int, Actor] = field(default_factory=dict)
-    by_parent: dict[int, tuple[Actor, ...]] = field(default_factory=dict)
+    by_rank: dict[int, Process] = field(default_factory=dict)
+    by_pid: dict[int, Process] = field(default_factory=dict)
+    by_parent: dict[int, tuple[Process, ...]] = field(default_factory=dict)
 
     @property
     def world(self) -> tuple[int, ...]:
@@ -47,15 +47,15 @@ class Scene:
     def all_spin(self) -> bool:
         """Whether every rank waits for its GPU, and no recorder says that it is for another."""
         ranks = self.by_rank.values()
-        return bool(ranks) and all(actor.spins and not actor.waits for actor in ranks)
+        return bool(ranks) and all(proc.spins and not proc.waits for proc in ranks)
 
     @property
     def elsewhere(self) -> frozenset[int]:
         """Missing ranks that may be on another host."""
-        locals_of = {rank: actor.member.local_rank for rank, actor in self.by_rank.items()}
+        locals_of = {rank: proc.member.local_rank for rank, proc in self.by_rank.items()}
         return elsewhere(self.evidence.job, locals_of)
 
-    def children(self, pid: int) -> tuple[Actor, ...]:
+    def children(self, pid: int) -> tuple[Process, ...]:
         """The processes that this one started, of the job."""
         return self.by_parent.get(pid, ())
 
@@ -63,20 +63,20 @@ class Scene:
         """Ray's own daemon starts the actors in which engines run, and answers for none."""
         return pid in self.by_pid and not ray_code.serves(self.by_pid[pid].member)
 
-    def engine_parts(self) -> tuple[Actor, ...]:
+    def engine_parts(self) -> tuple[Process, ...]:
         """Engines, their workers, and the fronts that started them or answer for them."""
-        cores = {actor.pid for actor in self.actors if _is_engine(actor.member)}
+        cores = {proc.pid for proc in self.procs if _is_engine(proc.member)}
         fronts = {
-            actor.member.parent
-            for actor in self.actors
-            if actor.pid in cores and self._may_front(actor.member.parent)
+            proc.member.parent
+            for proc in self.procs
+            if proc.pid in cores and self._may_front(proc.member.parent)
         }
-        training = {actor.pid for actor in self.by_rank.values()}
+        training = {proc.pid for proc in self.by_rank.values()}
         return tuple(
-            actor
-            for actor in self.actors
-            if (actor.pid in cores or actor.pid in fronts or actor.member.role == "server")
-            and actor.pid not in training
+            proc
+            for proc in self.procs
+            if (proc.pid in cores or proc.pid in fronts or proc.member.role == "server")
+            and proc.pid not in training
         )
 
     def engine_looks(self, pid: int) -> tuple[EngineLook, ...]:
@@ -98,25 +98,25 @@ def _is_engine(member: Member) -> bool:
     return member.role in ("engine", "engine-worker") or member.name.startswith("VLLM::")
 
 
-def build(evidence: Evidence) -> Scene:
+def build(evidence: Evidence) -> JobView:
     """Joins one visit's evidence."""
     recordings, matched = _matched(evidence.dumps, evidence.job.world_size)
     members = _ordered(evidence.job.members)
     store = evidence.job.address.rpartition(":")[2]
     observed = index(evidence)
     in_cpp = native_calls(observed.values())
-    alone = [actor_of(observed[m.pid], m, matched, store, in_cpp) for m in members]
-    actors = with_device_waits(alone, recordings, matched, lost=_lost(evidence.job))
-    return Scene(
+    alone = [process_of(observed[m.pid], m, matched, store, in_cpp) for m in members]
+    procs = with_device_waits(alone, recordings, matched, lost=_lost(evidence.job))
+    return JobView(
         evidence=evidence,
-        actors=actors,
+        procs=procs,
         recordings=recordings,
         matching=matched,
-        patience=patience_of(actors, matched),
+        wait_history=wait_history_of(procs, matched),
         gpus=gpus.judge(evidence),
-        by_rank={a.rank: a for a in actors if a.member.role == "rank" and a.rank is not None},
-        by_pid={a.pid: a for a in actors},
-        by_parent=_by_parent(actors),
+        by_rank={a.rank: a for a in procs if a.member.role == "rank" and a.rank is not None},
+        by_pid={a.pid: a for a in procs},
+        by_parent=_by_parent(procs),
     )
 
 
@@ -126,10 +126,10 @@ def _lost(job: Job) -> bool:
     return bool(set(job.ranks_missing) - present - set(unseen(job)))
 
 
-def _by_parent(actors: tuple[Actor, ...]) -> dict[int, tuple[Actor, ...]]:
-    children: dict[int, list[Actor]] = defaultdict(list)
-    for actor in actors:
-        children[actor.member.parent].append(actor)
+def _by_parent(procs: tuple[Process, ...]) -> dict[int, tuple[Process, ...]]:
+    children: dict[int, list[Process]] = defaultdict(list)
+    for proc in procs:
+        children[proc.member.parent].append(proc)
     return {parent: tuple(own) for parent, own in children.items()}
 
 
@@ -139,27 +139,24 @@ def _ordered(members: tuple[Member, ...]) -> list[Member]:
 
 
 def with_device_waits(
-    actors: Sequence[Actor], recordings: Recordings, matching: Matching, *, lost: bool
-) -> tuple[Actor, ...]:
+    procs: Sequence[Process], recordings: Recordings, matching: Matching, *, lost: bool
+) -> tuple[Process, ...]:
     """The same processes; those ranks are `outstanding` whose device waits for another rank's.
 
     `lost`: a rank that should be here has no process.
     """
-    ranks = [actor for actor in actors if actor.member.role == "rank"]
-    elsewhere = lost or any(not (actor.spins or actor.waits) for actor in ranks)
+    ranks = [proc for proc in procs if proc.member.role == "rank"]
+    elsewhere = lost or any(not (proc.spins or proc.waits) for proc in ranks)
 
-    def waits_for_others(actor: Actor) -> bool:
-        pending = has_pending(recordings, matching, actor.rank)
+    def waits_for_others(proc: Process) -> bool:
+        pending = has_pending(recordings, matching, proc.rank)
         return elsewhere if pending is None else pending
 
     return tuple(
-        replace(actor, outstanding=True)
-        if actor.member.role == "rank"
-        and actor.spins
-        and not actor.waits
-        and waits_for_others(actor)
-        else actor
-        for actor in actors
+        replace(proc, outstanding=True)
+        if proc.member.role == "rank" and proc.spins and not proc.waits and waits_for_others(proc)
+        else proc
+        for proc in procs
     )
 
 

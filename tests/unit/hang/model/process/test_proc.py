@@ -10,7 +10,7 @@ from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode
 from grpo_doctor.hang.model.process.call_stack import Place
 from grpo_doctor_probes.evidence import Frame, Limits, OpenSpanSeen, Role
 from tests.evidence import TORCH, frames
-from tests.unit.hang.model.process.actors import JOIN, OTHER, PID, actor, of, span, subject, thread
+from tests.unit.hang.model.process.procs import JOIN, OTHER, PID, of, proc, span, subject, thread
 from tests.verdicts import REWARD, UPDATE
 
 
@@ -28,7 +28,7 @@ def test_a_rank_is_known_by_its_number_and_all_others_by_their_process(
 ) -> None:
     build, process = subject()
     process.member = replace(process.member, role=role, rank=rank)
-    assert actor(build).node == node
+    assert proc(build).node == node
 
 
 @pytest.mark.parametrize("how", ["not seen", "without threads", "seen"])
@@ -62,7 +62,7 @@ def test_the_main_thread_is_there_where_the_last_look_has_it(how: str) -> None:
 def test_the_phase_is_that_of_its_innermost_span_or_of_its_stack(
     spans: tuple[OpenSpanSeen, ...], phase: str
 ) -> None:
-    assert actor(subject(REWARD)[0], spans=spans).phase == phase
+    assert proc(subject(REWARD)[0], spans=spans).phase == phase
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_or_that_of_the_thread_that_it_waits_for(
 ) -> None:
     build, process = subject(main)
     thread(process, OTHER, beside)
-    assert actor(build).phase == phase
+    assert proc(build).phase == phase
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_or_that_of_the_thread_that_it_waits_for(
 def test_how_long_its_quota_held_it_back(throttled_ns: tuple[int, ...], share: float) -> None:
     build, _ = subject()
     limits = tuple((Limits(PID, throttled_ns=each),) for each in throttled_ns)
-    assert actor(build, limits=limits).throttled_share == pytest.approx(share)
+    assert proc(build, limits=limits).throttled_share == pytest.approx(share)
 
 
 def test_over_no_time_no_quota_holds_back() -> None:
@@ -119,11 +119,11 @@ def test_a_process_without_a_stack_is_its_main_thread_and_stands_nowhere() -> No
         replace(stack, threads=()) if stack.pid == PID else stack for stack in evidence.stacks[1]
     )
     observed = of(replace(evidence, stacks=(none, none)))
-    assert (observed.tid, observed.place, observed.deed) == (PID, Place(), Place())
+    assert (observed.tid, observed.place, observed.blocking_place) == (PID, Place(), Place())
 
 
 def test_in_a_source_checkout_of_torch_its_calls_are_known_too() -> None:
     build, _ = subject(frames("all_reduce /src/torch/distributed/c10d.py:3", "main /x/t.py:9"))
-    assert actor(build).place.call == "collective"
+    assert proc(build).place.call == "collective"
     build, _ = subject(frames(f"barrier {TORCH}/c10d.py:3"))
-    assert actor(build).place.call == "collective"
+    assert proc(build).place.call == "collective"

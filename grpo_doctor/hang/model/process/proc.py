@@ -10,7 +10,7 @@ from grpo_doctor.hang.model.process import device, ray_code
 from grpo_doctor.hang.model.process.call_stack import Place, awaited, place_of, works_for_pool
 from grpo_doctor.hang.model.process.known_code import Purpose
 from grpo_doctor.hang.model.process.observations import NativeCalls, Observation
-from grpo_doctor.hang.model.process.progress import Motion, has_time_limit
+from grpo_doctor.hang.model.process.progress import Activity, has_time_limit
 from grpo_doctor.phases import phase_of
 from grpo_doctor_probes.evidence import (
     Blocked,
@@ -29,15 +29,17 @@ NCCL_THREADS = ("pt_nccl_", "NCCL ")  # torch's watchdog and heartbeat, NCCL's o
 
 
 @dataclass(frozen=True, slots=True)
-class Actor:
-    """One process of the job. `place` is of its main thread, in the last sample that had a stack;
-    `deed` and `tid` are of the thread of its own that the main one waits for, else of the main one.
+class Process:
+    """One process of the job.
+
+    `place` is of its main thread, in the last sample that had a stack. `blocking_place` and `tid`
+    are of the thread of its own that the main one waits for, else of the main one.
     """
 
     member: Member
-    motion: Motion
+    activity: Activity
     place: Place
-    deed: Place
+    blocking_place: Place
     tid: int
     look: ProcessLook | None = None
     stack: Stack | None = None
@@ -79,28 +81,28 @@ class Actor:
             phase = phase_of(span.name)
             if phase is not None and not span.collective:
                 return phase
-        return self.place.phase or self.deed.phase
+        return self.place.phase or self.blocking_place.phase
 
     @property
     def throttled_share(self) -> float:
         """For how much of the time its quota of a core held it back."""
-        if len(self.limits) < 2 or self.motion.seconds <= 0:
+        if len(self.limits) < 2 or self.activity.seconds <= 0:
             return 0.0
         throttled_ns = self.limits[-1].throttled_ns - self.limits[0].throttled_ns
-        return throttled_ns / 1e9 / self.motion.seconds
+        return throttled_ns / 1e9 / self.activity.seconds
 
     @property
     def waits(self) -> bool:
         """Return whether it needs other ranks to make progress, and is not itself held by force."""
         unseen = not self.place.frames and any(span.collective for span in self.spans)
-        beside = self.deed.communicates and not self.motion.progresses
+        beside = self.blocking_place.communicates and not self.activity.progresses
         called = self.place.communicates or beside or unseen
-        return not self.held and (called or self.outstanding or self.at_store)
+        return not self.cannot_run and (called or self.outstanding or self.at_store)
 
     @property
-    def held(self) -> bool:
+    def cannot_run(self) -> bool:
         """Whether something keeps it from running at all."""
-        return self.motion.kind in ("gone", "stopped", "frozen")
+        return self.activity.kind in ("gone", "stopped", "frozen")
 
     @property
     def spins(self) -> bool:
@@ -111,7 +113,7 @@ class Actor:
         """
         threads = self.look.threads if self.look is not None else ()
         on_gpu = any(thread.name.startswith(NCCL_THREADS) for thread in threads)
-        may_spin = on_gpu and self.motion.kind == "busy" and not self._computes
+        may_spin = on_gpu and self.activity.kind == "busy" and not self._computes
         return self.device_wait or (may_spin and bool(self.place.frames))
 
     @property
@@ -119,7 +121,7 @@ class Actor:
         """Return whether its host waits for its device, spinning or asleep in the driver: the
         device may be busy, or wait for others.
         """
-        return self.motion.kind == "spinning" or bool(self._driver)
+        return self.activity.kind == "spinning" or bool(self._driver)
 
     @property
     def _computes(self) -> bool:
@@ -130,7 +132,7 @@ class Actor:
     @property
     def _driver(self) -> str:
         """The device file on which its main thread sleeps, as with blocking synchronization."""
-        if self.motion.kind not in ("still", "polling"):
+        if self.activity.kind not in ("still", "polling"):
             return ""
         rows = [row.target for row in self.blocked if row.tid == self.pid]
         return next((target for target in rows if target.startswith(DRIVERS)), "")
@@ -141,12 +143,12 @@ class Actor:
         return self.place.long_work
 
     @property
-    def doer(self) -> Thread | None:
+    def blocking_thread(self) -> Thread | None:
         """The thread whose wait decides, as the kernel sees it: see `tid`."""
         return self.thread(self.tid)
 
     @property
-    def carriers(self) -> frozenset[int]:
+    def waker_tids(self) -> frozenset[int]:
         """The threads of which one may end its wait: the main one, the one that it needs, and a
         pool's busy one where it needs a pool's or a queue.
         """
@@ -159,7 +161,7 @@ class Actor:
         """What it is blocked on, if that was seen: the thread that decides, else the main one."""
         rows = [row for row in self.blocked if row.tid == self.tid]
         rows = rows or [row for row in self.blocked if row.tid == self.pid]
-        if self.motion.kind == "still" and any(row.kind == "sleep" for row in rows):
+        if self.activity.kind == "still" and any(row.kind == "sleep" for row in rows):
             rows = [row for row in rows if row.kind == "sleep"]  # one long sleep tries no lock
         row = next((row for row in rows if not self._is_own_alarm(row)), None)
         unknown = row is None or (row.kind in ("poll", "futex") and not row.peers)
@@ -207,7 +209,7 @@ def _asks_store(port: str, row: Blocked) -> bool:
     return bool(port) and row.kind in sockets and row.target.endswith(f":{port}")
 
 
-def _outstanding(matching: Matching, member: Member, place: Place, motion: Motion) -> bool:
+def _outstanding(matching: Matching, member: Member, place: Place, activity: Activity) -> bool:
     """Return whether an NCCL rank waits at its next synchronization, or a DDP backward pass for its
     last gradients, not in the collective's call. A rank that also misses one that others are in
     waits for that only if it is in torch's own code; else it is on its way there.
@@ -216,13 +218,13 @@ def _outstanding(matching: Matching, member: Member, place: Place, motion: Motio
         return False
     if not any(wait.rank == member.rank and wait.why != "joined" for wait in matching.waits):
         return False
-    behind = any(member.rank in standing.missing for standing in matching.standings)
-    return not behind or (place.in_torch and motion.kind in ("still", "polling"))
+    behind = any(member.rank in status.missing for status in matching.statuses)
+    return not behind or (place.in_torch and activity.kind in ("still", "polling"))
 
 
-def actor_of(
+def process_of(
     observed: Observation, member: Member, matching: Matching, store_port: str, in_cpp: NativeCalls
-) -> Actor:
+) -> Process:
     """What was seen of one process, joined."""
     stack = observed.stack
     threads = stack.threads if stack is not None else ()
@@ -234,11 +236,11 @@ def actor_of(
         place = replace(place, call=in_cpp[place.frames], operation="Work.wait")
     rows = observed.blocked
     helper = awaited(place, [t for t in threads if t is not main], rows)
-    return Actor(
+    return Process(
         member=member,
-        motion=observed.motion,
+        activity=observed.activity,
         place=place,
-        deed=place_of(helper) if helper is not None else place,
+        blocking_place=place_of(helper) if helper is not None else place,
         tid=helper.tid if helper is not None else tid,
         look=observed.looks[-1] if observed.looks else None,
         stack=stack,
@@ -247,7 +249,7 @@ def actor_of(
         limits=observed.limits,
         spans=observed.spans,
         ended_meanwhile=observed.ended_meanwhile,
-        outstanding=_outstanding(matching, member, place, observed.motion),
+        outstanding=_outstanding(matching, member, place, observed.activity),
         positions=observed.closer.positions,
         at_store=any(_asks_store(store_port, row) for row in rows if row.tid == member.pid),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grpo_doctor.hang.dumps import Recording, Recordings
 from grpo_doctor.hang.model.matching.model import Backlog, Matching
-from grpo_doctor.hang.model.scene import build, has_pending, with_device_waits
+from grpo_doctor.hang.model.view import build, has_pending, with_device_waits
 from grpo_doctor_probes.evidence import PythonThread, Thread
 from tests.evidence import TORCH, EvidenceBuilder, frames
 
@@ -37,9 +37,9 @@ def spinning(build_: EvidenceBuilder, rank: int) -> None:
 
 
 def waiting(build_: EvidenceBuilder, *, lost: bool = False) -> list[int | None]:
-    scene = build(build_.build())
-    actors = with_device_waits(scene.actors, scene.recordings, scene.matching, lost=lost)
-    return [actor.rank for actor in actors if actor.outstanding]
+    view = build(build_.build())
+    procs = with_device_waits(view.procs, view.recordings, view.matching, lost=lost)
+    return [proc.rank for proc in procs if proc.outstanding]
 
 
 def test_who_spins_waits_for_a_rank_that_is_elsewhere() -> None:
@@ -62,6 +62,6 @@ def test_a_rank_comes_before_what_works_for_it_whoever_has_the_lower_number() ->
     build_ = EvidenceBuilder(ranks=2)
     build_.child(1, "server", pid=50)
     build_.child(1, "reward", pid=300)
-    scene = build(build_.build())
-    assert [actor.pid for actor in scene.actors] == [100, 101, 50, 300]
-    assert scene.by_rank[1].pid == 101
+    view = build(build_.build())
+    assert [proc.pid for proc in view.procs] == [100, 101, 50, 300]
+    assert view.by_rank[1].pid == 101

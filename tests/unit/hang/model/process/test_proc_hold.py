@@ -9,15 +9,15 @@ import pytest
 
 from grpo_doctor_probes.evidence import Blocked, Frame
 from tests.evidence import frames
-from tests.unit.hang.model.process.actors import (
+from tests.unit.hang.model.process.procs import (
     IN_POOL,
     LOOP,
     OTHER,
     PID,
     PYTHON,
     QUEUE,
-    actor,
     of,
+    proc,
     subject,
     thread,
 )
@@ -25,7 +25,7 @@ from tests.verdicts import REWARD, UPDATE
 
 
 @pytest.mark.parametrize(
-    ("stack", "beside", "carriers"),
+    ("stack", "beside", "waker_tids"),
     [
         (QUEUE, (*REWARD, *IN_POOL), {PID, OTHER}),
         (LOOP, (*REWARD, *IN_POOL), {PID, OTHER}),
@@ -35,11 +35,11 @@ from tests.verdicts import REWARD, UPDATE
     ],
 )
 def test_whose_threads_may_end_its_wait(
-    stack: tuple[Frame, ...], beside: tuple[Frame, ...], carriers: set[int]
+    stack: tuple[Frame, ...], beside: tuple[Frame, ...], waker_tids: set[int]
 ) -> None:
     build, process = subject(stack)
     thread(process, OTHER, beside)
-    assert actor(build).carriers == carriers
+    assert proc(build).waker_tids == waker_tids
 
 
 def test_of_a_pool_any_thread_at_work_may_end_it() -> None:
@@ -47,7 +47,7 @@ def test_of_a_pool_any_thread_at_work_may_end_it() -> None:
     for tid in (OTHER, OTHER + 1):
         thread(process, tid, (*REWARD, *IN_POOL))
     thread(process, OTHER + 2, IN_POOL)
-    assert actor(build).carriers == {PID, OTHER, OTHER + 1}
+    assert proc(build).waker_tids == {PID, OTHER, OTHER + 1}
 
 
 def row(kind: Any, *peers: int, tid: int = PID, **more: Any) -> Blocked:
@@ -80,12 +80,12 @@ UNREAD = row("socket-receive", 4711, tid=OTHER, peer_unread_bytes=9)
     ],
 )
 def test_what_it_is_blocked_on(rows: tuple[Blocked, ...], hold: Blocked | None) -> None:
-    assert actor(subject()[0], blocked=rows).hold == hold
+    assert proc(subject()[0], blocked=rows).hold == hold
 
 
 def test_who_polls_for_a_lock_between_two_sleeps_waits_for_the_lock() -> None:
     build, _ = subject(wakes=6)
-    assert actor(build, blocked=(row("file-lock"), row("sleep"))).hold == row("file-lock")
+    assert proc(build, blocked=(row("file-lock"), row("sleep"))).hold == row("file-lock")
 
 
 @pytest.mark.parametrize(
@@ -100,18 +100,22 @@ def test_who_polls_for_a_lock_between_two_sleeps_waits_for_the_lock() -> None:
 def test_the_socket_that_wakes_its_own_event_loop_is_no_wait(
     stack: tuple[Frame, ...], rows: tuple[Blocked, ...], hold: Blocked | None
 ) -> None:
-    assert actor(subject(stack)[0], blocked=rows).hold == hold
+    assert proc(subject(stack)[0], blocked=rows).hold == hold
 
 
 def test_the_thread_that_it_waits_for_tells_by_what_that_is_blocked_on() -> None:
     build, process = subject(QUEUE)
     thread(process, OTHER, REWARD)
     of_thread, of_main = row("pipe-read", tid=OTHER), row("futex")
-    observed = actor(build, blocked=(of_main, of_thread))
-    assert (observed.tid, observed.deed.user, observed.hold) == (OTHER, REWARD[0], of_thread)
-    assert observed.doer is not None
-    assert observed.doer.tid == OTHER
-    assert actor(build, blocked=(of_main,)).hold == of_main
+    observed = proc(build, blocked=(of_main, of_thread))
+    assert (observed.tid, observed.blocking_place.user, observed.hold) == (
+        OTHER,
+        REWARD[0],
+        of_thread,
+    )
+    assert observed.blocking_thread is not None
+    assert observed.blocking_thread.tid == OTHER
+    assert proc(build, blocked=(of_main,)).hold == of_main
 
 
 @pytest.mark.parametrize(

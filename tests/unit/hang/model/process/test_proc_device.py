@@ -8,7 +8,7 @@ import pytest
 
 from grpo_doctor_probes.evidence import Position
 from tests.evidence import FIRST_NS
-from tests.unit.hang.model.process.actors import OTHER, PID, actor, of, subject, thread
+from tests.unit.hang.model.process.procs import OTHER, PID, of, proc, subject, thread
 from tests.verdicts import REWARD
 
 CUDA, PYTHON_CODE = "libcuda.so.1", "libpython3.11.so.1.0"
@@ -36,7 +36,7 @@ def test_who_burns_a_core_beside_threads_of_nccl_may_wait_for_its_gpu(
     build, process = subject(REWARD, cpu_share=share)
     thread(process, OTHER, (), "pt_nccl_watchdg" if nccl else "python")
     build.elsewhere(0, REWARD)  # nobody waits for it
-    assert actor(build, positions=positions).spins is spins
+    assert proc(build, positions=positions).spins is spins
 
 
 def test_who_was_not_seen_does_not_spin() -> None:
@@ -63,4 +63,4 @@ def test_who_sleeps_in_the_driver_waits_for_its_device(
 ) -> None:
     build, process = subject(REWARD, wakes=wakes, cpu_share=share)
     process.blocks("file", target, tid=tid)
-    assert actor(build).device_wait is device_wait
+    assert proc(build).device_wait is device_wait

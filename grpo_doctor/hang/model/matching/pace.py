@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from grpo_doctor.hang.dumps import Entry, Recording
-from grpo_doctor.hang.model.matching.model import Rhythm
+from grpo_doctor.hang.model.matching.model import Pace
 from grpo_doctor.hang.model.matching.signatures import Signatures
 
 SECOND_NS = 1_000_000_000
@@ -20,12 +20,12 @@ LEAST_SORTS = 2  # who starts up or generates goes through the layers with one s
 MOST_NEW = 8  # calls that came after the last whole round
 
 
-def rhythm(recording: Recording, rank: int, signatures: Signatures) -> Rhythm:
+def pace(recording: Recording, rank: int, signatures: Signatures) -> Pace:
     """Gaps between the rank's enqueues, and since when it waits."""
     created = [at for entry in recording.entries if (at := entry.created_ns)]
     open_ones = [e for e in recording.entries if not e.done and e.created_ns]
     oldest = min(open_ones, key=lambda e: e.created_ns or 0, default=None)
-    made = Rhythm(
+    made = Pace(
         rank=rank,
         entries=len(created),
         last_enqueued_ns=max(created, default=None),

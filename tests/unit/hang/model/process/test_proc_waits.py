@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.model.matching import Matching, Wait
-from grpo_doctor.hang.model.matching.model import Group, Standing, Why
-from grpo_doctor.hang.model.process.actor import actor_of
+from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Why
 from grpo_doctor.hang.model.process.observations import index
+from grpo_doctor.hang.model.process.proc import process_of
 from grpo_doctor_probes.evidence import Blocked, Frame, OpenSpanSeen, Role
 from tests.evidence import collective, frames
-from tests.unit.hang.model.process.actors import (
+from tests.unit.hang.model.process.procs import (
     IN_POOL,
     LOOP,
     OTHER,
     PID,
-    actor,
     of,
+    proc,
     span,
     subject,
     thread,
@@ -43,7 +43,7 @@ def test_who_needs_other_ranks_to_get_on(
     stack: tuple[Frame, ...], state: str, spans: tuple[OpenSpanSeen, ...], waits: bool
 ) -> None:
     build, _ = subject(stack, state=state)
-    assert actor(build, spans=spans).waits is waits
+    assert proc(build, spans=spans).waits is waits
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_who_waits_for_a_thread_of_its_own_needs_whom_that_needs(
     thread(process, OTHER, (*beside, *IN_POOL))
     if works:
         process.works(LOOP)
-    assert actor(build).waits is waits
+    assert proc(build).waits is waits
 
 
 STORE = "10.0.0.1:5 -> 10.0.0.1:29500"
@@ -128,7 +128,7 @@ def test_who_has_joined_a_collective_that_is_not_done(
     elif how == "polling":
         process.wakes = 6
     member = replace(process.member, role=role, rank=rank)
-    standing = Standing(WORLD, "missing", missing=missing)
-    matching = Matching(waits=waits, standings=(standing,))
-    observed = actor_of(index(build.build())[PID], member, matching, "", {})
+    status = GroupStatus(WORLD, "missing", missing=missing)
+    matching = Matching(waits=waits, statuses=(status,))
+    observed = process_of(index(build.build())[PID], member, matching, "", {})
     assert observed.outstanding is (outstanding and is_rank)

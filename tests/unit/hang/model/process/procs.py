@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from grpo_doctor.hang.model import scene
-from grpo_doctor.hang.model.process.actor import Actor
+from grpo_doctor.hang.model import view
+from grpo_doctor.hang.model.process.proc import Process
 from grpo_doctor_probes.evidence import Evidence, Frame, OpenSpanSeen, PythonThread, Thread
-from tests.evidence import EvidenceBuilder, Process, frames
+from tests.evidence import EvidenceBuilder, FakeProcess, frames
 from tests.verdicts import UPDATE
 
 PYTHON = "/usr/lib/python3.11"
@@ -22,7 +22,7 @@ JOIN = (*frames(f"join {PYTHON}/threading.py:1119"), *UPDATE)
 IN_POOL = frames(f"_worker {PYTHON}/concurrent/futures/thread.py:83")
 
 
-def subject(stack: tuple[Frame, ...] = UPDATE, **more: Any) -> tuple[EvidenceBuilder, Process]:
+def subject(stack: tuple[Frame, ...] = UPDATE, **more: Any) -> tuple[EvidenceBuilder, FakeProcess]:
     """Rank 1 of two, of which nothing was recorded."""
     build = EvidenceBuilder(ranks=2, recorded=False)
     process = build.elsewhere(1, stack)
@@ -31,17 +31,17 @@ def subject(stack: tuple[Frame, ...] = UPDATE, **more: Any) -> tuple[EvidenceBui
     return build, process
 
 
-def thread(process: Process, tid: int, stack: tuple[Frame, ...], name: str = "worker") -> None:
+def thread(process: FakeProcess, tid: int, stack: tuple[Frame, ...], name: str = "worker") -> None:
     row = Thread(tid, name, "S", "futex_do_wait", last_ran_ns=1)
     process.threads.append((PythonThread(tid, name, stack), row))
 
 
-def actor(build: EvidenceBuilder, **more: Any) -> Actor:
+def proc(build: EvidenceBuilder, **more: Any) -> Process:
     return of(replace(build.build(), **more))
 
 
-def of(evidence: Evidence) -> Actor:
-    return scene.build(evidence).by_pid[PID]
+def of(evidence: Evidence) -> Process:
+    return view.build(evidence).by_pid[PID]
 
 
 def span(name: str, age_s: float, *, collective: bool = False) -> OpenSpanSeen:

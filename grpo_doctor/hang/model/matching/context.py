@@ -10,15 +10,15 @@ from grpo_doctor.hang.dumps import Recording
 from grpo_doctor.hang.model.matching.families import Families
 from grpo_doctor.hang.model.matching.graph import Waiting
 from grpo_doctor.hang.model.matching.groups import Gathered
-from grpo_doctor.hang.model.matching.meetings import Meeting
-from grpo_doctor.hang.model.matching.model import Blame, Camp, Shift, Wait
+from grpo_doctor.hang.model.matching.joint_ops import JointOp
+from grpo_doctor.hang.model.matching.model import Blame, Shift, Side, Wait
 from grpo_doctor.hang.model.matching.queues import Queue, queues
 from grpo_doctor.hang.model.matching.signatures import Signatures
 from grpo_doctor.hang.model.matching.tracks import History, Track, history
 
 
 @dataclass(slots=True)
-class Scene:
+class MatchContext:
     """Groups by `Group.key`, queues by rank, and what was found in them."""
 
     gathered: Mapping[str, Gathered]
@@ -31,7 +31,7 @@ class Scene:
     hung: tuple[Blame, ...] = ()
     waits: tuple[Wait, ...] = ()
     shifts: tuple[Shift, ...] = ()
-    camps: dict[Meeting, tuple[tuple[Camp, ...], bool]] = field(default_factory=dict)
+    sides: dict[JointOp, tuple[tuple[Side, ...], bool]] = field(default_factory=dict)
 
     def title(self, key: str) -> str:
         """A group in words."""
@@ -55,7 +55,7 @@ class Scene:
         return max(made)[1:] if made else None
 
 
-def scene_of(recordings: Sequence[Recording], gathered: Mapping[str, Gathered]) -> Scene:
+def context_of(recordings: Sequence[Recording], gathered: Mapping[str, Gathered]) -> MatchContext:
     """What ranks did in each group, and what is not over."""
     signatures = Signatures()
     pasts = {key: history(group.tracks, signatures) for key, group in gathered.items()}
@@ -64,7 +64,7 @@ def scene_of(recordings: Sequence[Recording], gathered: Mapping[str, Gathered]) 
         for rank, track in merged.tracks.items():
             tracks[rank][key] = track
     queued = queues(recordings, tracks)
-    return Scene(
+    return MatchContext(
         gathered=gathered,
         pasts=pasts,
         signatures=signatures,
