@@ -18,8 +18,9 @@ LOCK = Blocked(300, 300, "file-lock", target="/cache/lock", peers=(7, 8))
 
 def counted(**more: Any) -> Any:
     defaults: dict[str, Any] = {
-        "asked": True, "makes_progress": False, "counts_tokens": True, "asleep": False, "cache": None,
-        "seconds": 1.5, "preempted": 0.0, "queued": 0.0, "running": 3.0, "text": lambda: "counts",
+        "asked": True, "makes_progress": False, "counts_tokens": True, "asleep": False,
+        "cache": None, "seconds": 1.5, "preempted": 0.0, "queued": 0.0, "running": 3.0,
+        "text": lambda: "counts",
     }  # fmt: skip
     return SimpleNamespace(**{**defaults, **more})
 
