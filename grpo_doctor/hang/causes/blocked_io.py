@@ -21,7 +21,7 @@ from grpo_doctor.hang.causes.description import (
 )
 from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.model.waiting import wakeups
+from grpo_doctor.hang.model.waiting import polls, wakeups
 from grpo_doctor.hang.model.waiting.chain import end_of
 from grpo_doctor.hang.model.waiting.waits import asks_engine
 from grpo_doctor.hang.model.waiting.wakeups import place_of_server
@@ -50,6 +50,10 @@ _CALLS = {
     "poll": "polls",
     "gc": "collects garbage",
 }
+_ASKS = {
+    "sleep": "keeps checking and sleeping",
+    "queue": "asks an empty queue again and again",
+}
 _WAIT_FIX = "Give this wait a timeout, and raise an error when it expires."
 _SLEEP_FIX = "Remove or bound this sleep, and raise an error when it takes too long."
 _HOLDS = {"sleep": "sleeps", "poll": "waits in poll"}
@@ -63,8 +67,11 @@ _CAN_GO_ON = {
 
 def propose(case: Case) -> Iterator[Candidate]:
     """By the blocked call where it is known, else by the stack."""
+    asked_s = polls.asked_s(case.view)
     for proc in case.idle:
         candidate = _candidate(case.view, proc).of(proc)
+        if asked_s is not None:
+            candidate = replace(candidate, still_s=max(candidate.still_s or 0.0, asked_s))
         end = end_of(case.view, case.graph, proc)
         if end is None:
             yield candidate
@@ -268,10 +275,13 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
     if not does:
         sleeps = proc.blocking_thread is not None and "nanosleep" in proc.blocking_thread.wchan
         kind, does = ("sleep", "sleeps") if sleeps else ("", "makes no progress")
+    for_what = ""
+    if proc.activity.kind == "polling" and kind in _ASKS:
+        does, for_what = _ASKS[kind], polls.what_for(view, proc)
     hidden = asks_engine(proc) and bool(view.engine_parts())
     return Candidate(
         cause=blocked_class(proc),
-        reason=f"{does}{in_phase(proc)}",
+        reason=f"{does}{in_phase(proc)}{for_what}",
         evidence=standstill(proc),
         sink=Sink.NOTHING if hidden or not proc.place.frames else Sink.LINE,
         fixes=(Fix(_SLEEP_FIX if kind == "sleep" else _WAIT_FIX),),

@@ -13,18 +13,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grpo_doctor.hang.collection.recordings import ask_ras, ask_recorders
+from grpo_doctor.hang.collection.recordings import ask_ras, ask_recorders, read_memory
 from grpo_doctor.hang.collection.spinning import look_closer
 from grpo_doctor.hang.collection.visit import Visit
 from grpo_doctor.hang.decision.stall import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model import view
+from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.process.proc import Process
+from grpo_doctor.hang.model.view import JobView
+from grpo_doctor.hang.model.waiting import polls
 from grpo_doctor_probes import flight, look
 from grpo_doctor_probes.evidence import CallArguments, Cost, Evidence, Job, Problem
 
 STACKS_S = 6.0  # py-spy takes 10 ms a process, a second when 64 of them share two cores
 NATIVE_S = 3.0
+ASKED_S = 4.0  # for the memory of all ranks that only ask
 TRIES_LOCK = frozenset({"acquire", "_acquire", "_poll_until_acquired"})
 P2P = frozenset({"send", "recv", "isend", "irecv", "send_object_list", "recv_object_list"})
 ROOTED = frozenset(
@@ -149,6 +153,12 @@ def _closer(visit: Visit, wishes: ExamineOptions, progress: Callable[[str], None
     """What only a job that seems to stand is asked."""
     _until_it_moves(visit, wishes, progress)
     view_now = view.build(visit.evidence())
+    with visit.part("arguments"):
+        _asked_for(visit, view_now)
+    if polls.all_ask(view_now):
+        with visit.part("recorders"):
+            read_memory(visit, at_most_s=ASKED_S)
+        view_now = view.build(visit.evidence())
     stall = stall_of(view_now)
     if not any(proc.activity.progressed for proc in view_now.by_rank.values()):
         with visit.part("recorders"):
@@ -236,6 +246,15 @@ def _lock_files(visit: Visit) -> None:
         path = next((item["path"] for item in values if "path" in item), "")
         if path:
             visit.blocked = (look.lock_file(proc.pid, path), *visit.blocked)
+
+
+def _asked_for(visit: Visit, view_now: JobView) -> None:
+    """The paths in variables of the user's own lines that ask, sleep and ask again."""
+    asking = filter(polls.asks_again, view_now.by_rank.values())
+    for proc in list(asking)[:MOST_ROOTED]:
+        own = frozenset({short(proc.place.frames[0].function)})
+        for function, values in look.arguments(proc.pid, own).items():
+            visit.arguments.append(CallArguments(proc.pid, function, values))
 
 
 def _arguments(visit: Visit) -> None:

@@ -27,7 +27,7 @@ def ask_recorders(visit: Visit, *, at_most_s: float) -> None:
     since = time.time_ns() - _stood_ns(visit) - SLACK_NS
     files = flight.dump_files(flight.known_dump_files(visit.job))
     visit.dumps += [dump for dump in files if dump.at_unix_ns >= since and dump.data]
-    _read_memory(visit, until)
+    read_memory(visit, at_most_s=until - time.monotonic())
     # Last: torch's own dump asks for CUDA events, under its recorder's mutex from 2.14 on.
     if _open(visit):
         visit.dumps += flight.ask_servers(visit.job, min(ASK_S, at_most_s))
@@ -60,8 +60,9 @@ def _open(visit: Visit) -> set[int]:
     return {m.pid for m in visit.job.ranks() if m.pid not in pids and m.rank not in heard}
 
 
-def _read_memory(visit: Visit, until: float) -> None:
-    waiting = _open(visit)
+def read_memory(visit: Visit, *, at_most_s: float) -> None:
+    """The recorders of ranks of which none has been read, from memory alone."""
+    waiting, until = _open(visit), time.monotonic() + at_most_s
     for member in visit.job.ranks():
         process = visit.looks[-1].of(member.pid)
         if member.pid not in waiting or process is None or process.state in ("Z", "X"):

@@ -9,7 +9,7 @@ from grpo_doctor.hang.decision.silence import quiet_s
 from grpo_doctor.hang.dumps import Recording
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.view import JobView, Process, has_pending
-from grpo_doctor.hang.model.waiting import tasks
+from grpo_doctor.hang.model.waiting import polls, tasks
 
 _GOES_ON = 2  # calls of one rank in a group, while another waits forever
 MOMENT_S = 2.0  # collectives of a healthy step may take that long
@@ -52,7 +52,8 @@ def stall_of(view: JobView) -> Stall:
         proc for proc in ranks if proc not in idle and (proc.cannot_run or _stands(view, proc))
     ]
     unanswered = len(idle) == len(ranks) and _unanswered(view)
-    stands = bool(still) or view.all_spin or unanswered or _all_want_locks(view)
+    asked_in_vain = view.wait_history.unusual(polls.asked_s(view) or 0.0, "polls")
+    stands = bool(still) or view.all_spin or unanswered or asked_in_vain or _all_want_locks(view)
     return Stall(
         stalled=stands and not _moved_on(view),
         suspects=suspects,

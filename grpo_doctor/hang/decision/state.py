@@ -18,6 +18,7 @@ from grpo_doctor.hang.decision.silence import nobody_is_at_it, silence_s
 from grpo_doctor.hang.limits import FLOOR_S, LIMITS, WaitKind
 from grpo_doctor.hang.model.nodes import RankNode
 from grpo_doctor.hang.model.view import JobView, Process
+from grpo_doctor.hang.model.waiting import polls
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import State, Verdict
 
@@ -32,8 +33,8 @@ def state_of(view: JobView, graph: Graph, root: Candidate) -> State:
     helped = _somebody_works(view, graph, root) or _may_wait_for_work(view, culprits)
     longest_s = max(root.still_s or 0.0, view.wait_history.waited_s or 0.0)
     # Who polls has just run, however long it does so.
-    polls = any(proc.activity.kind == "polling" for proc in culprits)
-    own_s = longest_s if root.still_s is None or polls else root.still_s
+    wakes = any(proc.activity.kind == "polling" for proc in culprits)
+    own_s = longest_s if root.still_s is None or wakes else root.still_s
     deadlock = root.cannot_move and not helped and own_s >= LIMITS["proven"].floor_s
     if root.certain or deadlock:
         return "dead" if root.liveness == "dead" else "stuck"
@@ -45,7 +46,9 @@ def _wait_kind(
     view: JobView, root: Candidate, culprits: Sequence[Process], *, helped: bool, longest_s: float
 ) -> tuple[WaitKind, float]:
     """What the wait of a sink that may still move is held against, and how long that wait is."""
-    if root.sink < Sink.HELPER and any(_is_long_work(view, proc) for proc in culprits):
+    known = view.wait_history.familiar and view.wait_history.longest_gap_s is not None
+    at_it = (_is_long_work(view, proc) for proc in culprits)
+    if root.sink < Sink.HELPER and not (known and polls.all_ask(view)) and any(at_it):
         return "long", longest_s
     if helped or root.liveness == "computing":
         return "computes", longest_s

@@ -31,8 +31,8 @@ _NUMBERS = (
 # Keys of the rendezvous store and names of groups are made by libraries.
 _NAMES = frozenset({"key", "keys", "store_key", "group_name", "barrier_name"})
 _RANKS = ("ranks", "global_ranks_in_group")
-# Where libraries have the file of a lock that they try again and again.
-_PATHS = frozenset({"canonical_path", "lock_filename", "lock_file", "lock_path"})
+# Where code has the file that it asks for again and again: a lock's, a marker's.
+_PATHS = re.compile(r"(\w*_)?(path|file|filename|marker|flag|sentinel)")
 _NUMBER = re.compile(r"-?\d{1,9}|None|True|False")
 _LIST = re.compile(r"\[\d{1,9}(, \d{1,9})*(, \.\.\.)?\]")  # py-spy cuts long ones off
 _PLAIN = dict.fromkeys(_NUMBERS, _NUMBER) | dict.fromkeys(_RANKS, _LIST)
@@ -175,7 +175,7 @@ def safe_values(variables: list[dict[str, Any]]) -> dict[str, str]:
             shown[name] = value
         elif name in _NAMES and (match := _NAME.fullmatch(value)):
             shown[name] = redact_text(match[1])
-        elif name in _PATHS and (match := _PATH.fullmatch(value)):
+        elif _PATHS.fullmatch(name) and (match := _PATH.fullmatch(value)):
             shown["path"] = redact_text(match[1])
     return shown
 
