@@ -1,14 +1,15 @@
-"""What vLLM's engine in this process had to do, as the counters `engine/*` of the bundled trainer.
+"""What vLLM's engine had to do, as the counters `engine/*`, for any trainer.
 
 While it generates, at most every 50 ms: requests that run and wait, and the share of the KV cache
-in use. At the end of a rollout, once: peaks and means of these, preemptions, and, where the process
-that asked is this one, tokens and how many completions there were of each length.
+in use. At the end of a rollout, once: peaks and means of these, what was counted during it, such as
+preemptions, and, where the process that asked is this one, tokens and how many completions there
+were of each length.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from grpo_doctor_probes import counter
@@ -19,31 +20,43 @@ _NOW = ("engine/running_requests", "engine/waiting_requests", "engine/kv_cache_p
 
 
 class EngineLoad:
-    """Adds up one rollout."""
+    """Adds up one rollout.
 
-    def __init__(self) -> None:
+    Attributes:
+        samples: how often the engine was looked at since the last rollout.
+        totals: what is counted, by the counters' names without `engine/`; one that is not in here
+            is unknown, not 0.
+    """
+
+    def __init__(self, *counted: str) -> None:
+        self.totals = dict.fromkeys(counted, 0.0)
         self._shown_at = 0.0
-        self._counts_preemptions = self._asked = False
+        self._asked = False
         self._start()
 
     def _start(self) -> None:
-        self._samples = self._preemptions = 0
+        self.samples = 0
+        self.totals = dict.fromkeys(self.totals, 0.0)
         self._peaks = [0.0, 0.0, 0.0]
         self._sums = [0.0, 0.0, 0.0]
 
     def counts_preemptions(self) -> None:
         """From here on `preempted` is called for each; without it their number is unknown."""
-        self._counts_preemptions = True
+        self.totals["preemptions"] = 0.0
 
     def preempted(self, *_: Any, **__: Any) -> None:
         """A request gave up its room in the cache, and has to start again."""
-        self._preemptions += 1
+        self.totals["preemptions"] += 1
 
     def sample(self, scheduler: Any) -> None:
         """The engine after a step, by vLLM's scheduler."""
         running, waiting = scheduler.get_request_counts()
-        load = (float(running), float(waiting), 100.0 * scheduler.kv_cache_manager.usage)
-        self._samples += 1
+        self.add(running, waiting, scheduler.kv_cache_manager.usage)
+
+    def add(self, running: float, waiting: float, kv_cache: float) -> None:
+        """The engine at a moment: its requests, and the share of the KV cache in use."""
+        load = (float(running), float(waiting), 100.0 * kv_cache)
+        self.samples += 1
         self._peaks = [max(pair) for pair in zip(self._peaks, load, strict=True)]
         self._sums = [sum(pair) for pair in zip(self._sums, load, strict=True)]
         now = time.monotonic()
@@ -63,38 +76,45 @@ class EngineLoad:
                 outputs = ask(*args, **kwargs)
             finally:
                 self._asked = False
-            quietly(_count_tokens, outputs)
+            quietly(_count_outputs, outputs)
             quietly(self.finish)
             return outputs
 
         return wrapper
 
+    def summary(self) -> dict[str, float]:
+        """What there was since the last rollout, by the counters' names without `engine/`."""
+        return {
+            "steps": float(self.samples),
+            "running_requests_peak": self._peaks[0],
+            "running_requests_mean": self._sums[0] / self.samples,
+            "waiting_requests_peak": self._peaks[1],
+            "waiting_requests_mean": self._sums[1] / self.samples,
+            "kv_cache_peak_pct": self._peaks[2],
+            **self.totals,
+        }
+
     def finish(self) -> None:
         """Writes what there was since the last rollout."""
-        if not self._samples:  # the engine has a process of its own
+        if not self.samples:  # the engine has a process of its own
             return
-        totals = {
-            "engine/steps": float(self._samples),
-            "engine/running_requests_peak": self._peaks[0],
-            "engine/running_requests_mean": self._sums[0] / self._samples,
-            "engine/waiting_requests_peak": self._peaks[1],
-            "engine/waiting_requests_mean": self._sums[1] / self._samples,
-            "engine/kv_cache_peak_pct": self._peaks[2],
-        }
-        if self._counts_preemptions:
-            totals["engine/preemptions"] = float(self._preemptions)
+        totals = self.summary()
         self._start()
         for name, value in totals.items():
-            counter(name, value)
+            counter(f"engine/{name}", value)
 
 
-def _count_tokens(outputs: Iterable[Any]) -> None:
-    """Tokens of the prompts, once per completion, and of the completions, with their lengths."""
+def _count_outputs(outputs: Iterable[Any]) -> None:
     lengths: list[int] = []
     prompt_tokens = 0
     for output in outputs:
         lengths += [len(completion.token_ids) for completion in output.outputs]
         prompt_tokens += len(output.prompt_token_ids or ()) * len(output.outputs)
+    count_tokens(prompt_tokens, lengths)
+
+
+def count_tokens(prompt_tokens: int, lengths: Sequence[int]) -> None:
+    """Tokens of the prompts, once per completion, and of the completions, with their lengths."""
     counts: dict[int, int] = {}
     for length in lengths:
         end = 1 << max(0, length - 1).bit_length()  # 1, 2, 4, 8, ...

@@ -47,13 +47,13 @@ def test_an_engine_starts_with_the_ranks_options_and_reports_its_steps(
     assert engine.arguments.distributed_executor_backend == "external_launcher"
     engine.step()
     engine.step()
-    counted = statistics.work.summary()
+    counted = statistics.load.summary()
     assert (counted["steps"], counted["waiting_requests_peak"], counted["preemptions"]) == (2, 2, 2)
     assert counted["prefix_cache_queried_tokens"] == 20
     assert counted["prefix_cache_hit_tokens"] == 8
     statistics.finish([])
     engine.step()
-    assert statistics.work.summary()["prefix_cache_queried_tokens"] == 10
+    assert statistics.load.summary()["prefix_cache_queried_tokens"] == 10
 
 
 def test_a_model_without_weights_keeps_the_buffers_that_no_sync_brings(

@@ -11,7 +11,7 @@ import asyncio
 import json
 import re
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,9 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
+from grpo_doctor_probes.hooks.engine_load import EngineLoad
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.rollout.vllm.requests import Completion
-from grpo_doctor_trainer.rollout.vllm.statistics import EngineWork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -90,7 +90,7 @@ class VllmServer:
 
     def generate(
         self, requests: Sequence[dict[str, Any]], version: str
-    ) -> tuple[list[Completion], EngineWork | None]:
+    ) -> tuple[list[Completion], EngineLoad | None]:
         """Have prompts completed by the weights of this version, one request body per prompt.
 
         Returns:
@@ -145,7 +145,7 @@ class VllmServer:
 
     async def _generate(
         self, requests: Sequence[dict[str, Any]], version: str
-    ) -> tuple[list[Completion], EngineWork | None]:
+    ) -> tuple[list[Completion], EngineLoad | None]:
         async with _session() as session:
             tasks = [
                 asyncio.create_task(self._complete(session, request, version))
@@ -170,7 +170,7 @@ class VllmServer:
                 # Of all: asyncio prints a traceback of each failed one that is not retrieved.
                 await asyncio.gather(*tasks, return_exceptions=True)
         completions = [completion for task in tasks for completion in task.result()]
-        return completions, watch.work if len(watch.work.loads) >= _FEWEST_LOOKS else None
+        return completions, watch.load if watch.load.samples >= _FEWEST_LOOKS else None
 
     async def _complete(
         self, session: aiohttp.ClientSession, request: dict[str, Any], version: str
@@ -230,7 +230,8 @@ class _Watch:
     """Samples the engine during a rollout."""
 
     def __init__(self) -> None:
-        self.work = EngineWork()
+        self.load = EngineLoad(*_TOTALS)
+        self._before: dict[str, float] = {}
         self.last_news_s = self._last_look_s = time.monotonic()
         self._news: tuple[float, ...] = ()
 
@@ -249,15 +250,13 @@ class _Watch:
         for name, value in _METRIC.findall(text):
             values[name] += float(value)
         totals = {name: values[metric] for name, metric in _TOTALS.items()}
-        if not self._news:
-            self.work = EngineWork(totals)
-        self.work.totals = Counter(totals)
+        self._before = self._before or totals
+        self.load.totals = {name: total - self._before[name] for name, total in totals.items()}
         news = (values["generation_tokens_total"], float(waiting))
         if news != self._news:
             self._news, self.last_news_s = news, now
         if running := values["num_requests_running"]:
-            self.work.add(running, values["num_requests_waiting"], values["kv_cache_usage_perc"])
-            self.work.write_load()
+            self.load.add(running, values["num_requests_waiting"], values["kv_cache_usage_perc"])
 
 
 def _session() -> aiohttp.ClientSession:

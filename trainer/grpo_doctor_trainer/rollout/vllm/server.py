@@ -33,12 +33,13 @@ from grpo_doctor_trainer.rollout.vllm.requests import (
     check_read,
     longest_sequence,
 )
-from grpo_doctor_trainer.rollout.vllm.statistics import write_totals
+from grpo_doctor_trainer.rollout.vllm.statistics import write_tokens
 from grpo_doctor_trainer.rollout.vllm.weights import policy_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from grpo_doctor_probes.hooks.engine_load import EngineLoad
     from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.data.prompts import PromptBatch
     from grpo_doctor_trainer.engine import Engine
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from grpo_doctor_trainer.ranks import Ranks
     from grpo_doctor_trainer.rollout import Completions
     from grpo_doctor_trainer.rollout.vllm.requests import Completion
-    from grpo_doctor_trainer.rollout.vllm.statistics import EngineWork
 
 _T = TypeVar("_T")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made in it
@@ -90,8 +90,10 @@ class ServerRollout:
 
     def generate(self, prompts: PromptBatch) -> Completions:
         """Have this rank's prompts completed."""
-        completions, work = self._together(lambda: self._generate(prompts), "rollout/agree")
-        write_totals(work if self._ranks.is_main else None, completions)
+        completions, load = self._together(lambda: self._generate(prompts), "rollout/agree")
+        write_tokens(completions)
+        if self._ranks.is_main and load is not None:
+            load.finish()
         pad_token = self._loaded.tokenizer.pad_token_id
         return as_completions(prompts, completions, pad_token, self._engine.device)
 
@@ -161,16 +163,16 @@ class ServerRollout:
             )
         return None
 
-    def _generate(self, prompts: PromptBatch) -> tuple[list[Completion], EngineWork | None]:
+    def _generate(self, prompts: PromptBatch) -> tuple[list[Completion], EngineLoad | None]:
         check_length(prompts, self._config, self._longest)
         # On a GPU the order in which ranks' requests arrive changes the last digits, and with them
         # now and then a token: seeds could not make a run repeatable, and cost time there.
         seed = int(torch.randint(2**31, ())) if self._engine.device.type == "cpu" else None
         bodies = as_bodies(prompts, self._config, self._loaded, seed)
         with phase("rollout/generate"):
-            completions, work = self._server.generate(bodies, self._version)
+            completions, load = self._server.generate(bodies, self._version)
         check_read(prompts, completions)
-        return completions, work
+        return completions, load
 
     def _together(self, function: Callable[[], _T], agreeing: str) -> _T:
         """Run a function on every rank; what fails on one is raised on all."""
