@@ -1,4 +1,4 @@
-"""A recording as OpenTelemetry's protocol in JSON lines: a request of spans or metrics per line.
+"""A recording as OpenTelemetry's protocol in JSON lines: a request of spans per line.
 
 Names follow an open proposal and change with it; what it has no name for is `grpo_doctor.<phase>`:
 https://github.com/open-telemetry/semantic-conventions-genai/issues/88
@@ -8,9 +8,8 @@ The encoding: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -23,69 +22,54 @@ from grpo_doctor.trace.model import Kind, Process, Spans, Trace
 LOOP = "rl.loop"
 PHASES = {"rollout": "rl.sample", "reward": "rl.reward", "train": "rl.train", "sync": "rl.sync"}
 _OURS = "grpo_doctor"
+_SCOPE = {"name": "grpo-doctor", "version": __version__}
 _SPANS_PER_LINE = 2000
 _INTERNAL = 1  # SpanKind
-_CUMULATIVE = 2  # AggregationTemporality
 _RANKS, _SPANS = 6, 10  # hexadecimal digits of a span's id
 
 
 def otlp_lines(trace: Trace) -> Iterator[bytes]:
-    """Yield spans of every process, then the durations of loops and phases as histograms."""
-    loops = _Loops.of(trace)
+    """Yield the spans of every process: steps, phases and what is in them."""
+    roots = _Roots(trace)
     for process in trace.processes:
-        spans = list(_spans(trace, process, loops))
+        spans = list(_spans(trace, process, roots))
         resource = _resource(trace, process)
         for begin in range(0, len(spans), _SPANS_PER_LINE):
             scope = {"scope": _SCOPE, "spans": spans[begin : begin + _SPANS_PER_LINE]}
-            yield _line({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]})
-    for process in trace.processes:
-        metrics = list(_histograms(trace, process))
-        if metrics:
-            scope = {"scope": _SCOPE, "metrics": metrics}
-            resource = _resource(trace, process)
-            yield _line({"resourceMetrics": [{"resource": resource, "scopeMetrics": [scope]}]})
+            request = {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
+            yield msgspec.json.encode(request) + b"\n"
 
 
-_SCOPE = {"name": "grpo-doctor", "version": __version__}
-
-
-@dataclass(frozen=True)
-class _Loops:
+class _Roots:
     """The steps of the first process that has any: the roots, one trace each."""
 
-    numbers: Sequence[int]
-    start_ns: Any
-    end_ns: Any
-    ids: Sequence[str]
-
-    @classmethod
-    def of(cls, trace: Trace) -> _Loops:
+    def __init__(self, trace: Trace) -> None:
         spans = trace.spans
         rows = np.flatnonzero(spans.kind == Kind.STEP)
         rows = rows[spans.process[rows] == spans.process[rows[0]]] if len(rows) else rows
         first = int(spans.process[rows[0]]) if len(rows) else 0
         base = spans.of_process(first).start
-        return cls(
-            numbers=[int(value) for value in spans.value[rows]],
-            start_ns=spans.start_ns[rows],
-            end_ns=spans.end_ns[rows],
-            ids=[_span_id(first, int(row) - base) for row in rows],
-        )
+        self._trace = trace
+        self._start_ns, self._end_ns = spans.start_ns[rows].tolist(), spans.end_ns[rows].tolist()
+        self._numbers = spans.value[rows].astype(int).tolist()
+        self._ids = {n: _span_id(first, int(r) - base) for n, r in zip(self._numbers, rows)}
 
-    def at(self, start_ns: int) -> int | None:
-        """Return the index of the step that is running at a moment."""
-        index = int(np.searchsorted(self.start_ns, start_ns, side="right")) - 1
-        return index if index >= 0 and start_ns < self.end_ns[index] else None
+    def of(self, spans: Spans, row: int) -> tuple[str, str]:
+        """Return the trace of a span that has none around it, and the step it is in."""
+        number = int(spans.value[row]) if spans.kind[row] == Kind.STEP else None
+        if number is None:
+            index = bisect_right(self._start_ns, int(spans.start_ns[row])) - 1
+            if index >= 0 and spans.start_ns[row] < self._end_ns[index]:
+                number = self._numbers[index]
+        # Before the first step or after the last: the run's own trace.
+        part = "run" if number not in self._ids else str(number)
+        text = f"{self._trace.run.id}/{self._trace.run.started_unix_ns}/{part}"
+        trace_id = hashlib.sha256(text.encode()).hexdigest()[:32]
+        return trace_id, self._ids.get(number, "")
 
-    @cached_property
-    def index_by_number(self) -> Mapping[int, int]:
-        """The index of each step by its number."""
-        return {number: index for index, number in enumerate(self.numbers)}
 
-
-def _spans(trace: Trace, process: Process, loops: _Loops) -> Iterator[dict[str, Any]]:
-    """Steps, phases and what is in them; a span's parent is what is open around it in its thread,
-    without such the step that the first rank was in."""
+def _spans(trace: Trace, process: Process, roots: _Roots) -> Iterator[dict[str, Any]]:
+    """Yield spans; a parent is what is open around a span in its thread, else a root."""
     spans = trace.spans.select(trace.spans.of_process(process.index))
     open_by_thread: dict[int, list[tuple[int, str, str]]] = {}
     for row in np.flatnonzero(np.isin(spans.kind, (Kind.STEP, Kind.SPAN))).tolist():
@@ -94,31 +78,18 @@ def _spans(trace: Trace, process: Process, loops: _Loops) -> Iterator[dict[str, 
         while stack and stack[-1][0] <= start_ns:
             stack.pop()
         identity = _span_id(process.index, row)
-        trace_id, parent = stack[-1][1:] if stack else ("", "")
-        if not stack:
-            trace_id, parent = _of_loop(trace, loops, spans, row)
-        parent = "" if parent == identity else parent
+        trace_id, parent = stack[-1][1:] if stack else roots.of(spans, row)
         stack.append((end_ns, trace_id, identity))
         yield {
             "traceId": trace_id,
             "spanId": identity,
-            **({"parentSpanId": parent} if parent else {}),
+            **({"parentSpanId": parent} if parent not in ("", identity) else {}),
             "name": _name(trace, spans, row),
             "kind": _INTERNAL,
             "startTimeUnixNano": str(trace.run.started_unix_ns + start_ns),
             "endTimeUnixNano": str(trace.run.started_unix_ns + end_ns),
             "attributes": _attributes(_span_facts(trace, spans, row)),
         }
-
-
-def _of_loop(trace: Trace, loops: _Loops, spans: Spans, row: int) -> tuple[str, str]:
-    if spans.kind[row] == Kind.STEP:
-        index = loops.index_by_number.get(int(spans.value[row]))
-    else:
-        index = loops.at(int(spans.start_ns[row]))
-    if index is None:  # before the first step or after the last: the run's own trace
-        return _trace_id(trace, "run"), ""
-    return _trace_id(trace, str(loops.numbers[index])), loops.ids[index]
 
 
 def _name(trace: Trace, spans: Spans, row: int) -> str:
@@ -134,32 +105,6 @@ def _span_facts(trace: Trace, spans: Spans, row: int) -> dict[str, Any]:
     else:
         facts = {f"{_OURS}.phase": phase_of(trace.names[spans.name[row]])}
     return {**facts, **({f"{_OURS}.open": True} if spans.open[row] else {})}
-
-
-def _histograms(trace: Trace, process: Process) -> Iterator[dict[str, Any]]:
-    """Yield one point per process: how many, the sum and the extremes, in seconds."""
-    spans = trace.spans.select(trace.spans.of_process(process.index))
-    closed = ~spans.open
-    chosen = {LOOP: closed & (spans.kind == Kind.STEP)}
-    for phase, name in PHASES.items():
-        if phase in trace.names:
-            is_phase = (spans.kind == Kind.SPAN) & (spans.name == trace.names.index(phase))
-            chosen[name] = closed & is_phase
-    for name, rows in chosen.items():
-        if rows.any():
-            seconds = (spans.end_ns[rows] - spans.start_ns[rows]) / 1e9
-            point = {
-                "startTimeUnixNano": str(trace.run.started_unix_ns),
-                "timeUnixNano": str(trace.run.started_unix_ns + trace.run.duration_ns),
-                "count": str(len(seconds)),
-                "sum": float(seconds.sum()),
-                "min": float(seconds.min()),
-                "max": float(seconds.max()),
-                "bucketCounts": [str(len(seconds))],
-                "explicitBounds": [],
-            }
-            histogram = {"aggregationTemporality": _CUMULATIVE, "dataPoints": [point]}
-            yield {"name": f"{name}.duration", "unit": "s", "histogram": histogram}
 
 
 def _resource(trace: Trace, process: Process) -> dict[str, Any]:
@@ -195,14 +140,5 @@ def _value(fact: object) -> dict[str, Any]:
     return {"stringValue": str(fact)}
 
 
-def _trace_id(trace: Trace, part: str) -> str:
-    text = f"{trace.run.id}/{trace.run.started_unix_ns}/{part}"
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
 def _span_id(process: int, row: int) -> str:
     return f"{process + 1:0{_RANKS}x}{row:0{_SPANS}x}"
-
-
-def _line(request: Mapping[str, Any]) -> bytes:
-    return msgspec.json.encode(request) + b"\n"

@@ -1,4 +1,4 @@
-"""OpenTelemetry lines: one trace a step over all ranks, parents, times, names, histograms."""
+"""OpenTelemetry lines: one trace a step over all ranks, parents, times, names."""
 
 from __future__ import annotations
 
@@ -84,17 +84,6 @@ def test_what_lies_outside_of_steps_is_in_the_runs_own_trace() -> None:
     (span,) = (s for s in spans_of(exported(build)) if s["name"] == "grpo_doctor.init")
     assert "parentSpanId" not in span
     assert len(span["traceId"]) == 32
-
-
-def test_durations_are_histograms_in_seconds() -> None:
-    lines = [line for line in exported(two_ranks()) if "resourceMetrics" in line]
-    assert len(lines) == 2  # the engine has no phase of its own, only parts
-    metrics = lines[0]["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
-    points = {m["name"]: m["histogram"]["dataPoints"][0] for m in metrics}
-    assert set(points) == {"rl.loop.duration", "rl.sample.duration", "rl.train.duration"}
-    assert {m["unit"] for m in metrics} == {"s"}
-    sample = points["rl.sample.duration"]
-    assert (sample["count"], sample["sum"], sample["max"]) == ("2", 8.0, 4.0)
 
 
 def test_a_trace_without_steps_is_exported_too() -> None:
