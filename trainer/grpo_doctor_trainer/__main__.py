@@ -13,6 +13,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes import phase, watch_collectives
+from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.errors import TrainerError
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.interrupts import (
@@ -24,7 +25,6 @@ from grpo_doctor_trainer.interrupts import (
 from grpo_doctor_trainer.logs.console import LOG, complain, set_up_console
 
 if TYPE_CHECKING:
-    from grpo_doctor_trainer.config import TrainerConfig
     from grpo_doctor_trainer.ranks import Ranks
     from grpo_doctor_trainer.run import Run
 

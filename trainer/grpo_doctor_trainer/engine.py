@@ -11,19 +11,16 @@ import os
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate import Accelerator, DeepSpeedPlugin
 from torch.nn.parallel import DistributedDataParallel
 
+from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.errors import ConfigError
+from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.validation import DEEPSPEED_PRESETS
-
-if TYPE_CHECKING:
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.ranks import Ranks
-
 
 _ADAM_BETAS = (0.9, 0.95)  # ms-swift's defaults
 

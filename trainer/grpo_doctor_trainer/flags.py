@@ -10,16 +10,14 @@ import dataclasses
 import difflib
 import math
 import typing
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import msgspec
 
 from grpo_doctor_trainer.config import EMBEDDED_VL, TrainerConfig
 from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.validation import validate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _NONE = "none"
 _WORDS = {"yes": "true", "no": "false"}

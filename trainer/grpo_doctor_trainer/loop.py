@@ -6,7 +6,6 @@ differ by the weights alone, and the run continues as if none had been."""
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,9 +19,11 @@ from grpo_doctor_trainer.algorithm.loss import (
     tokens_in_loss,
 )
 from grpo_doctor_trainer.checkpoint import Progress
-from grpo_doctor_trainer.data.experience import Experience, Feed
+from grpo_doctor_trainer.data.experience import Experience, Feed, TokenBatch
+from grpo_doctor_trainer.data.prompts import Evaluation, PromptBatch
 from grpo_doctor_trainer.interrupts import stop_if_asked
 from grpo_doctor_trainer.logs.metrics import (
+    Metrics,
     completion_metrics,
     loss_metrics,
     reward_metrics,
@@ -35,12 +36,7 @@ from grpo_doctor_trainer.phases import phase, within
 from grpo_doctor_trainer.ranks import gather_rows, settle
 from grpo_doctor_trainer.rewards.scoring import combine
 from grpo_doctor_trainer.rollout import seeded
-
-if TYPE_CHECKING:
-    from grpo_doctor_trainer.data.experience import TokenBatch
-    from grpo_doctor_trainer.data.prompts import Evaluation, PromptBatch
-    from grpo_doctor_trainer.logs.metrics import Metrics
-    from grpo_doctor_trainer.run import Run
+from grpo_doctor_trainer.run import Run
 
 
 def train(run: Run) -> None:

@@ -6,24 +6,20 @@ import gc
 import re
 import shlex
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from grpo_doctor_probes import counter
-from grpo_doctor_trainer.engine import local_weights, stepped_optimizer
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.engine import Engine, local_weights, stepped_optimizer
 from grpo_doctor_trainer.errors import OutOfMemoryError
 from grpo_doctor_trainer.phases import phase, phase_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.engine import Engine
-    from grpo_doctor_trainer.ranks import Ranks
-    from grpo_doctor_trainer.rollout import RolloutEngine
+from grpo_doctor_trainer.ranks import Ranks
+from grpo_doctor_trainer.rollout import RolloutEngine
 
 # torch's CPU allocator raises a plain RuntimeError, and CUDA libraries have words of their own.
 _SIGNS = (

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import grpo_doctor_probes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NOTE = "grpo_doctor_phase"
 

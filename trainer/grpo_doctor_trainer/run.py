@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from grpo_doctor_trainer.checkpoint import Checkpointer, Progress
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.prompts import Evaluation, PromptBatch
-    from grpo_doctor_trainer.engine import Engine
-    from grpo_doctor_trainer.logs.steplog import StepLog
-    from grpo_doctor_trainer.memory import Offload
-    from grpo_doctor_trainer.ranks import Ranks
-    from grpo_doctor_trainer.rewards.scoring import Rewards
-    from grpo_doctor_trainer.rollout import RolloutEngine
+from grpo_doctor_trainer.checkpoint import Checkpointer, Progress
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.prompts import Evaluation, PromptBatch
+from grpo_doctor_trainer.engine import Engine
+from grpo_doctor_trainer.logs.steplog import StepLog
+from grpo_doctor_trainer.memory import Offload
+from grpo_doctor_trainer.ranks import Ranks
+from grpo_doctor_trainer.rewards.scoring import Rewards
+from grpo_doctor_trainer.rollout import RolloutEngine
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from contextlib import ExitStack, suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,25 +13,26 @@ from grpo_doctor_probes.modelsizes import model_sizes, weight_counts
 from grpo_doctor_trainer import __version__
 from grpo_doctor_trainer.algorithm.logprobs import reason_not_to_share
 from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable, find_checkpoint
-from grpo_doctor_trainer.config import EMBEDDED_VL
+from grpo_doctor_trainer.checkpoint.resume import Resume
+from grpo_doctor_trainer.config import EMBEDDED_VL, TrainerConfig
 from grpo_doctor_trainer.data.prompts import make_evaluation, prompt_loader, steps_in
 from grpo_doctor_trainer.data.rows import check_images, load_rows
-from grpo_doctor_trainer.engine import default_dtype, frozen_engine, make_accelerator, make_engine
+from grpo_doctor_trainer.engine import (
+    Engine,
+    default_dtype,
+    frozen_engine,
+    make_accelerator,
+    make_engine,
+)
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.logs.steplog import StepLog, make_trackers
 from grpo_doctor_trainer.memory import make_offload
-from grpo_doctor_trainer.model.load import load_model
+from grpo_doctor_trainer.model.load import LoadedModel, load_model
+from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.rewards.functions import find_rewards
 from grpo_doctor_trainer.rewards.scoring import Rewards
+from grpo_doctor_trainer.rollout import RolloutEngine
 from grpo_doctor_trainer.run import Run
-
-if TYPE_CHECKING:
-    from grpo_doctor_trainer.checkpoint.resume import Resume
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.engine import Engine
-    from grpo_doctor_trainer.model.load import LoadedModel
-    from grpo_doctor_trainer.ranks import Ranks
-    from grpo_doctor_trainer.rollout import RolloutEngine
 
 _MODELS = {
     None: "embedded tiny Qwen2 with random weights",

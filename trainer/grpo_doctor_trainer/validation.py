@@ -7,12 +7,9 @@ import math
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.errors import ConfigError
-
-if TYPE_CHECKING:
-    from grpo_doctor_trainer.config import TrainerConfig
 
 DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 """The values of `--deepspeed` that are not files."""

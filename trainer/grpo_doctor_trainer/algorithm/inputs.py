@@ -8,16 +8,13 @@ dropped, so that it adds nothing to any gradient, and the tower has run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from grpo_doctor_trainer.algorithm.packing import ARGUMENT, install
-
-if TYPE_CHECKING:
-    from grpo_doctor_trainer.algorithm.packing import Packing
-    from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch
-    from grpo_doctor_trainer.model.vision import VisionLayout
+from grpo_doctor_trainer.algorithm.packing import ARGUMENT, Packing, install
+from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch
+from grpo_doctor_trainer.model.vision import VisionLayout
 
 
 def model_inputs(batch: TokenBatch) -> dict[str, Any]:

@@ -6,8 +6,9 @@ the backward pass."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import linear
@@ -18,14 +19,7 @@ from grpo_doctor_trainer.algorithm.packing import IMPLEMENTATION, pack
 from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch
 from grpo_doctor_trainer.model.vision import VisionLayout, rope_positions
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Values = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Values = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 # Logits up to this size are kept: computing them again takes longer than the memory is worth.
 KEPT_BYTES = {"cpu": 64 * 2**20}

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from grpo_doctor_trainer.algorithm.logprobs import completion_logprobs
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.experience import Experience
 from grpo_doctor_trainer.errors import RolloutError
-from grpo_doctor_trainer.ranks import gather_rows, sum_over_ranks
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.experience import Experience
-    from grpo_doctor_trainer.ranks import Ranks
-
+from grpo_doctor_trainer.ranks import Ranks, gather_rows, sum_over_ranks
 
 _EPSILON = 1e-4  # TRL's, so that equal rewards give zero and not a division by zero
 

@@ -8,18 +8,15 @@ under the name that the model uses anyway, `sdpa`. Gradients are exact."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from grpo_doctor_trainer.data.experience import TokenBatch
-
+from grpo_doctor_trainer.data.experience import TokenBatch
 
 IMPLEMENTATION = "sdpa"
 """The only attention of transformers that takes a layout."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,18 +21,12 @@ from grpo_doctor_trainer.checkpoint.writer import (
     checkpoints_in,
     rank_file,
 )
-from grpo_doctor_trainer.engine import zero_stage
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.engine import Engine, zero_stage
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.ranks import from_main
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.engine import Engine
-    from grpo_doctor_trainer.model.vision import VisionLayout
-    from grpo_doctor_trainer.ranks import Ranks
+from grpo_doctor_trainer.model.vision import VisionLayout
+from grpo_doctor_trainer.ranks import Ranks, from_main
 
 LATEST = "latest"
 # Whole groups of options that change no number of the steps to come, and single ones.

@@ -5,19 +5,15 @@ from __future__ import annotations
 import dataclasses
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from grpo_doctor_trainer.data.experience import Experience, Feed, ImageFeatures, TokenBatch
-from grpo_doctor_trainer.engine import stepped_optimizer
+from grpo_doctor_trainer.engine import Engine, stepped_optimizer
 from grpo_doctor_trainer.errors import CheckpointError
-from grpo_doctor_trainer.logs.metrics import best_of
-
-if TYPE_CHECKING:
-    from grpo_doctor_trainer.engine import Engine
-    from grpo_doctor_trainer.logs.metrics import Evaluated, Metrics
-    from grpo_doctor_trainer.model.vision import VisionLayout
+from grpo_doctor_trainer.logs.metrics import Evaluated, Metrics, best_of
+from grpo_doctor_trainer.model.vision import VisionLayout
 
 
 @dataclass(frozen=True)

@@ -11,23 +11,19 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from grpo_doctor_probes import counter, instant
-from grpo_doctor_trainer.checkpoint.state import capture, is_replicated, to_plain
+from grpo_doctor_trainer.checkpoint.state import Progress, capture, is_replicated, to_plain
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.logs.metrics import Evaluated
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.ranks import worst_on_any_rank
-
-if TYPE_CHECKING:
-    from grpo_doctor_trainer.checkpoint.state import Progress
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.engine import Engine
-    from grpo_doctor_trainer.logs.metrics import Evaluated
-    from grpo_doctor_trainer.ranks import Ranks
+from grpo_doctor_trainer.ranks import Ranks, worst_on_any_rank
 
 FORMAT = 1
 PREFIX = "checkpoint-"

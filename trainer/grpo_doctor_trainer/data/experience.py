@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from grpo_doctor_trainer.model.vision import VisionLayout
+from grpo_doctor_trainer.model.vision import VisionLayout
 
 
 @dataclass(frozen=True)

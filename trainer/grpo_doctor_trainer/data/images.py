@@ -7,15 +7,11 @@ import binascii
 import io
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image
 
 from grpo_doctor_trainer.errors import DatasetError
-
-if TYPE_CHECKING:
-    pass
-
 
 ImageSource = Path | bytes
 """A file, or the content of one."""

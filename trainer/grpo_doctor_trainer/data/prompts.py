@@ -9,31 +9,26 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from PIL.Image import Image
 from torch.nn.functional import pad
 from torch.utils.data import DataLoader, Dataset
 
 from grpo_doctor_probes import counter
+from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import ImageFeatures
 from grpo_doctor_trainer.data.images import BadImageError, read_image
-from grpo_doctor_trainer.data.rows import check_images, describe_image, load_rows
+from grpo_doctor_trainer.data.rows import Row, check_images, describe_image, load_rows
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
 from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.model.vision import VisionLayout, rope_positions
+from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.validation import pixel_limit
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from PIL.Image import Image
-
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.rows import Row
-    from grpo_doctor_trainer.model.load import LoadedModel
-    from grpo_doctor_trainer.ranks import Ranks
 
 Key = tuple[int, int]  # which row, how many completions of it this rank makes
 

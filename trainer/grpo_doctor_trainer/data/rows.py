@@ -6,25 +6,25 @@ import dataclasses
 import json
 import random
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from grpo_doctor_trainer.data.images import BadImageError, image_sources, probe, source_name
+from grpo_doctor_trainer.data.images import (
+    BadImageError,
+    ImageSource,
+    image_sources,
+    probe,
+    source_name,
+)
 from grpo_doctor_trainer.errors import DatasetError
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.ranks import sum_over_ranks
+from grpo_doctor_trainer.ranks import Ranks, sum_over_ranks
 from grpo_doctor_trainer.tasks import squares, sums
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from grpo_doctor_trainer.data.images import ImageSource
-    from grpo_doctor_trainer.ranks import Ranks
-
 
 IMAGE_TAG = "<image>"
 """Where an image goes in a text, as ms-swift's datasets write it."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+import torch
 
 from grpo_doctor_trainer.algorithm.loss import (
     HIGHEST,
@@ -13,13 +15,7 @@ from grpo_doctor_trainer.algorithm.loss import (
     deviation,
     groups_without_signal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import torch
-
-    from grpo_doctor_trainer.ranks import Ranks
+from grpo_doctor_trainer.ranks import Ranks
 
 Metrics = dict[str, float]
 Evaluated = tuple[int, float]

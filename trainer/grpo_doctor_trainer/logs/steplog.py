@@ -5,24 +5,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from grpo_doctor_probes import metrics
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.experience import TokenBatch
 from grpo_doctor_trainer.logs.console import LOG, sparkline
-from grpo_doctor_trainer.logs.metrics import best_of
+from grpo_doctor_trainer.logs.metrics import Evaluated, Metrics, best_of
 from grpo_doctor_trainer.rewards.functions import reward_names
 from grpo_doctor_trainer.validation import wanted_trackers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import torch
     from accelerate.tracking import GeneralTracker
-
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.experience import TokenBatch
-    from grpo_doctor_trainer.logs.metrics import Evaluated, Metrics
 
 
 COMPLETIONS_JSONL = "completions.jsonl"

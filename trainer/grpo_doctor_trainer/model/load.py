@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import (
@@ -18,10 +19,12 @@ from transformers import (
     AutoTokenizer,
 )
 
-from grpo_doctor_trainer.config import EMBEDDED_VL
+from grpo_doctor_trainer.config import EMBEDDED_VL, TrainerConfig
+from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.errors import ConfigError, ModelError
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_processor, tiny_tokenizer, tiny_vl_model
 from grpo_doctor_trainer.model.vision import (
+    VisionLayout,
     VisionProcessor,
     freeze_parts,
     frozen_modules,
@@ -29,13 +32,6 @@ from grpo_doctor_trainer.model.vision import (
     vision_layout,
 )
 from grpo_doctor_trainer.validation import NOTHING_TO_TRAIN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.engine import Engine
-    from grpo_doctor_trainer.model.vision import VisionLayout
 
 
 def base_model(policy: Any) -> Any:

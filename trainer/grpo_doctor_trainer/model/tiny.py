@@ -4,8 +4,9 @@ Both are made in milliseconds and are the same each time: no download, no file."
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -19,10 +20,6 @@ from transformers import (
 from transformers.integrations import deepspeed
 
 from grpo_doctor_trainer.model.vision import VisionProcessor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _MODEL_SEED = 20_240_917
 # Larger than Qwen2's 0.02: at this width the prompt would hardly change the first logits, and the

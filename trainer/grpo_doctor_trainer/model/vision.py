@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 
+from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.errors import ConfigError, ModelError
 from grpo_doctor_trainer.validation import NOTHING_TO_TRAIN
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from grpo_doctor_trainer.config import TrainerConfig
 
 # Names of modules, in transformers 4 (visual.blocks...) and 5 (model.visual.blocks...). What joins
 # the tower to the language model is the patch merger, inside `visual`.

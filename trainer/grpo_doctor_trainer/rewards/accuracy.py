@@ -12,15 +12,12 @@ import logging
 import math
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.errors import RewardError
 from grpo_doctor_trainer.logs.console import LOG
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from grpo_doctor_trainer.config import TrainerConfig
 
 # A comparison takes milliseconds; what takes longer is a simplification that may never end.
 _SECONDS_PER_ANSWER = 2

@@ -20,22 +20,19 @@ import re
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
+from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.errors import RewardError
 from grpo_doctor_trainer.rewards.accuracy import make_accuracy
 from grpo_doctor_trainer.tasks import arithmetic_reward
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from types import ModuleType
-
-    from grpo_doctor_trainer.config import TrainerConfig
-
-    Columns = Mapping[str, list[Any]]
+Columns = Mapping[str, list[Any]]
 
 _LAYOUT = re.compile(r"\s*<think>(.*?)</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
 _TAG = re.compile(r"</?(?:think|answer)>")

@@ -18,19 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from multiprocessing.connection import Pipe
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.errors import RewardError
-from grpo_doctor_trainer.rewards.functions import Answer, answers, load
+from grpo_doctor_trainer.rewards.functions import Answer, Columns, RewardFunction, answers, load
 from grpo_doctor_trainer.rewards.worker import STACK_SIGNAL
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.rewards.functions import Columns, RewardFunction
 
 _LOOK_S = 0.25
 _STACK_S = 1.0

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from grpo_doctor_probes import counter
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.experience import TokenBatch
+from grpo_doctor_trainer.data.prompts import PromptBatch
 from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.rewards.functions import RewardFunction
 from grpo_doctor_trainer.rewards.pool import InProcess, Pool
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.experience import TokenBatch
-    from grpo_doctor_trainer.data.prompts import PromptBatch
-    from grpo_doctor_trainer.rewards.functions import RewardFunction
 
 
 class Rewards:

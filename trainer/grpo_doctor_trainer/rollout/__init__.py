@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import random
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
-    from grpo_doctor_trainer.data.experience import TokenBatch
-    from grpo_doctor_trainer.data.prompts import PromptBatch
+from grpo_doctor_trainer.data.experience import TokenBatch
+from grpo_doctor_trainer.data.prompts import PromptBatch
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import DynamicCache
@@ -17,19 +18,14 @@ from transformers.generation import (
 )
 
 from grpo_doctor_trainer.algorithm.inputs import generation_inputs, model_inputs
-from grpo_doctor_trainer.data.experience import TokenBatch, mask_after_end
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch, mask_after_end
+from grpo_doctor_trainer.data.prompts import PromptBatch
+from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.rollout import Completions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.experience import ImageFeatures
-    from grpo_doctor_trainer.data.prompts import PromptBatch
-    from grpo_doctor_trainer.engine import Engine
-    from grpo_doctor_trainer.model.load import LoadedModel
 
 # Of a model's own settings for generation: those that the options replace, or that say nothing.
 _REPLACED = {

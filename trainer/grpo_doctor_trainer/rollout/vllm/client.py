@@ -12,8 +12,9 @@ import json
 import re
 import time
 from collections import defaultdict
+from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -22,10 +23,6 @@ from msgspec import Struct
 from grpo_doctor_probes.hooks.engine_load import EngineLoad
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.rollout.vllm.requests import Completion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-
 
 _SHORT_S = 10.0
 _RETRY_S = 0.5

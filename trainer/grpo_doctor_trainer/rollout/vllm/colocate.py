@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import distributed as dist
 
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.prompts import PromptBatch
+from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.errors import RolloutError
+from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.ranks import settle
-from grpo_doctor_trainer.rollout import seeded
+from grpo_doctor_trainer.ranks import Ranks, settle
+from grpo_doctor_trainer.rollout import Completions, seeded
 from grpo_doctor_trainer.rollout.vllm.engine import (
     EngineDeadline,
     end_engine,
@@ -22,6 +28,7 @@ from grpo_doctor_trainer.rollout.vllm.engine import (
     start_engine,
 )
 from grpo_doctor_trainer.rollout.vllm.requests import (
+    Completion,
     as_completions,
     as_requests,
     check_length,
@@ -33,18 +40,6 @@ from grpo_doctor_trainer.rollout.vllm.requests import (
 )
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 from grpo_doctor_trainer.rollout.vllm.weights import adapter_weights, policy_weights
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.prompts import PromptBatch
-    from grpo_doctor_trainer.engine import Engine
-    from grpo_doctor_trainer.model.load import LoadedModel
-    from grpo_doctor_trainer.ranks import Ranks
-    from grpo_doctor_trainer.rollout import Completions
-    from grpo_doctor_trainer.rollout.vllm.requests import Completion
 
 _SEEDS = 2**31
 

@@ -16,24 +16,20 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.errors import ConfigError, RolloutError
-from grpo_doctor_trainer.model.load import base_model
+from grpo_doctor_trainer.model.load import LoadedModel, base_model
+from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence
+from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 from grpo_doctor_trainer.validation import VLLM_LORA_RANKS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.model.load import LoadedModel
-    from grpo_doctor_trainer.ranks import Ranks
-    from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 
 UNLOADED = "grpo_doctor_unloaded"
 """The value of `--load-format` that reads no weights."""

@@ -6,19 +6,17 @@ import base64
 import io
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import TokenBatch
+from grpo_doctor_trainer.data.prompts import PromptBatch
 from grpo_doctor_trainer.errors import RolloutError
+from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.rollout import Completions
-
-if TYPE_CHECKING:
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.prompts import PromptBatch
-    from grpo_doctor_trainer.model.load import LoadedModel
 
 _FINAL_ONLY = 2  # vLLM's RequestOutputKind
 _NEVER = -100.0  # added to a logit

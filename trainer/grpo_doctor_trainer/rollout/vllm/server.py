@@ -11,22 +11,30 @@ import os
 import random
 import shlex
 import shutil
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from safetensors.torch import save_file
 from torch import distributed as dist
 
+from grpo_doctor_probes.hooks.engine_load import EngineLoad
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.data.prompts import PromptBatch
+from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.logs.console import LOG
+from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_vl_model
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.ranks import gather_rows, worst_on_any_rank
+from grpo_doctor_trainer.ranks import Ranks, gather_rows, worst_on_any_rank
+from grpo_doctor_trainer.rollout import Completions
 from grpo_doctor_trainer.rollout.vllm.client import VllmServer
 from grpo_doctor_trainer.rollout.vllm.engine import engine_folder, host_memory
 from grpo_doctor_trainer.rollout.vllm.requests import (
+    Completion,
     as_bodies,
     as_completions,
     check_length,
@@ -35,18 +43,6 @@ from grpo_doctor_trainer.rollout.vllm.requests import (
 )
 from grpo_doctor_trainer.rollout.vllm.statistics import write_tokens
 from grpo_doctor_trainer.rollout.vllm.weights import policy_weights
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from grpo_doctor_probes.hooks.engine_load import EngineLoad
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.data.prompts import PromptBatch
-    from grpo_doctor_trainer.engine import Engine
-    from grpo_doctor_trainer.model.load import LoadedModel
-    from grpo_doctor_trainer.ranks import Ranks
-    from grpo_doctor_trainer.rollout import Completions
-    from grpo_doctor_trainer.rollout.vllm.requests import Completion
 
 _T = TypeVar("_T")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made in it

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from grpo_doctor_probes.hooks.engine_load import EngineLoad, count_tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from grpo_doctor_trainer.rollout.vllm.requests import Completion
+from grpo_doctor_trainer.rollout.vllm.requests import Completion
 
 TOTALS = ("preemptions", "prefix_cache_queried_tokens", "prefix_cache_hit_tokens")
 

@@ -8,19 +8,16 @@ engine would then differ from training without one.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.model.load import base_model
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from grpo_doctor_trainer.config import TrainerConfig
-    from grpo_doctor_trainer.engine import Engine
 
 _ADAPTER_MARK = "lora_"
 _ADAPTER_NAME = "default"  # what PEFT calls the adapter of get_peft_model
