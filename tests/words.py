@@ -17,6 +17,7 @@ STYLE = ROOT / "STYLE.md"
 READ = (
     "*.md",
     "docs/**/*.md",
+    "grpo_doctor/**/*.md",
     "reports/**/*.j2",
     "reports/**/*.js",
     *(f"{folder}/**/*.py" for folder in ("grpo_doctor", "probes", "trainer")),

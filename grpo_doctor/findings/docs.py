@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from grpo_doctor.findings.rule import Rule
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.findings.shared import BUNDLED_ONLY
 from grpo_doctor.findings.view import RuleFile
@@ -21,17 +21,24 @@ SECTIONS = (
     "References",
 )
 INDEX = "README.md"
+_FOLDER = Path(__file__).with_name("rules")
 _BUNDLED = (
     "Only the bundled trainer records this automatically. In another trainer, record the "
     "counters with `grpo_doctor_probes.counter`."
 )
-_NOTE = "<!-- Made by `python -m grpo_doctor.findings.docs`; edit the rule's file instead. -->"
+_NOTE = "<!-- Made by `python -m grpo_doctor.findings.docs`; edit the rule's .md file instead. -->"
+
+
+def text_of(rule: Rule) -> str:
+    """Return the sections of the Markdown file next to a rule's own."""
+    name = f"{rule.id}-{rule.slug}.md".lower().replace("-", "_")
+    return _FOLDER.joinpath(name).read_text(encoding="utf-8")
 
 
 def rule_text(rule: RuleFile) -> str:
-    """Return a rule's documentation in Markdown: its metadata, then its file's docstring."""
+    """Return a rule's documentation in Markdown: its metadata, then the text next to its file."""
     meta = rule.RULE
-    _, _, body = inspect.cleandoc(rule.__doc__ or "").partition("\n")
+    body = text_of(meta)
     needs = "\n".join(f"- {signal.text}" for signal in meta.needs)
     used = ", ".join(f"`{name}`" for name in sorted(meta.used))
     more = f"\nIf recorded, this is used too: {used}.\n" if used else ""

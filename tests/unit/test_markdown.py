@@ -7,7 +7,7 @@ import pytest
 from grpo_doctor.markdown import WIDTH, wrapped
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("benchmarks", "docs", "probes", "reports", "tests", "trainer")
+FOLDERS = ("benchmarks", "docs", "grpo_doctor", "probes", "reports", "tests", "trainer")
 PAGES = [*ROOT.glob("*.md"), *(page for name in FOLDERS for page in (ROOT / name).rglob("*.md"))]
 LONG = " ".join(["word"] * 60)
 

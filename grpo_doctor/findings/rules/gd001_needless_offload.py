@@ -1,37 +1,4 @@
-"""Offload costs more than it saves.
-
-## What it means
-
-Around each rollout the weights or the optimizer state are copied to host memory and back, or ZeRO
-always keeps them there. The copying is a visible part of every step.
-
-## Why it costs
-
-A copy runs at the speed of the link to the host, a few gigabytes per second from pageable and some
-tens from pinned memory, while the GPU waits. If the rollout does not need the memory, that time is
-wasted. ZeRO's offload also moves the optimizer's arithmetic to the CPU.
-
-## Evidence shown
-
-The time in `offload` per step, without garbage collection (GD011); the bytes that move, counted or
-from the drop in GPU memory; the peak of GPU memory while they are away.
-
-## Fix
-
-Switch off `offload.optimizer`, `offload.model`, or the preset's `_offload`; where GPU memory was
-sampled, only if the bytes fit on top of the rollouts' peak into 90% of the GPU.
-
-## When it is wrong
-
-Memory peaks shorter than the sampling interval are not seen. A longer completion than any in this
-run needs a larger cache. In the first step the optimizer has no state yet, so memory looks emptier
-in a very short run.
-
-## References
-
-- https://swift.readthedocs.io/en/latest/Instruction/GRPO/GetStarted/GRPO.html
-- https://www.deepspeed.ai/tutorials/zero-offload/
-"""
+"""Offload costs more than it saves."""
 
 from __future__ import annotations
 

@@ -1,36 +1,4 @@
-"""Data loading starves the step.
-
-## What it means
-
-The main thread waits until the next prompts are read, decoded and tokenized.
-
-## Why it costs
-
-Loading needs no GPU and no result of the previous step: loader processes can do it during the rest
-of the step. The time in `dataload` is what they did not finish in time.
-
-## Evidence shown
-
-The time in `dataload` per step, without waits for other ranks; the loader processes, and what one
-of them needs for a step's prompts; how busy the host's CPUs were.
-
-## Fix
-
-More loader processes, enough to hide the loading behind the rest of the step. The prediction
-spreads the loader's work per step, recorded or estimated (w processes that never catch up: w times
-the step), over them, as far as the host's cores allow.
-
-## When it is wrong
-
-Work that the trainer does itself within `dataload`, such as copying to the GPU or image processing
-in the main process, does not move to loader processes. A slow network share may already be at its
-limit. If loader processes have time to spare and the waits are short, or come in bursts (GD030),
-this rule is silent.
-
-## References
-
-- https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
-"""
+"""Data loading starves the step."""
 
 from __future__ import annotations
 

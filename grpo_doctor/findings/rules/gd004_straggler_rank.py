@@ -1,41 +1,4 @@
-"""One rank is the straggler.
-
-## What it means
-
-The ranks nearly always wait for the same rank at their collectives: it causes nearly all wait time,
-or is last in nearly every step while the others arrive at different times.
-
-## Why it costs
-
-The slowest rank sets the pace of a synchronous step; the time of all other ranks until it arrives
-is lost, on all of the job's GPUs.
-
-## Evidence shown
-
-How long the other ranks wait per step; the share of wait time that would vanish if this rank
-arrived with the next to last; the number of steps in which it is late; the phase in which it works
-longer than the median of the others. A rank that was late because it waited itself is not blamed.
-
-## Fix
-
-Look at that rank: its GPU's clocks and throttling, its link, other programs on its cores, its share
-of the data. The prediction replays its work at the median of the others in the named phases; the
-cost is that gain.
-
-## When it is wrong
-
-A rollout server with fewer slots than requests answers one rank last: that is not reported, because
-the rank does not cause it. With NCCL a collective returns to Python at once and its rank waits
-elsewhere, so waits are seen only where the host blocks; then this rule is silent. Where the late
-rank changes from step to step, the cause is the spread of completion lengths and this rule does
-not apply. Work that one rank does for all (checkpoints, evaluations, logs, weights sent to engines
-in other processes) does not count.
-
-## References
-
-- https://docs.pytorch.org/docs/stable/distributed.html#debugging-torch-distributed-applications
-- https://docs.nvidia.com/deploy/nvidia-smi/index.html
-"""
+"""One rank is the straggler."""
 
 from __future__ import annotations
 

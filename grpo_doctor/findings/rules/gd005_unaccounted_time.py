@@ -1,33 +1,4 @@
-"""Unaccounted step time.
-
-## What it means
-
-Part of each step is in no phase: no span was open on the main thread.
-
-## Why it costs
-
-It may be harmless or the largest cost of the run. Without a name, no rule can judge it and no
-prediction can include it.
-
-## Evidence shown
-
-The unattributed time per step, its share, and the phases around most of it; the callback or user
-span that most of it is in, if there is one.
-
-## Fix
-
-If a callback is named: make it faster, or call it less often. Otherwise put
-`grpo_doctor_probes.phase` around the code, or profile the main thread with a sampling profiler.
-
-## When it is wrong
-
-A framework that does work between its phases by design, such as logging to a remote service once in
-a while, shows here too.
-
-## References
-
-- https://github.com/benfred/py-spy
-"""
+"""Unaccounted step time."""
 
 from __future__ import annotations
 

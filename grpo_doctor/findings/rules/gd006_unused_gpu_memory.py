@@ -1,33 +1,4 @@
-"""GPU memory is left unused.
-
-## What it means
-
-Even the most-used GPU never came near its size during the run.
-
-## Why it costs
-
-GRPO can turn memory into speed: a larger cache keeps more completions in flight, larger
-micro-batches make larger kernels, and kept activations are not recomputed.
-
-## Evidence shown
-
-The peak of the most-used GPU, the GPU's size, and the memory that was never used.
-
-## Fix
-
-In this order: offload off; a larger share for vLLM, up to the free memory less a tenth of the GPU;
-micro-batches twice as large and half as many, if half of the memory is free.
-
-## When it is wrong
-
-Peaks shorter than the sampling interval are not seen. Prompts or completions longer than any in
-this run need more. A model that is small for its GPU can't fill it.
-
-## References
-
-- https://docs.vllm.ai/en/latest/configuration/conserving_memory.html
-- https://huggingface.co/docs/transformers/perf_train_gpu_one
-"""
+"""GPU memory is left unused."""
 
 from __future__ import annotations
 

@@ -1,37 +1,4 @@
-"""ZeRO-3 fetches the parameters from the host in every micro-step.
-
-## What it means
-
-ZeRO-3 keeps this job's parameters in host memory (`offload_param`), so each forward and each
-backward pass of each micro-step copies them to the GPU again.
-
-## Why it costs
-
-A rank's share of the weights crosses the link to the host at least twice per micro-step, and three
-times with recomputed activations, frozen weights under LoRA included. With gradient accumulation
-that is multiplied. The link moves 20 to 50 GB/s, GPU memory a hundred times that.
-
-## Evidence shown
-
-The time in `train` and `logprob`, the micro-batches per optimizer step, how often the weights cross
-the link in a step, and, where a GPU was sampled, the traffic to it during training.
-
-## Fix
-
-The DeepSpeed preset without parameter offload: `zero3` where GPU memory has room, else
-`zero2_offload`, which leaves the optimizer on the host but the weights on the GPU.
-
-## When it is wrong
-
-A model whose share does not fit next to its activations needs the offload; then a larger micro-
-batch with fewer accumulation steps makes fewer passes. On a machine without a GPU the "link" is a
-copy within host memory, and the finding is only about the setting.
-
-## References
-
-- https://www.deepspeed.ai/docs/config-json/#parameter-offloading
-- https://www.deepspeed.ai/2021/03/07/zero3-offload.html
-"""
+"""ZeRO-3 fetches the parameters from the host in every micro-step."""
 
 from __future__ import annotations
 

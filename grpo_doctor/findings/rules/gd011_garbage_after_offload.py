@@ -1,36 +1,4 @@
-"""Garbage is collected after each offload.
-
-## What it means
-
-After each offload Python collects garbage and the CUDA cache is returned to the driver.
-
-## Why it costs
-
-A full collection in a process with a loaded model takes a few hundred milliseconds while all ranks
-wait; with an empty cache the next allocations go to the driver. Both happen twice per rollout.
-
-## Evidence shown
-
-The time in `offload/collect` per step where it was recorded, else the time in `offload` with the
-setting, and how long the collector stopped the process in a step.
-
-## Fix
-
-`offload.gc_collect` off; or, if GPU memory has room, the offload itself, which removes the
-collection too. PyTorch's cache is shared by the whole process. Only an engine that allocates
-outside of it, such as vLLM next to the trainer, needs memory returned, and its sleep mode does
-that.
-
-## When it is wrong
-
-A run that is short of memory when vLLM wakes up may need the cache emptied. Without
-`offload/collect` spans the cost is a guess, and the finding says less.
-
-## References
-
-- https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
-- https://docs.python.org/3/library/gc.html
-"""
+"""Garbage is collected after each offload."""
 
 from __future__ import annotations
 

@@ -1,43 +1,4 @@
-"""The KV cache of a rollout engine is too small.
-
-## What it means
-
-The cache of an engine, within the ranks or of a server, is full during rollouts: requests wait for
-room, and some running requests are preempted (SGLang: retracted) and computed again.
-
-## Why it costs
-
-A decoding step reads all weights once, however many requests share it: waiting requests need more
-steps. A preempted request computes its prompt and all its tokens again.
-
-## Evidence shown
-
-For the engine with the most waiting requests (for a server: with host and process): how full its
-cache is at its peak, how many requests run and wait on average, and preemptions.
-
-## Fix
-
-An engine within the ranks: a larger `vllm.gpu_memory_utilization`, as far as memory was free during
-the whole run. A server: a larger share of its GPU's memory, in the flag that it was started with
-(`--gpu-memory-utilization` of `vllm serve`, `--vllm_gpu_memory_utilization` of `swift rollout`,
-`--mem-fraction-static` of SGLang). If the command itself fixes the size of the cache,
-remove or raise that. Otherwise fewer or shorter completions at once, or more servers. A smaller
-`vllm.max_model_len` changes nothing: the cache is allocated in pages.
-
-## When it is wrong
-
-The cost is an upper bound: a batch that saturates the GPU gains little from more requests at once.
-In a shared server the waiting requests may belong to others. A judge's server that joined the run
-looks like a rollout server, unless the run says that its engine is within its ranks. `/metrics` is
-read once a second: a shorter peak is not seen.
-
-## References
-
-- https://docs.vllm.ai/en/latest/configuration/optimization/#preemption
-- https://docs.vllm.ai/en/latest/configuration/conserving_memory/
-- https://docs.vllm.ai/en/latest/usage/metrics/
-- https://docs.sglang.io/references/production_metrics.html
-"""
+"""The KV cache of a rollout engine is too small."""
 
 from __future__ import annotations
 

@@ -1,34 +1,4 @@
-"""vLLM runs in eager mode.
-
-## What it means
-
-`vllm.enforce_eager` keeps vLLM from capturing CUDA graphs, so each kernel of each decoding step is
-launched from Python.
-
-## Why it costs
-
-A decoding step of a small model or batch is some hundred short kernels: launching them takes 5 to
-15 ms of CPU time, replaying a graph well under 1 ms, for each token of the longest completion.
-
-## Evidence shown
-
-The rollout's share of the step, decoding steps per rollout, the time of one, GPU utilization.
-
-## Fix
-
-`vllm.enforce_eager` off. Published gains go from 3% to 15% of the step for 7B and larger models,
-and are larger for small ones.
-
-## When it is wrong
-
-Graphs need some memory (0.2 to 2 GiB), and capturing them makes startup slower. A model that
-vLLM can't capture needs eager mode. On a machine without a GPU there are no graphs.
-
-## References
-
-- https://docs.vllm.ai/en/latest/design/cuda_graphs/
-- https://github.com/NVIDIA-NeMo/RL/pull/116
-"""
+"""vLLM runs in eager mode."""
 
 from __future__ import annotations
 

@@ -1,36 +1,4 @@
-"""A few long completions hold up the rollout.
-
-## What it means
-
-For a large part of the rollout the engine decodes only the last few completions, or one rank still
-generates while the others have finished, another rank from step to step.
-
-## Why it costs
-
-A decoding step takes nearly as long for two requests as for two hundred, so the tail occupies the
-whole GPU, and in a synchronous step all ranks. Nothing else runs until the longest one is done.
-
-## Evidence shown
-
-The time per step with at most a tenth of the most requests running; how much later the slowest rank
-finishes than the mean; the longest and the mean completion.
-
-## Fix
-
-A smaller `rollout.max_completion_length`, where nearly all completions end well before it;
-otherwise more prompts per rollout, so that the tail is a smaller part of it, or an asynchronous
-rollout.
-
-## When it is wrong
-
-If completions need their length to be right, truncating them changes what is learned. A tail that
-overlaps with the next rollout costs nothing.
-
-## References
-
-- https://verl.readthedocs.io/en/latest/advance/one_step_off.html
-- https://arxiv.org/abs/2509.21009
-"""
+"""A few long completions hold up the rollout."""
 
 from __future__ import annotations
 

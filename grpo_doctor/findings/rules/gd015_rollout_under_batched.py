@@ -1,41 +1,4 @@
-"""A rollout engine decodes fewer requests at once than it could.
-
-## What it means
-
-Requests wait although the cache has room, because the engine has reached its limit of concurrent
-requests; or a rollout has so few requests that the cache stays nearly empty.
-
-## Why it costs
-
-A decoding step reads all weights once, for one request or for hundreds: until the GPU is
-compute-bound, more concurrent requests are almost free.
-
-## Evidence shown
-
-For the engine with the most waiting requests (for a server: with host and process): requests
-running and waiting, the most at once, the peak of its cache, and the limit if the command sets one.
-
-## Fix
-
-If requests wait: raise `vllm.max_num_seqs` to as many as ran and waited at once; for a server in
-its own flag (`--max-num-seqs` of `vllm serve`, `--vllm_max_num_seqs` of `swift rollout`,
-`--max-running-requests` of SGLang). Else more completions per rollout
-(`rollout.steps_per_generation`), or fewer GPUs per engine. The cost is a bound.
-
-## When it is wrong
-
-With long contexts the cache fills before the slots do; then the limit prevents preemption. If the
-limit is unknown, requests that wait for `--max-num-batched-tokens` or for new weights look the
-same. On a CPU decoding is compute-bound, and more concurrent requests may gain nothing. A judge's
-server that joined the run looks like a rollout server, unless the run says that its engine is
-within its ranks.
-
-## References
-
-- https://docs.vllm.ai/en/latest/configuration/optimization/
-- https://docs.vllm.ai/en/latest/configuration/engine_args/
-- https://docs.sglang.io/advanced_features/hyperparameter_tuning.html
-"""
+"""A rollout engine decodes fewer requests at once than it could."""
 
 from __future__ import annotations
 

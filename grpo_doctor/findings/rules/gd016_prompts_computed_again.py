@@ -1,35 +1,4 @@
-"""Prompts that a group shares are computed once per completion.
-
-## What it means
-
-GRPO samples several completions of each prompt. With the engine's prefix cache the prompt is
-computed once for all of them; here it is off, or has almost no hits.
-
-## Why it costs
-
-The first pass over a prompt computes all of its tokens, images included, before any token of a
-completion can be sampled: a group of 8 does that eight times. With long prompts or images it may be
-most of what the engine computes.
-
-## Evidence shown
-
-Prompt and generated tokens per rollout, prompt tokens computed again, hits of the cache.
-
-## Fix
-
-`vllm.enable_prefix_caching` on. Where it is on and finds little, the prompts of a group probably go
-to different engines, or differ at their beginning.
-
-## When it is wrong
-
-The cache keeps whole blocks of 16 tokens; shorter prompts share nothing. A model whose state can't
-be cached per block (Mamba) may not support it.
-
-## References
-
-- https://docs.vllm.ai/en/latest/features/automatic_prefix_caching/
-- https://docs.vllm.ai/en/latest/design/prefix_caching/
-"""
+"""Prompts that a group shares are computed once per completion."""
 
 from __future__ import annotations
 

@@ -1,38 +1,4 @@
-"""A rollout server and its trainer wait for each other.
-
-## What it means
-
-vLLM runs as a server on separate devices. Either it has no requests for most of the step, or the
-ranks wait most of the step for its completions.
-
-## Why it costs
-
-The GPUs of the waiting side are paid for all the time, and only hold weights.
-
-## Evidence shown
-
-The shares of the step in which each side works, how much could overlap, and, if the trainer waits,
-how busy its GPUs were.
-
-## Fix
-
-Generate the next batch while this one is trained on (`rollout.async`); or let vLLM share the
-trainer's GPUs (`vllm.mode colocate` with sleep); or, if the trainer waits, move GPUs to the server.
-In the prediction the longer side sets the step time.
-
-## When it is wrong
-
-A server that other jobs also use is not idle. With overlap, training uses completions of slightly
-older weights; if one side takes nearly all of the time it gains nothing, and can lose. Moving GPUs
-to the server helps only while it decodes more than a few requests per GPU: the longest completion
-sets a floor that more GPUs don't lower.
-
-## References
-
-- https://verl.readthedocs.io/en/latest/advance/one_step_off.html
-- https://huggingface.co/blog/vllm-colocate
-- https://huggingface.co/docs/trl/main/en/vllm_integration
-"""
+"""A rollout server and its trainer wait for each other."""
 
 from __future__ import annotations
 

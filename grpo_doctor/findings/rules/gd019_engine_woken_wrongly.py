@@ -1,38 +1,4 @@
-"""The sleeping engine is woken in a costly order.
-
-## What it means
-
-vLLM sleeps while the trainer works. Either it keeps a copy of its old weights on the host and
-brings them back just before new ones replace them, or its cache is woken before the weights are
-sent, so that both have to fit at once.
-
-## Why it costs
-
-Old weights that the next sync overwrites are copied for nothing, at every rollout. A cache that
-is allocated while weights are gathered leaves less room for the gather, and has to be smaller.
-
-## Evidence shown
-
-The time in `offload` just before `sync`; the time in `offload` between `sync` and `rollout`; the
-sleep level; where GPU memory was sampled, its peak during `sync`.
-
-## Fix
-
-`vllm.sleep_level` 2 if all weights are sent anyway: it drops the old ones. For the order: wake the
-weights, send, and only then wake the cache (vLLM's `wake_up` takes `tags`). The prediction removes
-the wake-up before a sync; its cautious end removes half of it.
-
-## When it is wrong
-
-With `vllm.enable_lora` only adapters are sent and the base weights have to come back: level 1 is
-right. Anything else that is moved just before a sync, such as weights that the trainer needs for
-it, looks the same.
-
-## References
-
-- https://docs.vllm.ai/en/latest/features/sleep_mode/
-- https://github.com/modelscope/ms-swift/pull/4770
-"""
+"""The sleeping engine is woken in a costly order."""
 
 from __future__ import annotations
 

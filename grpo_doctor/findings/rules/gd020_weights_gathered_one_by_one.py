@@ -1,35 +1,4 @@
-"""Weights are gathered one by one for the rollout engine.
-
-## What it means
-
-Before each rollout the weights are gathered from all ranks and sent to the engine, with a separate
-collective for each parameter, or for each few.
-
-## Why it costs
-
-A collective has a fixed cost (launch, rendezvous, bookkeeping of the partitions) that does not
-shrink with the parameter, and a model has hundreds of small parameters. All ranks synchronize at
-each of them.
-
-## Evidence shown
-
-Gathers per step, their total time, the time that even the smallest take, and `sync`.
-
-## Fix
-
-Larger groups: `sync.move_model_batches`, `sync.bucket_mb` or `sync.flattened`; otherwise a newer
-version: most frameworks have changed this. The cost is the fixed part: the bytes have to move.
-
-## When it is wrong
-
-A model that does not fit as a whole next to the engine's memory needs parts. Without `sync/gather`
-spans only the number of collectives is known, and the finding is uncertain.
-
-## References
-
-- https://github.com/huggingface/trl/pull/5249
-- https://swift.readthedocs.io/en/latest/Instruction/GRPO/GetStarted/GRPO.html
-"""
+"""Weights are gathered one by one for the rollout engine."""
 
 from __future__ import annotations
 

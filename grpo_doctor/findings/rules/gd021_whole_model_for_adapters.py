@@ -1,34 +1,4 @@
-"""The whole model is sent to the engine though only adapters were trained.
-
-## What it means
-
-Training is LoRA, and before each rollout adapters are merged and all weights are sent to vLLM.
-
-## Why it costs
-
-The weights are some hundred times the adapters. Each of them is gathered, merged, copied and
-loaded, at every rollout, although only the adapters changed.
-
-## Evidence shown
-
-The time in `sync` per step, and the parts of it for gathering, loading and sending the weights.
-
-## Fix
-
-`vllm.enable_lora`: vLLM loads the base weights once and gets only the adapters. `vllm.sleep_level`
-2 would drop the base weights, so set it to 1.
-
-## When it is wrong
-
-vLLM's adapter kernels slow decoding by some percent to a third, mostly with small batches, so a
-sync of a few percent is not worth changing. vLLM has no adapters for some layers (vision towers,
-embeddings, some experts).
-
-## References
-
-- https://docs.vllm.ai/en/latest/features/lora/
-- https://swift.readthedocs.io/en/latest/Instruction/GRPO/GetStarted/GRPO.html
-"""
+"""The whole model is sent to the engine though only adapters were trained."""
 
 from __future__ import annotations
 

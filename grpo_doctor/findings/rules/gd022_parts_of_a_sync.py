@@ -1,34 +1,4 @@
-"""The number of parts in which weights are sent does not match the free memory.
-
-## What it means
-
-`sync.move_model_batches` splits the model into parts that are gathered and sent one after the
-other. Either there is one part, the whole model on every rank, and memory is nearly full while it
-is gathered; or there are so many parts that their fixed cost is visible, and memory has room.
-
-## Why it costs
-
-With one part a rank under ZeRO-3 gathers the whole model next to the engine, and the run ends or
-the engine gets a smaller share. Each part costs collectives and a call, whatever its size.
-
-## Evidence shown
-
-The peak of GPU memory during `sync`, gathers per step, their time, and the time of the smallest.
-
-## Fix
-
-More parts if memory is short, fewer if it is not; more parts free memory, not time.
-
-## When it is wrong
-
-Memory peaks shorter than the sampling interval are not seen. A completion longer than any in this
-run leaves the free memory during `sync` unchanged, but not that of the rollout.
-
-## References
-
-- https://swift.readthedocs.io/en/latest/Instruction/Command-line-parameters.html
-- https://github.com/modelscope/ms-swift/issues/7986
-"""
+"""The number of parts in which weights are sent does not match the free memory."""
 
 from __future__ import annotations
 

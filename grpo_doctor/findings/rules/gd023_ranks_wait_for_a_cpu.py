@@ -1,37 +1,4 @@
-"""Ranks wait for a CPU.
-
-## What it means
-
-A rank's main thread was ready to run and had no CPU, for a noticeable part of the time: the
-ranks are pinned to too few cores, or more threads and processes want to run than there are cores.
-
-## Why it costs
-
-The main thread launches every kernel, tokenizes, decodes images and takes part in every collective.
-While it waits for a CPU, its GPU is idle, and so are the other ranks.
-
-## Evidence shown
-
-The share of the time that each rank's main thread waited for a CPU, as the kernel counts it; how
-many CPUs it may use; how busy the host's were, and their pressure; the CPU time of the ranks.
-
-## Fix
-
-If a rank may use only few CPUs of an idle host: give it its share (`taskset`, `numactl`,
-`--cpus-per-task`, the container's limit). If the host is fully used: fewer threads per rank
-(`OMP_NUM_THREADS`), fewer loader and reward processes, or other programs moved elsewhere.
-
-## When it is wrong
-
-A thread that spins in a collective also waits for a CPU and loses nothing. Without a GPU the CPUs
-do all of the work and are always busy: there, up to 30% of wait time is not reported, unless other
-processes use the CPUs or ranks are pinned next to idle CPUs. More than 30% has low severity.
-
-## References
-
-- https://docs.kernel.org/scheduler/sched-stats.html
-- https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
-"""
+"""Ranks wait for a CPU."""
 
 from __future__ import annotations
 

@@ -1,36 +1,4 @@
-"""Python's garbage collector pauses the ranks.
-
-## What it means
-
-In the middle of a step Python looks for unreachable objects, and while it does, no thread of the
-process runs.
-
-## Why it costs
-
-A full collection visits every container object, millions with a model and a dataset, and stops the
-process for some hundred milliseconds. Ranks collect at different times, so their pauses add up.
-
-## Evidence shown
-
-Seconds in collections per step and rank, their share of the step, and the longest one.
-
-## Fix
-
-`gc.freeze()` after loading excludes existing objects from later collections; `gc.disable()`, with a
-collection of young objects at the end of each step on all ranks, keeps the rest short. The
-prediction removes each rank's own collections; its cautious end removes half of them.
-
-## When it is wrong
-
-Code that makes reference cycles with large tensors needs the collector to free them; without it
-memory grows. Explicit collections after an offload are another finding (GD011), and are excluded
-here if they have a span.
-
-## References
-
-- https://docs.python.org/3/library/gc.html#gc.freeze
-- https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
-"""
+"""Python's garbage collector pauses the ranks."""
 
 from __future__ import annotations
 

@@ -1,35 +1,4 @@
-"""A GPU is throttled.
-
-## What it means
-
-The driver reports that it lowers a GPU's clock: because the GPU is too hot, because its power
-supply or the board requests it, or because it reaches its power limit.
-
-## Why it costs
-
-Compute-bound kernels take longer in proportion to the clock, and in a synchronous step all ranks
-wait for the slowest GPU.
-
-## Evidence shown
-
-The share of busy time with a throttle reason; the clock meanwhile, next to the fastest GPU of this
-model in the job; power; the ranks on these GPUs.
-
-## Fix
-
-Heat and power brakes are problems of the machine: cooling, fans, power cabling, the load of other
-GPUs. If the power limit was lowered, raise it (`nvidia-smi -pl`).
-
-## When it is wrong
-
-Large GPUs reach their power limit in any dense computation, so that alone counts only with a clock
-far below normal. Memory-bound kernels do not depend on the clock, so the cost is an upper bound.
-
-## References
-
-- https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
-- https://docs.nvidia.com/deploy/nvidia-smi/index.html
-"""
+"""A GPU is throttled."""
 
 from __future__ import annotations
 

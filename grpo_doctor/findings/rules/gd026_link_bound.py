@@ -1,36 +1,4 @@
-"""The link between GPU and host limits the step.
-
-## What it means
-
-Either offloaded data crosses the link far below the link's speed, or the link is busy through most
-of a phase.
-
-## Why it costs
-
-A PCIe 4 x16 link moves 22 to 26 GB/s in practice, from pinned memory. Pageable memory is copied
-twice and reaches 3 to 8 GB/s. A GPU that has fallen back to 4 or 8 lanes, or to an older
-generation, reaches proportionally less. The GPU computes nothing meanwhile.
-
-## Evidence shown
-
-Bytes offloaded per second of `offload`; traffic to and from the GPU in the phase that moves most.
-
-## Fix
-
-Slow copies: check the GPU's link (`nvidia-smi -q`), and pin the host's memory
-(`deepspeed.pin_memory`). A busy link: keep optimizer state or parameters on the GPU.
-
-## When it is wrong
-
-The GPU's link is not recorded: PCIe 4 x16 is assumed, so on PCIe 5 or NVLink-C2C a busy link costs
-less, and is never called severe. Ranks that share a switch or a socket's memory also share their
-bandwidth. Traffic is sampled in windows of 20 ms once a second: short phases have few samples.
-
-## References
-
-- https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
-- https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/
-"""
+"""The link between GPU and host limits the step."""
 
 from __future__ import annotations
 

@@ -1,40 +1,4 @@
-"""One side of an asynchronous run waits for the other.
-
-## What it means
-
-Rollout and training run in parallel, and one is slower. Either the training ranks wait for samples,
-or the rollout waits for room in the queue, or its samples are too old when their turn comes, and
-are dropped.
-
-## Why it costs
-
-The GPUs of the faster side hold weights and wait, or compute samples that are never used. The step
-takes as long as the slower side.
-
-## Evidence shown
-
-How long the ranks wait for samples and the rollout for room; what takes the rollout loop's time
-(generating, tools, rewards, pauses for new weights) and the tools' share of a trajectory. From the
-framework's metrics: staleness of samples, how many are queued and dropped, and the share of
-generated samples that is never trained on.
-
-## Fix
-
-Move GPUs from the waiting side to the other one, until neither waits. The number is estimated if
-both sides' GPUs are known, as if each side's time were inversely proportional to its GPUs. If the
-reward runs most of the time, or tools take more of a trajectory than generation, make those faster
-first.
-
-## When it is wrong
-
-A queue that is filled only after each weight update waits by design. A rollout that waits for room
-costs little if its GPUs have other work.
-
-## References
-
-- https://huggingface.co/docs/trl/main/en/async_grpo_trainer
-- https://verl.readthedocs.io/en/latest/advance/fully_async.html
-"""
+"""One side of an asynchronous run waits for the other."""
 
 from __future__ import annotations
 

@@ -1,35 +1,4 @@
-"""Data comes in bursts.
-
-## What it means
-
-Most steps find their prompts ready, and some wait long: the loaders' queue is too short for one
-slow batch, or loader processes are restarted after each pass over the data.
-
-## Why it costs
-
-A restarted loader process imports its libraries, opens the data and makes its first
-batch while every rank waits. A batch with large images takes longer than a step; if only a few
-batches may be ready ahead, the step waits although the processes were idle before.
-
-## Evidence shown
-
-How many steps wait, how much longer than usual and at which interval; the loader's settings.
-
-## Fix
-
-If the waits come at one interval that is not the number of processes, and the processes do not
-outlive a pass: `dataload.persistent_workers`. Otherwise a larger `dataload.prefetch_factor`; its
-gain is a replay of the loader's queue with the recorded seconds of each batch.
-
-## When it is wrong
-
-A network file system that stalls now and then looks the same and is not fixed by either. A larger
-queue needs host memory for each batch in it, decoded images included.
-
-## References
-
-- https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader
-"""
+"""Data comes in bursts."""
 
 from __future__ import annotations
 

@@ -1,39 +1,4 @@
-"""Images are too large for the step.
-
-## What it means
-
-Loading waits mainly for reading, decoding and splitting images into patches, or image tokens are
-most of what the model is trained on.
-
-## Why it costs
-
-A file is decoded at its full size, whatever `data.max_pixels` scales it to afterwards: some 50 to
-100 megapixels a second on one core. The scaled image then costs time in the model: one token per
-28 x 28 pixels in Qwen2-VL and Qwen2.5-VL, for each completion of the prompt, in the rollout, in
-every log-prob pass and in training. Without a limit one photograph can take more than ten thousand
-tokens.
-
-## Evidence shown
-
-A loader process's seconds per step on images, their share; images, pixels and tokens per image.
-
-## Fix
-
-For loading: images scaled down once, on disk; the replay assumes that decoding is proportional to
-their pixels. For both: a smaller `data.max_pixels`, which makes only the patches and the model
-faster.
-
-## When it is wrong
-
-Small print and fine detail need their pixels: what the reward asks for must stay readable. If
-loader processes have time to spare, the step does not wait for decoding, and this rule is silent
-about it.
-
-## References
-
-- https://huggingface.co/docs/transformers/model_doc/qwen2_5_vl
-- https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.draft
-"""
+"""Images are too large for the step."""
 
 from __future__ import annotations
 

@@ -1,35 +1,4 @@
-"""Texts are tokenized while the step waits.
-
-## What it means
-
-Chat templates, tokenizing or the preparation of inputs run on the main thread, within the step.
-
-## Why it costs
-
-This is CPU work of one thread and independent of what the step computes, so all of it can be done
-before or during the step. On the main thread the GPU is idle meanwhile, and every rank repeats the
-work in each epoch; some frameworks repeat it for the rollout, the log-probs and the loss.
-
-## Evidence shown
-
-Seconds per step in spans that prepare inputs, or in the counters of a loader without processes.
-
-## Fix
-
-Loader processes if the loader has none; otherwise tokenize the data set once and store it, and
-scale images on disk. The gain of more loader processes is replayed.
-
-## When it is wrong
-
-Tokenizing on another thread of the same process is not counted. If the loader has no processes and
-mostly reads, GD002 and GD031 report it; if it mostly tokenizes, this rule adds to GD002 that it
-can be done in advance. Multi-turn rollouts have to tokenize tool results when they arrive.
-
-## References
-
-- https://huggingface.co/docs/datasets/process#map
-- https://huggingface.co/docs/tokenizers/api/tokenizer
-"""
+"""Texts are tokenized while the step waits."""
 
 from __future__ import annotations
 

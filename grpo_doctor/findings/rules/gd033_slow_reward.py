@@ -1,37 +1,4 @@
-"""Rewards are slow.
-
-## What it means
-
-Every rank spends a visible part of each step on scoring, and one function may be most of it.
-
-## Why it costs
-
-Between rollout and training every GPU waits for the scores. Reward functions parse formulas, run
-programs and query servers; the first version is rarely fast.
-
-## Evidence shown
-
-The time in `reward` per step, the time of each function, and its share of all scoring.
-
-## Fix
-
-Make the function that dominates faster: compile patterns once, cache answers of pure functions,
-send all requests at once, start no process per completion. For the bundled trainer's own
-functions: more processes, `reward.num_workers`. Only the bound is shown: the step without that
-function.
-
-## When it is wrong
-
-A reward model on the GPU is work that the run needs. Less than 30 ms per step is ignored. One slow
-rank is GD004 or GD035. If several functions run one after the other and none dominates (GD034), or
-if calls that end at a time limit (GD036) or garbage collection (GD024) dominate, those rules
-report it, and this one is silent.
-
-## References
-
-- https://docs.python.org/3/library/profile.html
-- https://github.com/benfred/py-spy
-"""
+"""Rewards are slow."""
 
 from __future__ import annotations
 

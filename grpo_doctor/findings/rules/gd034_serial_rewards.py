@@ -1,35 +1,4 @@
-"""Rewards run one after the other.
-
-## What it means
-
-Several reward functions are called in turn, or one is called separately for each completion,
-although they could run in parallel.
-
-## Why it costs
-
-The ranks wait for the sum of all functions instead of the slowest. Functions that wait for a
-server, a sandbox or a program use no CPU meanwhile; those that compute use one core of many.
-
-## Evidence shown
-
-The time of each function per step, the wait time for all of them, and the processes that run them.
-
-## Fix
-
-As many processes as there are slow functions: `reward.num_workers`. In other frameworks a pool of
-processes inside the function, or one `async` function that gathers the calls. The replay uses the
-time of the slowest function for all of them.
-
-## When it is wrong
-
-Functions that share a state, a rate limit or one GPU gain nothing from running in parallel. On a
-host with busy CPUs nothing is predicted. Savings below 30 ms per step are not reported.
-
-## References
-
-- https://docs.python.org/3/library/concurrent.futures.html#processpoolexecutor
-- https://docs.python.org/3/library/asyncio-task.html#running-tasks-concurrently
-"""
+"""Rewards run one after the other."""
 
 from __future__ import annotations
 

@@ -1,35 +1,4 @@
-"""One rank scores while the others wait.
-
-## What it means
-
-One rank spends nearly all of the time in `reward`, and the others wait until it is done.
-
-## Why it costs
-
-N ranks wait while one does the work of all. If every rank scored its own completions, each would do
-an Nth of the work: rewards of different completions rarely depend on each other.
-
-## Evidence shown
-
-Each rank's own time in `reward`, this rank's share of it, and the wait time of the others.
-
-## Fix
-
-If only this rank calls the functions: call them on every rank with its own completions, and gather
-the scores. If all ranks call them and one is slow: find what is different on that rank. Both are
-replayed: the work spread evenly, or this rank as fast as the median of the others.
-
-## When it is wrong
-
-A reward that compares all completions of the batch needs them in one place, and so does a sandbox
-or a license that exists only once. If all ranks score and collectives show that one is late, GD004
-reports it, and this rule is silent.
-
-## References
-
-- https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_gather
-- https://huggingface.co/docs/trl/grpo_trainer
-"""
+"""One rank scores while the others wait."""
 
 from __future__ import annotations
 

@@ -1,37 +1,4 @@
-"""Reward calls run into a time limit.
-
-## What it means
-
-Many calls of a reward function end after nearly the same long time, as calls do that wait for an
-answer until a timeout; or the longest call comes near the limit at which the run itself ends.
-
-## Why it costs
-
-The batch waits for its slowest call: one answer that never comes costs the whole timeout, in every
-step and with every retry, and the score that replaces it is wrong.
-
-## Evidence shown
-
-The length at which calls end, how many of them do, the usual length, what the difference costs per
-step; the limit of the trainer, where it has one, and timeouts and retries where they are counted.
-
-## Fix
-
-A shorter timeout inside the function, slightly above its slowest real answer; all requests of a
-batch at once; no retry within the step. If the trainer's own limit is near, raise
-`reward.timeout_s` first: reaching it ends the run.
-
-## When it is wrong
-
-A function that sleeps, or always runs a program for a fixed time, has calls of one length: the rule
-requires that most calls are much shorter. Three calls that end within three percent of each other
-can be chance.
-
-## References
-
-- https://docs.python.org/3/library/asyncio-task.html#timeouts
-- https://requests.readthedocs.io/en/latest/user/advanced/#timeouts
-"""
+"""Reward calls run into a time limit."""
 
 from __future__ import annotations
 

@@ -1,37 +1,4 @@
-"""Micro-batches are too small.
-
-## What it means
-
-Each optimizer step is split into many short passes, the device is not busy during them, and memory
-has room for larger passes.
-
-## Why it costs
-
-Each pass starts the kernels of every layer, and gathers its weights under ZeRO-3, whatever its
-size. Small matrix products leave most of a GPU's units idle.
-
-## Evidence shown
-
-Passes per step and completions in each, the seconds of a pass, how busy the GPUs were during
-training, and the free memory; on a CPU the largest possible share of arithmetic in a pass.
-
-## Fix
-
-A `train.micro_batch` at least twice as large, and `train.grad_accumulation` smaller by the same
-factor, so the optimizer sees the same completions. The gain is predicted only if this run's passes
-show how their time grows with their size.
-
-## When it is wrong
-
-`gpu.util` shows that some kernel ran, not that the GPU was fully used: if only that was sampled,
-the rule needs a larger gap. Longer completions than in this run need more memory. Losses that are
-means over a micro-batch change a little with its size.
-
-## References
-
-- https://huggingface.co/docs/transformers/perf_train_gpu_one
-- https://docs.nvidia.com/deeplearning/performance/dl-performance-gpu-background/index.html
-"""
+"""Micro-batches are too small."""
 
 from __future__ import annotations
 

@@ -1,38 +1,4 @@
-"""Padding is trained on.
-
-## What it means
-
-Completions of very different lengths share a micro-batch, which is as wide as the longest of them,
-so a large part of what the model computes is padding.
-
-## Why it costs
-
-Padding goes through every layer like any token and takes memory; its results are discarded.
-Lengths in GRPO vary widely, so more than half of a batch can be padding.
-
-## Evidence shown
-
-Tokens and padded tokens, or the mean and the longest completion; time in training and log-prob
-passes.
-
-## Fix
-
-`train.padding_free` where the framework has it: sequences are packed and nothing is padded. The
-bundled trainer puts completions of similar length together, `train.group_by_length`; the remaining
-padding was counted in the run.
-
-## When it is wrong
-
-On small batches the time of a pass does not decrease with its tokens: if the replay shows that, or
-if a step is one pass whose padding grouping can't remove, the rule is silent. Packing needs an
-attention kernel that respects sequence boundaries. From the mean and the longest completion alone
-the share is a guess: a framework may trim its micro-batches to their own width.
-
-## References
-
-- https://huggingface.co/docs/trl/reducing_memory_usage
-- https://huggingface.co/blog/packing-with-FA2
-"""
+"""Padding is trained on."""
 
 from __future__ import annotations
 

@@ -1,34 +1,4 @@
-"""ZeRO-3 where ZeRO-2 fits.
-
-## What it means
-
-The weights are sharded over the ranks and gathered again for every forward and backward pass, and
-the memory that this saves is not needed.
-
-## Why it costs
-
-Every micro-batch gathers all weights twice; every log-prob pass, and every rollout with the trained
-model, once more. With ZeRO-2 nothing is gathered within a pass.
-
-## Evidence shown
-
-The stage, seconds in gathers, the additional memory of whole weights, the peak in training.
-
-## Fix
-
-ZeRO-2, if whole weights fit on top of the peak into 90% of the device; otherwise the answer says
-how much is missing. A prediction needs recorded gathers.
-
-## When it is wrong
-
-Gathers that overlap with compute cost less than their time. NCCL collectives return at once, so
-on GPUs the recording may show none of them. Peaks shorter than the sampling interval are not seen.
-
-## References
-
-- https://www.deepspeed.ai/tutorials/zero/
-- https://huggingface.co/docs/transformers/deepspeed
-"""
+"""ZeRO-3 where ZeRO-2 fits."""
 
 from __future__ import annotations
 

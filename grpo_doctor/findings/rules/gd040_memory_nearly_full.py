@@ -1,35 +1,4 @@
-"""GPU memory is nearly exhausted.
-
-## What it means
-
-The most-used GPU comes within a few percent of its size, the allocator had to free cached memory
-and retry, or the run ran out of memory.
-
-## Why it costs
-
-After a failed allocation PyTorch waits for all streams, frees its whole cache and asks the driver
-again, which takes tens of milliseconds. One longer completion then ends the run.
-
-## Evidence shown
-
-The GPU's peak, size and phase; retries of the allocator, the phase in which memory ran out.
-
-## Fix
-
-The cheapest first: a smaller share for vLLM, if the peak is in a rollout; otherwise half the
-micro-batch and twice the passes, then recomputed activations, then ZeRO-3 if the weights are not
-sharded, then optimizer state on the host. Their cost is predicted if a model exists.
-
-## When it is wrong
-
-vLLM takes its share at startup and keeps it, so a rollout near 95% is normal. PyTorch caches freed
-memory: the used memory, as the GPU counts it, may be cache. Without retries the severity is lower.
-
-## References
-
-- https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
-- https://docs.vllm.ai/en/latest/configuration/conserving_memory.html
-"""
+"""GPU memory is nearly exhausted."""
 
 from __future__ import annotations
 

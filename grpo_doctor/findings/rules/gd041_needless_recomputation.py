@@ -1,36 +1,4 @@
-"""Activations are recomputed though there is room to keep them.
-
-## What it means
-
-Gradient checkpointing is on: the backward pass computes every layer's activations again, and the
-memory that this saves stays unused.
-
-## Why it costs
-
-A pass is forward, forward again, and backward, instead of forward and backward: a quarter of the
-arithmetic of full training, and up to a third with adapters, whose backward pass is smaller.
-
-## Evidence shown
-
-The time in training, the memory that training left free, and what kept activations would need.
-
-## Fix
-
-`train.gradient_checkpointing` off, if what activations need fits on top of the peak into 90% of the
-device. The gain is one forward pass, measured in a log-prob pass or from the arithmetic.
-
-## When it is wrong
-
-The estimate counts the tensors that a Llama-like layer keeps with a fused attention kernel. Eager
-attention also keeps its scores, which grow with the square of the length. Longer completions than
-in this run need more.
-
-## References
-
-- https://docs.pytorch.org/docs/stable/checkpoint.html
-- https://huggingface.co/docs/transformers/perf_train_gpu_one#gradient-checkpointing
-- https://arxiv.org/abs/2205.05198
-"""
+"""Activations are recomputed though there is room to keep them."""
 
 from __future__ import annotations
 

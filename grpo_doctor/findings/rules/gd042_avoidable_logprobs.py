@@ -1,38 +1,4 @@
-"""A log-prob pass is avoidable.
-
-## What it means
-
-After each rollout comes a forward pass over all its completions that the loss does not need: of the
-weights that sampled, although they equal the trained weights; or of a reference model whose KL term
-has almost no weight.
-
-## Why it costs
-
-A log-prob pass is a forward pass over every completion, a third to a half of the time of training
-them. With one optimizer step per rollout the ratio of new to old probability is one, and its
-gradient needs no old log-probs. The reference model also takes its weights' memory.
-
-## Evidence shown
-
-Seconds in `logprob/old` and `logprob/reference`, steps per rollout, the weight of the KL term.
-
-## Fix
-
-`train.beta` 0 if it is nearly 0. For old log-probs only some frameworks have a switch; in others a
-newer release skips the pass. The gain is a replay without the pass.
-
-## When it is wrong
-
-Old log-probs of the trainer are needed if tokens are weighted by trainer over engine probability,
-or if a rollout feeds several optimizer steps. A reference with a relevant weight is a choice, and
-this rule does not question it.
-
-## References
-
-- https://arxiv.org/abs/2503.20783
-- https://arxiv.org/abs/2503.14476
-- https://huggingface.co/docs/trl/grpo_trainer
-"""
+"""A log-prob pass is avoidable."""
 
 from __future__ import annotations
 

@@ -1,35 +1,4 @@
-"""Logits take much of the memory.
-
-## What it means
-
-For each completion token of a micro-batch the loss holds one number per vocabulary entry, in
-several copies. That is a large share of a GPU that is nearly full.
-
-## Why it costs
-
-With a vocabulary of 150,000 a token's logits are 0.3 MB in half precision, and a plain loss holds
-them, their logarithms and two gradients: memory that a larger micro-batch or cache could use.
-
-## Evidence shown
-
-Vocabulary, completion tokens of a micro-batch, the resulting bytes; the GPU's size and peak.
-
-## Fix
-
-A loss in chunks or in a fused kernel, `train.use_liger`, which holds one chunk at a time; otherwise
-a smaller micro-batch with more passes.
-
-## When it is wrong
-
-A trainer that computes its log-probs in blocks or in a fused kernel holds fewer copies than
-assumed; the bundled one holds two. If memory is not short, nothing is lost, and the rule is silent.
-
-## References
-
-- https://github.com/linkedin/Liger-Kernel
-- https://huggingface.co/docs/trl/liger_kernel_integration
-- https://arxiv.org/abs/2411.09009
-"""
+"""Logits take much of the memory."""
 
 from __future__ import annotations
 

@@ -1,33 +1,4 @@
-"""Evaluation or logging of completions costs steps.
-
-## What it means
-
-Evaluations, or writing completions to the log within steps, take a visible part of the run.
-
-## Why it costs
-
-An evaluation in GRPO is a rollout with rewards and without a training step. Logged completions are
-gathered, decoded and written while the other ranks wait at their next collective.
-
-## Evidence shown
-
-The time in `eval` over the run and how often; seconds per step in spans that log completions.
-
-## Fix
-
-Evaluate less often, `eval.steps`: twice the interval costs half. Log few or no completions.
-
-## When it is wrong
-
-In short runs the evaluations at startup and at the end weigh more. Evaluations show whether
-training helps: what they may cost is up to you.
-
-## References
-
--
-  https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments.eval_steps
-- https://huggingface.co/docs/trl/grpo_trainer
-"""
+"""Evaluation or logging of completions costs steps."""
 
 from __future__ import annotations
 

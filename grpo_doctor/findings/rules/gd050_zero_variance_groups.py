@@ -1,37 +1,4 @@
-"""Groups whose rewards are all equal.
-
-## What it means
-
-GRPO compares the completions of one prompt with each other. If all of them have the same reward,
-because the prompt is too easy or too hard, every advantage is zero and the group contributes no
-gradient.
-
-## Why it costs
-
-Those completions were generated, scored and trained on in vain: their share of the rollout, reward
-and training time produced no gradient. The remaining batch is smaller and noisier.
-
-## Evidence shown
-
-The share of such groups over the run and in its first and last tenth; the time per step spent
-on them. Steps without a reward or with one constant reward have their own rules.
-
-## Fix
-
-Sample again until the rewards of each group differ, if the framework can; otherwise remove prompts
-that the model always or never solves, or raise the completions per prompt. The cost is the time of
-those rollouts today; refilling the batch takes longer per step and learns more from it.
-
-## When it is wrong
-
-With a KL term or an entropy bonus those completions still have a gradient, but not from the
-reward. With advantages scaled over the batch, frameworks may report 0 or 1 for the whole batch.
-
-## References
-
-- https://arxiv.org/abs/2503.14476 (DAPO, section 3.2: dynamic sampling)
-- https://arxiv.org/abs/2402.03300 (DeepSeekMath: group-relative advantages)
-"""
+"""Groups whose rewards are all equal."""
 
 from __future__ import annotations
 

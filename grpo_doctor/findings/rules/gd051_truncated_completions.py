@@ -1,38 +1,4 @@
-"""Completions are truncated at the length limit.
-
-## What it means
-
-A share of the completions reaches the limit without an end token. Their answers are missing, so
-most reward functions give them the lowest score.
-
-## Why it costs
-
-Correct reasoning that was truncated is punished like wrong reasoning: the model learns to be
-short, or nothing. The longest completions set the time of a rollout, and these are wasted.
-
-## Evidence shown
-
-The truncated share in the first and in the last tenth of the run, its trend and mean,
-the mean length, and the limit if it was recorded. The last tenth is judged: the current behavior.
-
-## Fix
-
-A limit twice as high, if memory and time allow it; excluding truncated completions from the loss;
-or a reward that decreases smoothly towards the limit. While the share falls the model is learning
-to stop, and the fix is to wait.
-
-## When it is wrong
-
-A limit that is meant to force brevity shows here by design. The severity is low if the reward rises
-anyway, if the share falls, or if the run is too short to show it; in fewer than 20 steps only a
-majority is reported. A model that never stops, such as a base model without a chat template or
-with a wrong end token, needs that fixed, not a higher limit.
-
-## References
-
-- https://arxiv.org/abs/2503.14476 (DAPO, section 3.4: overlong reward shaping)
-- https://huggingface.co/docs/trl/grpo_trainer
-"""
+"""Completions are truncated at the length limit."""
 
 from __future__ import annotations
 

@@ -1,37 +1,4 @@
-"""The policy's entropy collapses.
-
-## What it means
-
-The model's distribution over next tokens gets narrow: the completions of a prompt become copies of
-each other, and what is never sampled can't be learned.
-
-## Why it costs
-
-Without differences between completions there is no advantage; after the collapse the run
-mostly wastes time. It rarely recovers by itself: go back to the checkpoint before the collapse.
-
-## Evidence shown
-
-The entropy at the beginning and at the end; the step at which it fell below a tenth of its initial
-value without coming back to a fifth, or at which it will: the better fit of a line and an
-exponential to the second half of the run. Also whether the reward still rose.
-
-## Fix
-
-In this order: a higher upper clipping bound, so that rare tokens can gain probability; a lower
-learning rate; a KL term, or an entropy bonus if the framework has it.
-
-## When it is wrong
-
-A task with one right answer is solved with little entropy: while the reward still rises the finding
-is of low severity, and of medium if it rose before. A policy that starts with almost no entropy is
-not judged. A fall to a level from which the entropy has recovered before predicts nothing.
-
-## References
-
-- https://arxiv.org/abs/2505.22617 (The entropy mechanism of RL for reasoning language models)
-- https://arxiv.org/abs/2503.14476 (DAPO, section 3.1: clip-higher)
-"""
+"""The policy's entropy collapses."""
 
 from __future__ import annotations
 

@@ -1,34 +1,4 @@
-"""Much of the batch is clipped.
-
-## What it means
-
-For a large share of the tokens the new policy's probability has left the band around the old one
-within one step's updates, so the clipped loss gives them no gradient.
-
-## Why it costs
-
-Clipped tokens were generated and computed but contribute no gradient. A policy that leaves its band
-so often moves in steps too large for the information in one batch, which often precedes a collapse.
-
-## Evidence shown
-
-The share of clipped tokens in the first and last tenth of the run, its trend, and the step from
-which it stayed above the threshold; else the steps that clipped most.
-
-## Fix
-
-A lower learning rate, fewer passes over each rollout, and clipping of the gradients at 1.
-
-## When it is wrong
-
-Ratios per sequence (GSPO) clip a large share by design; with that setting the rule does not apply.
-If the engine's own log-probs are the old ones, rounding alone can clip: see GD060.
-
-## References
-
-- https://arxiv.org/abs/1707.06347 (PPO)
-- https://arxiv.org/abs/2507.18071 (GSPO: 15% clipped is usual there)
-"""
+"""Much of the batch is clipped."""
 
 from __future__ import annotations
 

@@ -1,35 +1,4 @@
-"""Clipping limits one direction only.
-
-## What it means
-
-Nearly all clipped tokens are clipped at the upper bound, or nearly all at the lower bound. Upper:
-tokens of good completions whose probability may not rise further. Lower: tokens of bad completions
-whose probability may not fall further.
-
-## Why it costs
-
-A rare token of probability 0.01 may rise to 0.012 and no further within a step, while a
-common one is hardly bounded, so upper clipping reduces exploration and entropy. Constant lower
-clipping shows that the policy is mostly pushed away from its own outputs.
-
-## Evidence shown
-
-The mean shares clipped upwards and downwards, their ratio, and the share of steps in which the same
-side leads.
-
-## Fix
-
-Upwards: a higher upper bound. Downwards: a lower learning rate and fewer passes over each rollout.
-
-## When it is wrong
-
-A bound that is deliberately wider on one side makes the other side lead. Few clipped tokens make no
-difference on either side, and are not reported.
-
-## References
-
-- https://arxiv.org/abs/2503.14476 (DAPO, section 3.1: clip-higher)
-"""
+"""Clipping limits one direction only."""
 
 from __future__ import annotations
 

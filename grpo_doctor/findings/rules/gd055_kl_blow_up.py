@@ -1,35 +1,4 @@
-"""The policy drifts too far from its reference.
-
-## What it means
-
-The KL divergence from the reference model, per token, is large or keeps growing.
-
-## Why it costs
-
-Far from the reference the policy usually gains reward by tricks, and its language degrades: the run
-continues, but its result is not usable.
-
-## Evidence shown
-
-The KL divergence in the first and the last tenth of the run, its largest value, and the step from
-which it stayed above the threshold. NaN is not counted: GD064 reports it.
-
-## Fix
-
-A lower learning rate; a KL term twice as heavy; clipping of the gradients at a norm of 1.
-
-## When it is wrong
-
-A policy that learns something new moves: up to 2 nats are not reported while the reward rises. Long
-runs without a KL term may drift far on purpose and end well. The usual estimator is an average of
-exponentials, so one unusual token can make a step's value huge: medians are judged, not single
-steps.
-
-## References
-
-- https://arxiv.org/abs/2402.03300 (DeepSeekMath: the KL term and its estimator)
-- http://joschu.net/blog/kl-approx.html
-"""
+"""The policy drifts too far from its reference."""
 
 from __future__ import annotations
 

@@ -1,36 +1,4 @@
-"""Completions grow longer and not better.
-
-## What it means
-
-The mean length rises by half or more over the run while the reward stays where it was, or the
-reward follows the length of each batch: it rewards length itself.
-
-## Why it costs
-
-Rollout and training time grow with tokens. Length without reward costs time at every later step,
-and ends at the limit, where completions are truncated.
-
-## Evidence shown
-
-The mean length in the first and the last tenth of the run, the step from which it was 50%
-longer, the share of the step time spent on the added tokens (if rollout and training time grow with
-them), and the correlation of the changes of length and reward.
-
-## Fix
-
-A loss that does not favor length in wrong answers (normalized by a constant, or over all tokens of
-the batch), a length penalty in the reward, or a lower limit.
-
-## When it is wrong
-
-Longer reasoning that raises the reward is the goal of many runs; then this rule is silent, unless
-each longer batch also gets the higher reward. A reward that follows later is not seen yet.
-
-## References
-
-- https://arxiv.org/abs/2503.20783 (Dr. GRPO: the length bias of the loss)
-- https://arxiv.org/abs/2503.14476 (DAPO: token-level loss)
-"""
+"""Completions grow longer and not better."""
 
 from __future__ import annotations
 

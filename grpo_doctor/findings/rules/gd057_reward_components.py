@@ -1,36 +1,4 @@
-"""One reward function decides, or one never counts.
-
-## What it means
-
-One of several reward functions never distinguishes completions, so it adds nothing to any
-advantage; or one varies so much more than the others that it alone decides.
-
-## Why it costs
-
-The model does not learn what a function was written for: a format that is never met, an accuracy
-that a length bonus outweighs. A function that never counts also costs time at every step.
-
-## Evidence shown
-
-For each function its mean and the largest usual deviation of its scores over the run (the 90th
-percentile over steps, times its weight), and its share of the sum of these.
-
-## Fix
-
-For a function that is always zero: print what it gets and returns for a few completions; give
-partial credit. For one that decides alone: other weights, which change what is learned.
-
-## When it is wrong
-
-A function that is always satisfied from the first step is a harmless guard: that is only a note.
-Weights may be uneven on purpose. A function that stops varying once it has been learned is not
-reported: the largest deviation of the run is judged, not the last.
-
-## References
-
-- https://arxiv.org/abs/2402.03300 (DeepSeekMath: advantages are differences within a group)
-- https://huggingface.co/docs/trl/grpo_trainer (several reward functions and their weights)
-"""
+"""One reward function decides, or one never counts."""
 
 from __future__ import annotations
 

@@ -1,36 +1,4 @@
-"""Completions have no reward.
-
-## What it means
-
-At some or all steps the reward is NaN or None, or a share of the completions got none from any
-reward function.
-
-## Why it costs
-
-Frameworks silently exclude such completions from their group's mean or set the advantage to zero:
-they were generated and trained on in vain. A NaN that gets through ends the run.
-
-## Evidence shown
-
-The number of steps whose reward is not a number, the first of them, and the mean share of
-completions without a reward. Reward functions that are NaN at some steps are named.
-
-## Fix
-
-Return a number for every completion: 0, not None, for an answer that can't be parsed. Avoid
-division by zero and the logarithm of zero. None is for functions that don't apply to a prompt;
-then another function must. The cost is the time of the completions without a reward.
-
-## When it is wrong
-
-Functions that each score a part of the data set return None by design; this rule is silent as long
-as each completion gets a reward from one of them.
-
-## References
-
-- https://huggingface.co/docs/trl/grpo_trainer (None from a reward function)
-- https://github.com/huggingface/trl/blob/main/trl/trainer/grpo_trainer.py
-"""
+"""Completions have no reward."""
 
 from __future__ import annotations
 

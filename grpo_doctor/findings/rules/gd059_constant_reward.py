@@ -1,36 +1,4 @@
-"""The reward does not distinguish completions.
-
-## What it means
-
-From some step on, or from the first, every completion gets the same reward, and so does every step:
-a function that always returns its default, a task that is never solved, or one that is always
-solved.
-
-## Why it costs
-
-All advantages are zero. Each of these steps takes as long as any other and changes nothing, apart
-from the effect of a KL term.
-
-## Evidence shown
-
-The reward, its deviation, the step from which it is flat, and the share of flat steps.
-
-## Fix
-
-Flat from the first step: print what the reward function gets and returns for a few completions;
-then use easier prompts, or partial credit. Flat after a rise: the task is solved; stop there, or
-continue with harder prompts. The cost is the learning part of the flat steps.
-
-## When it is wrong
-
-The first steps of a hard task may all fail before the first success; fewer than five flat steps are
-not judged.
-
-## References
-
-- https://arxiv.org/abs/2402.03300 (DeepSeekMath: advantages are differences within a group)
-- https://arxiv.org/abs/2503.14476 (DAPO, section 3.2)
-"""
+"""The reward does not distinguish completions."""
 
 from __future__ import annotations
 

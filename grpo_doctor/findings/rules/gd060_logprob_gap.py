@@ -1,35 +1,4 @@
-"""The rollout engine and the trainer disagree on probabilities.
-
-## What it means
-
-For the same text and weights, the engine that sampled and the trainer compute different
-log-probabilities.
-
-## Why it costs
-
-The update treats samples of one distribution as samples of another. A small gap is noise; a large
-one makes training off-policy without any setting showing it, and is a known cause of collapses
-after days. A growing gap suggests that weights are not transferred correctly.
-
-## Evidence shown
-
-The mean difference per token in the first and last tenth, and the step from which it is large.
-
-## Fix
-
-Weight tokens by the ratio of both probabilities, if the framework can; the same precision on both
-sides (fp16, or a float32 head); no quantized engine. If the gap grows: check the weight transfer.
-
-## When it is wrong
-
-Sampling with top-p, top-k or a repetition penalty reshapes the engine's distribution, and some
-engines report log-probs after that: then the gap is intended.
-
-## References
-
-- https://arxiv.org/abs/2510.26788 (Defeating the training-inference mismatch via FP16)
-- https://fengyao.notion.site/off-policy-rl (truncated importance sampling)
-"""
+"""The rollout engine and the trainer disagree on probabilities."""
 
 from __future__ import annotations
 

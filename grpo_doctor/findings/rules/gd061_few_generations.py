@@ -1,37 +1,4 @@
-"""Group size too small for reliable advantages.
-
-## What it means
-
-The baseline of each completion is the mean of its group, and its scale often the group's standard
-deviation. With two or three completions both are little more than noise; with four they are
-rough estimates.
-
-## Why it costs
-
-With two completions and scaled advantages, the better one gets the same advantage however small the
-difference: the model learns noise. Groups that are all right or all wrong contribute no gradient.
-
-## Evidence shown
-
-The number of completions per prompt, the error of a group's mean in units of the rewards' own
-deviation, and, for a reward between 0 and 1, the share of groups expected to have equal rewards.
-
-## Fix
-
-More completions per prompt. With the same number per step that means fewer prompts, in the same
-time.
-
-## When it is wrong
-
-Two completions per prompt have been reported to keep 98% of the result of sixteen at an eighth of
-the rollouts, as a contrast of one good and one bad answer: then small groups are a choice.
-
-## References
-
-- https://arxiv.org/abs/2402.03300 (DeepSeekMath: 64 completions per prompt)
-- https://arxiv.org/abs/2503.20783 (Dr. GRPO: what scaling by the deviation does)
-- https://arxiv.org/abs/2510.00977 (It takes two: the case for two)
-"""
+"""Group size too small for reliable advantages."""
 
 from __future__ import annotations
 

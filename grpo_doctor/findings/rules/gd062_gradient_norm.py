@@ -1,33 +1,4 @@
-"""The gradient norm spikes or grows.
-
-## What it means
-
-At some steps the norm of the gradient is many times its usual size; or it has grown tenfold over
-the run. A norm that is NaN, or 0 throughout, is GD064.
-
-## Why it costs
-
-Without clipping a spike throws the policy far from where it was; with clipping one bad batch
-replaces the direction of many good ones in the optimizer's memory.
-
-## Evidence shown
-
-The median norm, the largest, the spikes, and the medians of the first and last tenth of the run.
-
-## Fix
-
-Gradient clipping at 1, which scales a spike down to the size of other updates; a lower learning
-rate.
-
-## When it is wrong
-
-Norms near zero at steps without any advantage make ordinary steps look large, so the usual size is
-taken over the steps with a gradient.
-
-## References
-
-- https://arxiv.org/abs/1211.5063 (gradient clipping)
-"""
+"""The gradient norm spikes or grows."""
 
 from __future__ import annotations
 

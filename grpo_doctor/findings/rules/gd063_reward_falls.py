@@ -1,35 +1,4 @@
-"""The reward falls after a peak.
-
-## What it means
-
-The reward was higher before: after its peak it lost a large part of its gain, more than its noise
-explains.
-
-## Why it costs
-
-Everything after the peak cost time and made the model worse; the checkpoint near the peak is the
-best result of the run.
-
-## Evidence shown
-
-The initial reward, around its peak and at the end, each a mean over a tenth of the run, the
-step of the peak, and the fall in units of its error.
-
-## Fix
-
-Go back to the checkpoint before the peak, with a lower learning rate or a heavier KL term. Other
-changes near that step (entropy, KL, length, clipping) show the cause.
-
-## When it is wrong
-
-A curriculum that gets harder lowers the reward by design. A plateau is not reported. Runs of fewer
-than 40 steps are not judged: their peak may be a lucky batch.
-
-## References
-
-- https://arxiv.org/abs/2210.10760 (Scaling laws for reward model overoptimization)
-- https://arxiv.org/abs/2505.22617 (The entropy mechanism of RL)
-"""
+"""The reward falls after a peak."""
 
 from __future__ import annotations
 

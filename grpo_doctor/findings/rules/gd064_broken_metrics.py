@@ -1,38 +1,4 @@
-"""A training metric is NaN or never changes.
-
-## What it means
-
-The loss, the gradient norm, the KL divergence, the entropy or another metric of learning is NaN or
-infinite; or the gradient norm is 0, or the loss the same number, at every step.
-
-## Why it costs
-
-A NaN gradient ruins the weights or, if the framework notices it, skips the step. With a gradient of
-0 no weight changes. Either way the model learns nothing in the following steps.
-
-## Evidence shown
-
-For each such metric the first step without a number, and the number of such steps.
-
-## Fix
-
-Check the batch of the first such step: its rewards, log-probs and masks; a mean over no tokens is
-NaN. Use bfloat16 or float32 instead of float16. For a gradient of 0: if the rewards of each group
-are equal, use rewards or prompts that distinguish completions; otherwise check that the parameters
-require gradients and that not every completion is masked out.
-
-## When it is wrong
-
-In float16 with a loss scale, single infinite norms are normal: they adjust the scale, and the step
-is skipped. A loss of exactly 0 is normal, and not judged: with one update per rollout the
-advantages of a group cancel out. A log that rounds to three digits shows a tiny gradient norm as 0.
-A reward that is not a number is GD058, a constant reward GD059.
-
-## References
-
-- https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling
-- https://github.com/modelscope/ms-swift/issues/5890 (a gradient norm of 0)
-"""
+"""A training metric is NaN or never changes."""
 
 from __future__ import annotations
 

@@ -1,33 +1,4 @@
-"""Checkpoints are written too often.
-
-## What it means
-
-A noticeable share of the run went into writing checkpoints while training stood still.
-
-## Why it costs
-
-Saving this often costs more than the expected loss from failures: the best interval grows with the
-square root of a checkpoint's time and of the time between failures.
-
-## Evidence shown
-
-The share of all steps spent in checkpoints, their number, seconds and interval, and the best
-interval if the job dies once a day.
-
-## Fix
-
-That interval, as a number of steps. A gain is predicted only if every step writes a checkpoint.
-
-## When it is wrong
-
-Machines that are preempted every hour need more frequent checkpoints. Some checkpoints are written
-for evaluations, not for safety.
-
-## References
-
-- https://doi.org/10.1145/361147.361115 (Young: the optimum checkpoint interval)
-- https://doi.org/10.1016/j.future.2004.11.016 (Daly: a higher order estimate)
-"""
+"""Checkpoints are written too often."""
 
 from __future__ import annotations
 

@@ -1,35 +1,4 @@
-"""Checkpoints are larger than needed.
-
-## What it means
-
-Most of each checkpoint is optimizer state, and all checkpoints are kept; or weights are stored with
-four bytes each although the model computes in two.
-
-## Why it costs
-
-AdamW's state is two numbers per trained weight, in float32 four times the bytes of a bfloat16
-model, and only the resumed checkpoint needs it. Larger files take longer to write, while
-training waits, and fill the disk, which ends the run.
-
-## Evidence shown
-
-Bytes of weights and optimizer, bytes per weight, the number of kept checkpoints, and their total.
-
-## Fix
-
-Keep few checkpoints, or save without optimizer state if no run will be resumed; save and train in
-the model's own dtype. How much faster writing gets is unknown, so nothing is predicted.
-
-## When it is wrong
-
-A run that may be resumed from any of its checkpoints needs the state in all of them. Float32
-weights are right if training is in float32, or if float32 master weights must be resumed.
-
-## References
-
-- https://arxiv.org/abs/1910.02054 (ZeRO: what optimizer state weighs)
-- https://huggingface.co/docs/transformers/main_classes/trainer (save_only_model, save_total_limit)
-"""
+"""Checkpoints are larger than needed."""
 
 from __future__ import annotations
 

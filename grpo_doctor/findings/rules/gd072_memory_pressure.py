@@ -1,35 +1,4 @@
-"""The host runs out of memory.
-
-## What it means
-
-Processes stall because the kernel has to free memory: pages go to swap and come back, or files in
-use are read again and again.
-
-## Why it costs
-
-A page from disk takes a thousand times as long as one in memory, for any process: a rank, a loader,
-the engine. Next comes the kernel's out-of-memory killer, which ends the run.
-
-## Evidence shown
-
-The share of time in which some process stalled on memory (pressure stall information), swap in use
-at the beginning and at its peak, major page faults per second, and the lowest available memory.
-
-## Fix
-
-Fewer or no loader processes and prefetched batches, less offloaded to the host, no second copy of
-the weights in /dev/shm. What stalls is not tied to one phase, so nothing is predicted.
-
-## When it is wrong
-
-Swap that was in use before the run and stays constant is harmless, and a single rise may come from
-other programs. On a shared host the pressure may come from other jobs.
-
-## References
-
-- https://docs.kernel.org/accounting/psi.html
-- https://docs.kernel.org/admin-guide/sysctl/vm.html
-"""
+"""The host runs out of memory."""
 
 from __future__ import annotations
 

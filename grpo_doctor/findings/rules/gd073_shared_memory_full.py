@@ -1,33 +1,4 @@
-"""Shared memory is nearly full.
-
-## What it means
-
-Shared memory, through which loader processes hand over batches and NCCL and rollout engines talk
-within a host, is nearly full.
-
-## Why it costs
-
-The process that asks for one page too many dies of a bus error without a message: a loader "killed
-by signal", an NCCL error, an engine that hangs. Containers get 64 MiB by default.
-
-## Evidence shown
-
-The size of /dev/shm, the most that was in use, and what was left.
-
-## Fix
-
-A larger one: `docker run --shm-size 16g` or `--ipc=host`; in Kubernetes a memory-backed emptyDir at
-/dev/shm. Until then, fewer loader processes and prefetched batches.
-
-## When it is wrong
-
-Files of other programs, or of a killed run, may fill it: check before enlarging it.
-
-## References
-
-- https://docs.docker.com/engine/containers/run/
-- https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
-"""
+"""Shared memory is nearly full."""
 
 from __future__ import annotations
 

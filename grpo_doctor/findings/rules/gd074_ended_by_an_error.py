@@ -1,33 +1,4 @@
-"""The run was ended by an error.
-
-## What it means
-
-A rank raised an error that was not caught, and that ended the job.
-
-## Why it costs
-
-All work since the last checkpoint is lost, and a restart without a change ends the same way.
-
-## Evidence shown
-
-The first error that left a phase or ended a process: rank, phase, type and first line. Other ranks
-usually report the lost connection. Without an error: the rank that ended first.
-
-## Fix
-
-For known errors of GRPO jobs, what helped; otherwise the place to check.
-
-## When it is wrong
-
-The error of a killed rank is not recorded, nor one in a process without hooks. If an error was
-caught and a later, unrecorded one ended the job, the first is reported as the reason.
-
-## References
-
-- https://docs.pytorch.org/docs/stable/elastic/errors.html
-- https://github.com/huggingface/open-r1/issues/299 (a last batch that is not full)
-- https://github.com/modelscope/ms-swift/issues/3114 (tensors on two devices)
-"""
+"""The run was ended by an error."""
 
 from __future__ import annotations
 

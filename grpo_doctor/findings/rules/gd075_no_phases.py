@@ -1,36 +1,4 @@
-"""The run has no phases.
-
-## What it means
-
-The recording does not show where a step begins and what it spends its time on: the framework is not
-supported, or the hooks could not be installed. `grpo-doctor run` prints the reason within seconds,
-and this finding repeats it.
-
-## Why it costs
-
-Without phases the time of a step can't be broken down, and nearly all rules are silent.
-
-## Evidence shown
-
-Processes without hooks; the job's processes with their CPU time and memory, the GPUs, the host.
-
-## Fix
-
-If a script replaces `PYTHONPATH`, keep `:$PYTHONPATH` at the end of its assignment. Or install
-grpo-doctor into the job's environment: its `.pth` file needs no `PYTHONPATH`, and works with `-I`
-and `-E` too. Jobs of TRL, ms-swift, verl and OpenRLHF need nothing else. Only the script of
-another framework needs five lines around the parts of its training loop.
-
-## When it is wrong
-
-A command that trains nothing, a data preparation for example, has no steps to mark. A run of a
-known framework that failed before any phase was recorded is left out.
-
-## References
-
-- https://docs.python.org/3/library/site.html#module-sitecustomize
-- https://docs.python.org/3/using/cmdline.html#cmdoption-I
-"""
+"""The run has no phases."""
 
 from __future__ import annotations
 

@@ -1,39 +1,4 @@
-"""Prompts are computed once per completion in training.
-
-## What it means
-
-The completions of a group share their prompt. The forward and backward passes of training, and
-those for log-probs, compute it again for each of them.
-
-## Why it costs
-
-All tokens of a pass cost the same, including prompt tokens. With a group of 8, prompts of 512
-tokens and completions of 64, seven eighths of the prompt tokens are repeated: more than three
-quarters of the computation. With images the vision tower is also repeated.
-
-## Evidence shown
-
-Prompt and completion tokens of a rollout, completions of a prompt in one pass, the share of
-repeated tokens, and the time in training and log-prob passes.
-
-## Fix
-
-`train.share_prompts` where the framework has it: a prompt's keys and values are computed once and
-all its completions attend to them, with the same gradients. A micro-batch must hold more than one
-completion of a prompt. The replay removes the repeated tokens; its cautious end removes half of
-them.
-
-## When it is wrong
-
-Attention between tokens does not shrink: with very long completions it is most of a pass. Sharing
-needs an attention implementation with custom masks; if that is slower than the usual kernel, some
-of the gain is lost. Short passes take the same time with fewer tokens.
-
-## References
-
-- https://arxiv.org/abs/2506.05433
-- https://verl.readthedocs.io/en/latest/examples/config.html
-"""
+"""Prompts are computed once per completion in training."""
 
 from __future__ import annotations
 

@@ -1,38 +1,4 @@
-"""Rewards wait for the whole rollout.
-
-## What it means
-
-Completions are scored when the last one of the rollout is done. Most were done long before: their
-rewards could have been computed while the engine generated the others.
-
-## Why it costs
-
-Rollouts end in a tail of a few long completions, and most rewards use the CPU or the network, not
-the GPU: their time is added to each step although it could have been hidden.
-
-## Evidence shown
-
-Seconds per step of rollout and rewards, the mean and longest completion, and the scoring that
-would fit into the rollout.
-
-## Fix
-
-Score each completion when it is done, in processes of its own, and wait for those of the last ones
-only. The replay hides scoring between the end of the mean completion and that of the longest, at
-most 90% of the scoring; the cautious end hides half of that.
-
-## When it is wrong
-
-A reward model on the rollout's own GPU slows the rollout down instead. Functions that compare the
-completions of a group have to wait for the group. The model assumes an engine that decodes all
-completions at once; with more requests than it runs at a time, more completions end early, and the
-real gain is larger.
-
-## References
-
-- https://arxiv.org/abs/2505.24298
-- https://docs.python.org/3/library/asyncio-task.html#running-tasks-concurrently
-"""
+"""Rewards wait for the whole rollout."""
 
 from __future__ import annotations
 

@@ -1,40 +1,4 @@
-"""Rollout servers share the work unevenly.
-
-## What it means
-
-One of several servers generates far less than the others, or requests wait at one while another has
-none.
-
-## Why it costs
-
-A rollout ends when its slowest server is done. Until then the GPUs of the others are idle, and
-requests in a queue wait although there is room elsewhere.
-
-## Evidence shown
-
-For each server its share of all tokens and the part of the steps in which it has requests; the
-part in which requests wait at one server while another has none.
-
-## Fix
-
-Give each request to the server with the fewest open ones; where a router keeps the requests of a
-prefix together, only up to a difference that costs less than recomputing a prompt. With servers of
-different size, use proportional shares. The cost is the time that the busiest server works longer
-than the mean, or the time that requests wait while another server is idle if that is more, within
-the rollout.
-
-## When it is wrong
-
-Servers of different size, or with requests from other jobs, differ by design; so do a rollout
-server and a judge's server. One very long completion at the end of a rollout keeps one server busy
-however requests are spread; GD014 covers that. `/metrics` is read once a second: for shorter
-rollouts it shows little.
-
-## References
-
-- https://docs.sglang.io/advanced_features/router.html
-- https://docs.vllm.ai/en/latest/serving/data_parallel_deployment/
-"""
+"""Rollout servers share the work unevenly."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_every_rule_has_patients() -> None:
 
 @pytest.mark.parametrize("rule", rules.ALL, ids=list(BY_ID))
 def test_every_rule_is_documented(rule: RuleFile) -> None:
-    text = inspect.cleandoc(rule.__doc__ or "")
+    text = docs.text_of(rule.RULE)
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     assert headings == list(docs.SECTIONS)
     for heading, following in zip(headings, [*headings[1:], None], strict=True):
