@@ -240,6 +240,8 @@ def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, 
     fact, vocabulary = facts()["loss_bytes_per_logit"][setup.loss], setup.model.vocabulary
     logits = tokens.scored * vocabulary * fact["scored"] / setup.tensor_parallel
     logits += _block(setup, tokens, 1)
+    if setup.model.capped_logits and logits:  # one step's results next to those before
+        logits = max(logits, 4.0 * tokens.scored * vocabulary / setup.tensor_parallel)
     copies = _weight_copies(setup)
     if setup.loss == "triton":
         logits = copies + _TILE * min(tokens.scored, _TILE_ROWS)
@@ -314,6 +316,8 @@ def _loss_bytes(setup: Setup, tokens: Tokens) -> float:
     if setup.loss == "bfloat16":  # its entropy is in float32, a chunk at a time; one row's softmax
         chunks = 4 * scored + 6 * min(_ENTROPY_ROWS, scored)
         each = max(chunks, (2 + 4 / setup.micro_batch) * scored) / max(1, scored)
+    if setup.model.capped_logits and each:  # the tanh keeps its result, and has a gradient
+        each = max(each + 2, 6)
     whole = facts()["whole_row_logits"]["bytes"].get(setup.loss, 4)
     if setup.whole_row_logits and setup.is_grpo and each:
         each = max(each, whole * tokens.all / max(1, scored))

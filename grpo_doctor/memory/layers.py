@@ -72,7 +72,7 @@ def scored_bytes(setup: Setup) -> float:
     model = setup.model
     if setup.engine == "megatron":
         return kept_bytes(setup) / 2
-    if setup.method == "lora":
+    if setup.method == "lora" and (setup.lora_targets == "all-linear" or model.experts):
         return 12 * model.hidden + 2 * _mlp(model, 4)
     return (19 if computes_in_float32(setup) else 8) * model.hidden + 2 * _mlp(model, 3)
 

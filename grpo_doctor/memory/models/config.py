@@ -69,6 +69,7 @@ def _shape(
         output_bias=bool(text.get("attention_bias", False)) and kind not in QKV_BIAS,
         query_key_norm=kind in QUERY_KEY_NORM,
         norms_per_layer=4 if kind in FOUR_NORMS else 2,
+        capped_logits=bool(text.get("final_logit_softcapping", kind == "gemma2")),
         max_positions=int(positions) if isinstance(positions, (int, float)) else None,
         experts=_experts(text, layers),
         latent=_latent(text),

@@ -94,6 +94,8 @@ class ModelShape:
     output_bias: bool = False
     query_key_norm: bool = False
     norms_per_layer: int = 2
+    capped_logits: bool = False
+    """Logits go through a tanh (Gemma 2)."""
     max_positions: int | None = None
     experts: Experts | None = None
     latent: LatentAttention | None = None

@@ -24,6 +24,7 @@ ROLLED = replace(ALONE, packing=False, prompt_tokens=700, completion_tokens=300,
 # Instructions that nobody packed: rows of up to 1500 tokens, usually of 100, are assumed.
 READ = replace(ALONE, packing=False, prompt_tokens=4000, micro_batch=4)
 SEEING = replace(TINY, vision=tower())
+CAPPED = replace(TINY, vocabulary=1000, capped_logits=True)
 FACTORS = calibration()
 
 
@@ -206,6 +207,12 @@ def test_the_worst_of_loss_one_layer_and_tables_counts(
         assert entries[entry] == pytest.approx(size, abs=1)
 
 
+@pytest.mark.parametrize(("loss", "each"), [("inplace", 6), ("entropy", 8), ("float32", 14)])
+def test_capped_logits_have_the_result_of_a_tanh_beside_them(loss: str, each: int) -> None:
+    entries = sizes(replace(ROLLED, model=CAPPED, loss=loss))
+    assert entries["logits and loss"] == 1200 * 1000 * each
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "size"),
     [
@@ -240,10 +247,13 @@ def test_a_vision_tower_keeps_pixels_and_layers(
         ({"loss": "bfloat16", "logprob_micro_batch": 8}, "logits", 2400 * 1000 * 4),
         ({"loss": "inplace", "tensor_parallel": 2}, "logits", 1200 * 1000 * 1),
         ({"loss": "triton"}, "logits", 65_536 * 1200),
+        ({"loss": "inplace", "model": CAPPED}, "logits", 1200 * 1000 * 4),
         ({"loss": "fused"}, "one layer", 4000 * (8 * 10 + 6 * 30)),
         ({"loss": "none", "method": "lora"}, "one layer", 4000 * (12 * 10 + 8 * 30)),
+        ({"loss": "none", "method": "lora", "lora_targets": "attention"}, "one layer",
+         4000 * (8 * 10 + 6 * 30)),
     ],
-)
+)  # fmt: skip
 def test_scoring_without_gradients_takes_logits_or_a_layer(
     change: dict[str, Any], entry: str, size: int
 ) -> None:
