@@ -85,7 +85,7 @@ def cache_bytes_per_token(setup: Setup) -> int:
 
 def weight_bytes(setup: Setup) -> int:
     """The engine's own copy of the weights on one card."""
-    each = 2.0 if setup.base_bits >= 16 else quantized_bytes(setup.base_bits)
+    each = 2.0 if setup.base_bits >= 16 else quantized_bytes(setup)
     tables = setup.model.table_parameters  # in 16 bits always
     whole = (setup.model.parameters - tables) * each + 2 * tables
     return round(whole / _divided_by(setup.rollout_engine))
@@ -123,8 +123,9 @@ def _asleep(
     if setup.rollout_engine.sleep_level == 0:
         return awake
     fact = facts()["vllm"]["asleep_bytes"]
+    size = fact["bytes"] + (setup.rollout_engine.tensor_parallel > 1) * fact["tensor_parallel"]
     return (
-        Component("engine asleep", int(fact["bytes"]), "what sleep leaves", fact["source"],
+        Component("engine asleep", int(size), "what sleep leaves, NCCL too", fact["source"],
                   "vllm.sleep_level", factors.spread_overhead),
         awake[2],
     )  # fmt: skip

@@ -114,7 +114,7 @@ def _gathered_for_sync(setup: Setup, factors: Calibration) -> tuple[Component, .
     if not divided and setup.method != "lora":
         return ()
     groups = setup.sync_groups or 1
-    if setup.framework in ("trl", "bundled", "verl") and divided:
+    if setup.framework in ("trl", "bundled", "verl", "openrlhf") and divided:
         size, formula = gathered_bytes(setup), "parameter by parameter"
     else:
         size = whole_model_bytes(setup) // groups if divided else 0

@@ -58,12 +58,15 @@ def _rollout(setup: Setup, launch: Launch, machine: Machine) -> Setup:
             rollout = "server"
     steps = facts()["sync_gathers_everything"].get(launch.framework)
     gathers_all = steps is not None and latest(steps, launch.version)
+    engine = _rollout_engine(launch, machine.vllm_version)
+    if launch.framework == "ms-swift" and not engine.max_model_len:  # vLLM takes the model's own
+        engine = replace(engine, max_model_len=setup.model.max_positions)
     rows = int(value("rollout.steps_per_generation") or value("train.grad_accumulation") or 1)
     sampled = int(value("rollout.completions") or 0) // setup.ranks
     return replace(
         setup,
         rollout=rollout,
-        rollout_engine=_rollout_engine(launch, machine.vllm_version),
+        rollout_engine=engine,
         completions_per_rank=sampled or setup.micro_batch * rows,
         offload_weights=bool(value("offload.model")),
         offload_optimizer=bool(value("offload.optimizer")),

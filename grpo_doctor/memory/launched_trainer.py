@@ -49,6 +49,7 @@ def trainer_of(
     kind = value("train.type") or ("lora" if launch.sets("train.lora_rank") and rank else "full")
     targets = str(value("train.lora_targets") or "all-linear")
     mlp = any(word in targets for word in ("all-linear", "gate_proj", "up_proj", "down_proj"))
+    loaded_bits = _loaded_bits(launch)
     setup = Setup(
         model,
         machine.card_bytes,
@@ -58,7 +59,8 @@ def trainer_of(
         framework=launch.framework,
         version=launch.version,
         method="lora" if "lora" in str(kind) else "full",
-        base_bits=_base_bits(launch, model),
+        base_bits=loaded_bits or quantized_bits(model_name(launch)) or model.bits,
+        tables_in_float32=loaded_bits > 0,
         lora_rank=rank or 8,
         lora_targets="all-linear" if mlp else "attention",
         freeze_vision=bool(value("train.freeze_vit", launch.framework == "ms-swift")),
@@ -77,15 +79,15 @@ def trainer_of(
     return with_batch(_layout(setup, launch), launch, assumptions)
 
 
-def _base_bits(launch: Launch, model: ModelShape) -> int:
-    """Bits of a frozen weight, as the launch loads it or as the model's name says."""
-    options = {name.rpartition(".")[2]: str(text) for name, text in launch.options.items()}
-    loaded = options.get("quant_bits", "")
-    if launch.value("train.type") == "qlora" or options.get("load_in_4bit", "").lower() == "true":
+def _loaded_bits(launch: Launch) -> int:
+    """Bits of a frozen weight that bitsandbytes quantizes while it is loaded; 0 if it does not."""
+    options = {name.rpartition(".")[2]: str(text).lower() for name, text in launch.options.items()}
+    bits = options.get("quant_bits", "")
+    if launch.value("train.type") == "qlora" or options.get("load_in_4bit") == "true":
         return 4
-    if options.get("load_in_8bit", "").lower() == "true":
+    if options.get("load_in_8bit") == "true":
         return 8
-    return int(loaded) if loaded.isdecimal() else quantized_bits(model_name(launch)) or model.bits
+    return int(bits) if bits.isdecimal() else 0
 
 
 def _engine(launch: Launch) -> tuple[Engine, int]:
@@ -108,8 +110,10 @@ def _dtype_bytes(launch: Launch) -> int:
 
 
 def _optimizer(launch: Launch) -> str:
-    name = str(launch.value("train.optimizer") or "")
+    name = str(launch.value("train.optimizer") or "").lower()
     if not name or name in ("adamw_torch", "adamw", "adam"):
+        if launch.value("parallel.strategy") == "fsdp2" or launch.framework == "openrlhf":
+            return "adamw"
         steps = facts()["optimizer_default"]["since"].get(launch.framework)
         return str(latest(steps, launch.version)) if steps and not name else "adamw_foreach"
     return next((kind for part, kind in _OPTIMIZERS.items() if part in name), "adamw")

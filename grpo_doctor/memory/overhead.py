@@ -25,7 +25,22 @@ def context(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
                       f"1.45 GiB, and {factors.communicator:g} GiB for each of {groups - 1} more",
                       fact["communicator_bytes"]["source"], None, factors.spread_overhead)
         )  # fmt: skip
+        peers = _peers(setup)
+        if peers:
+            exchange = fact["exchange_bytes"]
+            entries.append(
+                Component("NCCL exchanges", peers * int(exchange["bytes"]),
+                          f"{peers} peers x 0.44 GiB", exchange["source"], None,
+                          factors.spread_overhead)
+            )  # fmt: skip
     return tuple(entries)
+
+
+def _peers(setup: Setup) -> int:
+    """Ranks of a host to which an all-to-all of experts or of Ulysses sends directly."""
+    host = setup.ranks_per_node or setup.ranks
+    sequences = setup.context_parallel if setup.engine == "fsdp" else 1
+    return sum(min(size, host) - 1 for size in (setup.expert_parallel, sequences))
 
 
 def _groups(setup: Setup) -> int:
@@ -102,7 +117,8 @@ class Gathered:
 def gathered(setup: Setup) -> Gathered:
     """Each moment of a pass through the model, as FSDP2 goes through its groups."""
     model, shards = setup.model, setup.shards
-    if setup.engine != "fsdp" or setup.data_parallel == 1:
+    alone = setup.data_parallel == 1  # even then float32 weights are gathered in 16 bits
+    if setup.engine != "fsdp" or (alone and setup.trained_dtype_bytes == 2):
         return Gathered()
     layer, table = model.layer_parameters, model.embedding_parameters
     apart = setup.wraps_tables and not model.tied

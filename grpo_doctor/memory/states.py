@@ -55,12 +55,13 @@ def frozen_bytes(setup: Setup, share: Share) -> float:
     plain = (model.table_parameters + model.vision_parameters) // setup.tensor_parallel
     plain = min(share.frozen, plain)
     each = 4 if setup.tables_in_float32 else 2
-    return plain * each + (share.frozen - plain) * quantized_bytes(setup.base_bits)
+    return plain * each + (share.frozen - plain) * quantized_bytes(setup)
 
 
-def quantized_bytes(bits: int) -> float:
-    """Bytes of a quantized weight: half a bit more for scales and zero points of its group."""
-    return (bits + 0.5) / 8
+def quantized_bytes(setup: Setup) -> float:
+    """Bytes of a quantized weight: bitsandbytes has a float32 scale for 64 of them, GPTQ and AWQ
+    one of 16 bits and a zero point for 128."""
+    return (setup.base_bits + (0.5 if setup.tables_in_float32 else 0.16)) / 8
 
 
 def zero_stage(setup: Setup) -> int:

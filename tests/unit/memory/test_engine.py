@@ -106,11 +106,11 @@ def test_a_compressed_cache_is_on_every_card() -> None:
     [
         (16, 1, WEIGHTS),
         (16, 2, WEIGHTS / 2),
-        (8, 1, 40_000 + 6_090 * 8.5 / 8),  # tables stay in 16 bits
-        (4, 1, 40_000 + 6_090 * 4.5 / 8),
+        (8, 1, 40_000 + 6_090 * 8.16 / 8),  # tables stay in 16 bits
+        (4, 1, 40_000 + 6_090 * 4.16 / 8),
     ],
 )
-def test_quantized_weights_take_half_a_bit_more(bits: int, cards: int, size: float) -> None:
+def test_quantized_weights_have_scales(bits: int, cards: int, size: float) -> None:
     setup = replace(engine_with(HALF, tensor_parallel=cards), base_bits=bits)
     assert weight_bytes(setup) == round(size)
 
@@ -132,7 +132,9 @@ def test_graphs_outside_the_share(engine: dict[str, Any], graphs: int) -> None:
 
 def test_asleep_only_context_and_graphs_are_left() -> None:
     engine = budgeted(SEQUENCE, version="0.20.0", sleep_level=1)
-    assert [part.bytes for part in engine.asleep] == [1_610_612_736, 4 << 24]
+    assert [part.bytes for part in engine.asleep] == [805_306_368, 4 << 24]
+    divided = budgeted(SEQUENCE, version="0.20.0", sleep_level=1, tensor_parallel=2)
+    assert divided.asleep[0].bytes == 805_306_368 + 1_825_361_101
     awake = budgeted(SEQUENCE, version="0.20.0")
     assert awake.asleep == awake.awake == (awake.weights, awake.cache, awake.graphs)
 

@@ -76,7 +76,7 @@ def test_lora_trains_its_adapters_alone() -> None:
 def test_four_bits_leave_tables_whole() -> None:
     quantized = replace(FULL, ranks=1, method="lora", base_bits=4)
     tables = 2 * SEVEN.embedding_parameters
-    expected = 2 * tables + (P - tables) * 4.5 / 8
+    expected = 2 * tables + (P - tables) * 4.16 / 8
     assert entries(quantized)["frozen weights"] == pytest.approx(expected, rel=1e-3)
 
 

@@ -44,6 +44,19 @@ def test_each_group_of_ranks_has_its_buffers(change: dict[str, Any], groups: int
     assert sizes["CUDA context"] == (987_842_478 if "megatron" in change.values() else 503_316_480)
 
 
+@pytest.mark.parametrize(
+    ("change", "peers"),
+    [
+        ({"ranks": 8, "context_parallel": 2}, 0),
+        ({"ranks": 8, "context_parallel": 4, "engine": "fsdp"}, 3),
+        ({"ranks": 16, "ranks_per_node": 8, "expert_parallel": 16, "engine": "megatron"}, 7),
+    ],
+)
+def test_an_exchange_of_all_has_a_buffer_for_each_peer(change: dict[str, Any], peers: int) -> None:
+    sizes = {e.name: e.bytes for e in context(replace(ALONE, **change), calibration())}
+    assert sizes.get("NCCL exchanges", 0) == peers * 469_000_000
+
+
 def test_words_say_how_many_groups_there_are() -> None:
     setup = replace(ALONE, ranks=8, tensor_parallel=2, pipeline_parallel=2)
     _, nccl = context(setup, calibration())
@@ -89,6 +102,9 @@ def test_buckets_and_what_is_gathered(change: dict[str, Any], expected: dict[str
         ({"model": replace(TINY, tied=True)},
          Gathered(10_000, 46_000, 23_000, 0, 26_000, 6_000, 90_000)),
         ({"ranks": 1}, Gathered()),
+        # In float32 one rank has a copy in 16 bits too.
+        ({"ranks": 1, "trained_dtype_bytes": 4},
+         Gathered(20_000, 86_000, 43_000, 0, 46_000, 6_000, 180_000)),
         ({"engine": "deepspeed", "zero_stage": 3}, Gathered()),
     ],
 )  # fmt: skip
