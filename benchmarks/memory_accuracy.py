@@ -39,9 +39,9 @@ here: it reads AgileRL's own manifests and sizes LoRA with asynchronous rollouts
 First answer, with factors from the literature and before any record was looked at closely:
 training 13% / 50% of 206 points, GRPO 34% / 45% of 5, outcomes 50 of 67. Since then formulas were
 corrected where points showed what they lacked (buffers of losses, fused kernels of Megatron, eager
-attention, lengths of unpacked rows, prompts' logits, rollouts by transformers), and 19 records more
-were set aside (rerankers and embeddings of unstated lengths, GRPO without any length, unsloth),
-so even the held-out numbers say less than a new source would. Which jobs are furthest off, and what
+attention, lengths of unpacked rows, prompts' logits, rollouts by transformers, scales of quantized
+weights), and 25 records more were set aside (rerankers and embeddings of unstated lengths, GRPO
+without any length or accumulation, unsloth, FP8, which `check` refuses too), so even the held-out numbers say less than a new source would. Which jobs are furthest off, and what
 is missing there: [memory.md](../../docs/memory.md#where-it-is-furthest-off).
 """
 Errors = dict[str, float]

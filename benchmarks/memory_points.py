@@ -31,6 +31,9 @@ RESERVED_ONLY = frozenset(
 CENSORED = 0.93
 """From this share of the card on a measurement says only that it fitted: the allocator fills it."""
 
+_LARGER = 1.05
+"""More than that was measured on a card that the record does not name."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -96,7 +99,7 @@ def point_of(record: Mapping[str, Any]) -> Point:
     setup = setup_of(config, measured.get("capacity_gb"), str(record["source"]),
                      str(record.get("notes")))  # fmt: skip
     size = None if number is None else float(number) * GIB
-    censored = size is not None and size >= CENSORED * setup.card_bytes
+    censored = size is not None and CENSORED <= size / setup.card_bytes <= _LARGER
     return Point(
         record,
         setup,

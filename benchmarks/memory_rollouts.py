@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from benchmarks.memory_records import Config, flag, is_megatron, number
+from benchmarks.memory_records import Config, UnreadableError, flag, is_megatron, number
 from grpo_doctor.memory.setup import GIB, Rollout, RolloutEngine, Setup
+
+_GENERATED = ("steps_per_generation", "gradient_accumulation_steps")
 
 
 def grpo(setup: Setup, config: Config) -> Setup:
@@ -34,8 +36,7 @@ def grpo(setup: Setup, config: Config) -> Setup:
         scores_prompts=verl or is_megatron(config) or setup.framework == "openrlhf",
         reference=float(config.get("beta", 0.04)) > 0 and setup.method == "full",
         rollout=_rollout(setup, config),
-        completions_per_rank=setup.micro_batch
-        * (number(config, "steps_per_generation", "gradient_accumulation_steps") or 1),
+        completions_per_rank=setup.micro_batch * (number(config, *_GENERATED) or 1),
         old_vision_tower=setup.framework == "ms-swift"
         and _is_old_swift(config)
         and "flash" not in str(config.get("attn_impl")),
@@ -46,6 +47,8 @@ def grpo(setup: Setup, config: Config) -> Setup:
         padding_free=flag(config, "padding_free", verl),
         sync_groups=number(config, "move_model_batches"),
     )
+    if setup.rollout == "generate" and not number(config, *_GENERATED):
+        raise UnreadableError("how many completions are generated at once is not said")
     return replace(setup, rollout_engine=_engine(setup, config))
 
 

@@ -30,6 +30,17 @@ _LENGTHS = frozenset(
     }
 )
 _PIXELS = 1_003_520
+_FRAMEWORKS = ("ms-swift", "verl", "easyr1", "trl", "openrlhf", "torchtitan", "firefly",
+               "toolbench", "llama-factory", "minicpm-v", "vllm")  # fmt: skip
+"""Whose losses and layers are known; the beginnings of their names."""
+_PARTS = frozenset(
+    {
+        "optimizer_in_bwd",
+        "activation_offloading",
+        "enable_activation_offloading",
+        "activation_offload",
+    }
+)
 _OLD_LOSS = frozenset({"ms-swift v2", "Firefly", "ToolBench"})
 
 
@@ -79,6 +90,12 @@ def _refuse(config: Config, source: str, notes: str) -> None:
         (is_grpo(config) and not _LENGTHS & set(config), "no length of prompts or completions"),
         (config.get("vllm_gpu_memory_utilization") == "tuned", "settings were tuned, and not said"),
         (config.get("backend") == "megatron", "Megatron without its parallel sizes"),
+        (bool(config.get("fp8_format")), "training in 8 bits is not modeled"),
+        (bool(framework) and not framework.lower().startswith(_FRAMEWORKS),
+         f"{framework} is not modeled"),
+        (bool(_PARTS & {name for name in config if flag(config, name, False)}),
+         "an optimizer in the backward pass or activations on the host are not modeled"),
+
         (bool(re.search(r"PP\d", str(config.get("parallel")))),
          "torchtitan's pipeline schedules are not modeled"),
     )  # fmt: skip

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.memory_boundaries import BOUNDARIES, Boundary
+from benchmarks.memory_boundaries import BOUNDARIES, Boundary, reported
 
 PAIRS = [boundary for boundary in BOUNDARIES if boundary.fails]
-FURTHEST = {"32B": 0.19, "72B": 0.41}
-"""Of these two the boundary is not met within 15%; docs/memory.md says what may be missing."""
+FURTHEST = {"72B": 0.32}
+"""Of this one the boundary is not met within 15%; docs/memory.md says what may be missing."""
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES, ids=lambda boundary: boundary.size)
@@ -21,3 +21,10 @@ def test_what_ran_is_not_refused_and_what_did_not_is_not_promised(boundary: Boun
 def test_the_boundary_is_near_the_published_one(boundary: Boundary) -> None:
     reach = FURTHEST.get(boundary.size, 0.15)
     assert abs(boundary.predicted() / boundary.runs - 1) <= reach
+
+
+def test_reports_are_read_and_none_that_ran_is_refused() -> None:
+    text = reported()
+    assert text.count("| ran |") == 9
+    assert text.count("| out of memory | fits |") <= 3
+    assert "of 9 that ran, 0 were refused." in text

@@ -61,8 +61,28 @@ def test_zero_and_its_offload() -> None:
 
 
 def test_without_vllm_transformers_rolls_out() -> None:
-    config = {**LORA, "rlhf_type": "grpo", "gpus": 4}
+    config = {**LORA, "rlhf_type": "grpo", "gpus": 4, "gradient_accumulation_steps": 2}
     assert point_of(record(config, outcome="fits", capacity_gb=80)).setup.rollout == "generate"
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"rlhf_type": "grpo"}, "how many completions are generated at once is not said"),
+        ({"framework": "torchtune"}, "torchtune is not modeled"),
+        ({"fp8_format": "e4m3"}, "training in 8 bits is not modeled"),
+        ({"optimizer_in_bwd": True}, "an optimizer in the backward pass"),
+    ],
+)
+def test_what_is_not_said_or_modeled_is_not_scored(changed: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UnreadableError, match=reason):
+        point_of(record({**LORA, **changed}, outcome="fits", capacity_gb=80))
+
+
+@pytest.mark.parametrize(("size", "fitted"), [(75.0, True), (80.0, True), (95.0, None)])
+def test_a_full_card_fits_and_a_larger_one_is_another(size: float, fitted: bool | None) -> None:
+    point = point_of(record(LORA, gb_per_gpu=size))
+    assert (point.fitted, point.measured_bytes is None) == (fitted, fitted is True)
 
 
 def test_fsdp_recomputes_by_itself() -> None:
