@@ -41,8 +41,9 @@ training 13% / 50% of 206 points, GRPO 34% / 45% of 5, outcomes 50 of 67. Since 
 corrected where points showed what they lacked (buffers of losses, fused kernels of Megatron, eager
 attention, lengths of unpacked rows, prompts' logits, rollouts by transformers, scales of quantized
 weights), and 25 records more were set aside (rerankers and embeddings of unstated lengths, GRPO
-without any length or accumulation, unsloth, FP8, which `check` refuses too), so even the held-out numbers say less than a new source would. Which jobs are furthest off, and what
-is missing there: [memory.md](../../docs/memory.md#where-it-is-furthest-off).
+without any length or accumulation, unsloth, FP8, which `check` refuses too), so even the held-out
+numbers say less than a new source would. Which jobs are furthest off, and what is missing there:
+[memory.md](../../docs/memory.md#where-it-is-furthest-off).
 """
 Errors = dict[str, float]
 Peers = Mapping[str, Callable[[Setup], float]]
