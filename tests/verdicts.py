@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.verdict import Diagnosis, Verdict
+from grpo_doctor_probes.evidence import Evidence, FlightDump, Job
 from tests.evidence import EvidenceBuilder, frames
 
 REWARD = frames("check /home/me/rewards.py:31", "reward /home/me/train.py:40", "main t.py:9")
@@ -14,6 +17,12 @@ UPDATE = frames("clip /home/me/train.py:31", "update /home/me/train.py:40", "mai
 
 def verdict(build: EvidenceBuilder) -> Verdict:
     return diagnose(build.build()).verdict
+
+
+def of_dumps(files: Iterable[FlightDump], world: int | None = None) -> Verdict:
+    """The verdict on flight-recorder files alone."""
+    job = Job(host="a", members=(), world_size=world)
+    return diagnose(Evidence(job, taken_unix_ns=0, dumps=tuple(files))).verdict
 
 
 def expect(build: EvidenceBuilder, cause: str, *culprits: int, state: str = "stuck") -> Diagnosis:

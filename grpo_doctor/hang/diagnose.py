@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang import postmortem
 from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.certainty import with_worth
@@ -14,6 +13,7 @@ from grpo_doctor.hang.decision.render.details import (
     with_spelled_fixes,
 )
 from grpo_doctor.hang.decision.render.pictures import edges_of, groups_of, nodes_of, rank_states
+from grpo_doctor.hang.decision.render.recorded import without_culprit
 from grpo_doctor.hang.decision.render.stalled import (
     Judgement,
     judged,
@@ -21,7 +21,7 @@ from grpo_doctor.hang.decision.render.stalled import (
     not_started,
     undecided,
 )
-from grpo_doctor.hang.decision.root import proposals, roots_of, with_library_threads
+from grpo_doctor.hang.decision.root import proposals, roots_of, together, with_library_threads
 from grpo_doctor.hang.decision.stall import Stall, stall_of
 from grpo_doctor.hang.decision.state import as_of_one_look, state_of
 from grpo_doctor.hang.model.nodes import Node, RankNode
@@ -39,8 +39,6 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 
 def diagnose_view(view: JobView) -> Diagnosis:
     """The same of evidence that has been put together already."""
-    if not view.evidence.looks:
-        return postmortem.diagnose(view)
     graph = waits.build(view)
     stall = stall_of(view)
     verdict, root = _verdict(view, graph, stall)
@@ -57,8 +55,9 @@ def _verdict(view: JobView, graph: Graph, stall: Stall) -> tuple[Verdict, Candid
     if not stall.stalled:
         roots = tuple(label for label in roots if _shows_in_motion(label))
     if not roots:
-        return _without_cause(view, graph, stall), None
-    root = with_library_threads(view, roots[0])
+        seen = bool(view.evidence.looks)
+        return _without_cause(view, graph, stall) if seen else without_culprit(view), None
+    root = with_library_threads(view, roots[0]) if view.evidence.looks else together(roots)
     state = state_of(view, graph, root)
     if state == "slow" and stall.working and not _named_first(root, stall):
         return slow_work(view, stall), None
@@ -102,9 +101,7 @@ def _victims(view: JobView, graph: Graph, root: Candidate) -> tuple[int, ...]:
     nodes = graph.waiters(*map(RankNode, root.culprits))
     if root.node and not root.culprits:
         nodes |= graph.waiters(root.node)
-    waiting = {rank for rank in view.by_rank if RankNode(rank) in nodes}
-    if not waiting:
-        waiting = {rank for rank, proc in view.by_rank.items() if proc.waits}
+    waiting = {rank for rank in view.seen if RankNode(rank) in nodes} or view.waiting
     return tuple(sorted(waiting - set(root.culprits)))
 
 
@@ -118,9 +115,9 @@ def _diagnosis(
         job=JobSeen(
             host=job.host,
             framework=job.framework,
-            world_size=job.world_size,
-            ranks_seen=tuple(sorted(view.by_rank)),
-            ranks_missing=job.ranks_missing,
+            world_size=job.world_size or view.matching.world_size,
+            ranks_seen=view.seen,
+            ranks_missing=view.missing,
         ),
         verdict=with_outlook(
             with_layout(

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+MOST_LISTED = 8  # runs of ranks in a sentence
 
 
-def ranks_text(ranks: Sequence[int]) -> str:
-    """`rank 2`, `ranks 0, 1, 3`, `ranks 0-6, 8`; "" for none."""
-    if not ranks:
+def ranks_text(ranks: Iterable[int]) -> str:
+    """`rank 2`, `ranks 0, 1, 3`, `ranks 0-6, 8`, `ranks 0, 2, 4 ... 62 (32 ranks)`; "" for none."""
+    distinct = set(ranks)
+    if not distinct:
         return ""
-    return f"rank{'s' if len(set(ranks)) > 1 else ''} {runs(ranks, ', ')}"
+    listed = runs(distinct, ", ").split(", ")
+    text = ", ".join(listed)
+    if len(listed) > MOST_LISTED:
+        text = f"{', '.join(listed[:3])} ... {listed[-1]} ({len(distinct)} ranks)"
+    return f"rank{'s' if len(distinct) > 1 else ''} {text}"
 
 
-def runs(numbers: Sequence[int], between: str) -> str:
+def runs(numbers: Iterable[int], between: str) -> str:
     """`0-6, 8`, in order. Runs of three or more are joined."""
     parts: list[str] = []
     ordered = sorted(set(numbers))

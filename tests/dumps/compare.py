@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
 from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.cases import CASES, Case, slug
 from tests.dumps.formats import document
 from tests.dumps.simulator import Call, Halt, Job, Program, job
+from tests.verdicts import of_dumps
 
 AT_MOST_S = 600
 SHUFFLE = 7
@@ -115,7 +115,7 @@ def _written(folder: Path, built: Job) -> Path:
 
 
 def _row(corpus: str, case: Case, truth: tuple[int, ...], folder: Path, their: Any) -> Row:
-    ruling = matching.judge(matching.match(dumps.read(_read(folder, case))))
+    ruling = of_dumps(_read(folder, case))
     return Row(
         corpus=corpus,
         case=case.name,

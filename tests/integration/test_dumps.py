@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
 from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.cases import BY_NAME, slug
+from tests.verdicts import of_dumps
 
 torch = pytest.importorskip("torch", reason="real ranks need torch")
 
@@ -51,6 +50,6 @@ def test_the_culprit_is_found_in_real_dumps(recorded: Path, name: str, suffix: s
         )
         for rank, path in enumerate(paths)
     ]
-    ruling = matching.judge(matching.match(dumps.read(flight_dumps)))
+    ruling = of_dumps(flight_dumps)
     assert frozenset(ruling.culprits) == case.culprits
     assert ruling.cause in case.causes

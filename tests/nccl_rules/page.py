@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
 from tests.corpus.replay import replay_stored
 from tests.corpus.score import Answer as Replayed
 from tests.dumps.real_nccl import recordings
@@ -19,6 +17,7 @@ from tests.nccl_rules.cases import HELD_OUT, cases
 from tests.nccl_rules.faults import KINDS
 from tests.nccl_rules.score import BLAMELESS, Answer, answers
 from tests.pages import put_section
+from tests.verdicts import of_dumps
 
 # Said by commit cc6fd98, before anything was changed: first_pass.md, the first_pass.json of
 # tests/spinning, first answers of tests/frameworks. The jobs of a row are not always those of now.
@@ -84,8 +83,7 @@ Row = tuple[str, str, str]
 
 def _real() -> Iterable[Row]:
     right = sum(
-        frozenset(matching.judge(matching.match(dumps.read(recording.files), 16)).culprits)
-        == recording.culprits
+        frozenset(of_dumps(recording.files, 16).culprits) == recording.culprits
         for recording in recordings()
     )
     text = (

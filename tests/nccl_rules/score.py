@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from grpo_doctor.hang import dumps
 from grpo_doctor.hang.model import matching
 from tests.nccl_rules.cases import REASONS, Case
+from tests.verdicts import of_dumps
 
 BLAMELESS = ("link broken", "healthy")
 
@@ -20,7 +21,6 @@ class Answer:
     culprits: tuple[int, ...]
     cause: str
     reasons: frozenset[str]
-    grounds: str | None = None
 
     @property
     def right(self) -> bool:
@@ -50,12 +50,12 @@ class Answer:
 def answer(case: Case) -> Answer:
     """Asks the matcher."""
     result = matching.match(dumps.read(case.files), case.world)
-    ruling = matching.judge(result)
-    blamed = set(ruling.culprits)
+    verdict = of_dumps(case.files, case.world)
+    blamed = set(verdict.culprits)
     if not case.recorder.entries and case.kind == "healthy":
         blamed = set()  # counters have no times: whether a job stands is told by two looks at it
     reasons = frozenset(blame.reason for blame in result.blame if blame.rank in blamed)
-    return Answer(case, tuple(sorted(blamed)), ruling.cause, reasons, ruling.grounds)
+    return Answer(case, tuple(sorted(blamed)), verdict.cause, reasons)
 
 
 def answers(cases: Iterable[Case], tell: Callable[[Answer], None] | None = None) -> list[Answer]:

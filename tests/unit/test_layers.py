@@ -44,7 +44,6 @@ LAYERS = {
         {"docs"},
         {"collection"},
         {"diagnose"},
-        {"postmortem"},
         {"decision"},
         {"causes"},
         {"multihost"},

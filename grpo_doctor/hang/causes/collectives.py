@@ -14,11 +14,13 @@ from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.verdict import Fix, Item
 
 RECORDER = "flight recorder"
-_CLASSES = {
+CLASSES = {
     **dict.fromkeys(("other-op", "other-size", "other-type", "extra"), "collective-mismatch"),
     **dict.fromkeys(("skipped", "fewer-batches"), "collective-skipped"),
     **dict.fromkeys(("not-sent", "not-received"), "p2p-unmatched"),
 }
+_LATE = {"not-arrived": "unknown", "not-recorded": "rank-missing"}
+INSPECT = "py-spy dump --pid PID  # on the host of the rank named above, if it still runs"
 _FIXES = {
     "collective-mismatch": (
         "Make every rank call the same collective with the same sizes in the same order. The "
@@ -43,8 +45,30 @@ _FIXES = {
 def propose(case: Case) -> Iterator[Candidate]:
     """What the recordings blame ranks for, and ranks that called others than the rest."""
     yield from _blamed(case)
+    if not case.view.evidence.looks:
+        yield from _late(case.view)
     if all_in_calls(case) and not case.view.matching.cycles:
         yield from _another_sequence(case.view)
+
+
+def _late(view: JobView) -> Iterator[Candidate]:
+    """Yield ranks that others wait for, where no process shows what they do instead."""
+    for blame in view.matching.blame:
+        if blame.reason in _LATE and blame.rank not in view.recordings.unusable:
+            unrecorded = blame.reason == "not-recorded"
+            yield Candidate(
+                cause=_LATE[blame.reason],
+                culprits=(blame.rank,),
+                reason="has no recording"
+                if unrecorded
+                else blame.text.partition(" ")[2].partition(" ")[2],
+                whole=blame.text,
+                evidence=(Item(RECORDER, blame.rank, blame.text),),
+                sink=Sink.ORDER,
+                liveness="unseen" if unrecorded else "never-wakes",
+                still_s=view.wait_history.waited_s,
+                confirm=(INSPECT,),
+            )
 
 
 def all_in_calls(case: Case) -> bool:
@@ -72,8 +96,8 @@ def deadlock(view: JobView, mistake: Candidate) -> Candidate:
 def _blamed(case: Case) -> Iterator[Candidate]:
     by_class: dict[str, list[Blame]] = {}
     for blame in case.view.matching.blame:
-        if blame.reason in _CLASSES and not _may_still_come(case, blame):
-            by_class.setdefault(_CLASSES[blame.reason], []).append(blame)
+        if blame.reason in CLASSES and not _may_still_come(case, blame):
+            by_class.setdefault(CLASSES[blame.reason], []).append(blame)
     for cause, blames in by_class.items():
         chosen = sorted(strongest(blames), key=lambda blame: blame.rank)
         mistake = Candidate(
@@ -91,7 +115,7 @@ def _may_still_come(case: Case, blame: Blame) -> bool:
     is always the first in a call. A rank that is in no call has a cause of its own.
     """
     late = {suspect.rank for suspect in case.suspects}
-    if _CLASSES[blame.reason] == "p2p-unmatched":
+    if CLASSES[blame.reason] == "p2p-unmatched":
         return blame.rank in late or blame.rank in case.view.elsewhere
     if blame.reason != "extra" or _is_one_ahead(case.view, blame):
         return False

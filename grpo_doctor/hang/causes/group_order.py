@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.collectives import RECORDER, all_in_calls, deadlock
+from grpo_doctor.hang.causes.collectives import CLASSES, RECORDER, all_in_calls, deadlock
 from grpo_doctor.hang.causes.description import at_frame, frame_text, place_text, still_item
-from grpo_doctor.hang.model.matching import Cycle
+from grpo_doctor.hang.model.matching import Cycle, Wait
 from grpo_doctor.hang.model.matching.model import strongest
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.verdict import Fix, Item
@@ -42,11 +42,13 @@ def _ring(view: JobView) -> Candidate | None:
         return None
     ring = min(rings, key=lambda ring: (len(ring.ranks), ring.ranks))
     culprits = tuple(sorted(_blamed_in_rings(view, rings) or ring.ranks))
+    explained = any(b.rank in culprits and b.reason in CLASSES for b in view.matching.blame)
+    if explained and not view.by_rank:
+        return None  # the ring follows from another mistake of a rank in it
     sites = [
-        f"{wait.operation} in {_title(view, wait.group)} at "
-        f"{frame_text(view.by_rank[wait.rank].place.user)}"
+        f"{wait.operation} in {_title(view, wait.group)} at {site}"
         for wait in ring.waits[:2]
-        if wait.rank in view.by_rank
+        if (site := _site(view, wait))
     ]
     against = " against ".join(sites)
     ahead = _is_ahead(view, culprits)
@@ -71,6 +73,11 @@ def _ring(view: JobView) -> Candidate | None:
     return deadlock(view, mistake)
 
 
+def _site(view: JobView, wait: Wait) -> str:
+    proc = view.by_rank.get(wait.rank)
+    return wait.site if proc is None else frame_text(proc.place.user)
+
+
 def _title(view: JobView, key: str) -> str:
     status = view.matching.status(key)
     return f"group {key}" if status is None else status.group.title()
@@ -87,8 +94,8 @@ def _blamed_in_rings(view: JobView, rings: Sequence[Cycle]) -> list[int]:
 
 
 def _is_ahead(view: JobView, culprits: tuple[int, ...]) -> bool:
-    """Whether a single rank is in another phase than all others: it did not take the groups in
-    another order, it did not come to the first one at all.
+    """Return whether a single rank is in another phase than all others: it did not take the groups
+    in another order, it skipped the first one.
     """
     if len(culprits) != 1 or len(view.by_rank) < 3:
         return False

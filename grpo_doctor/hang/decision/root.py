@@ -15,6 +15,7 @@ from grpo_doctor.hang.model.nodes import Node, RankNode
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.graph import Graph
 from grpo_doctor.hang.verdict import Item
+from grpo_doctor.hang.wording import conjugated, ranks_text
 
 
 def proposals(case: Case) -> tuple[Candidate, ...]:
@@ -113,6 +114,27 @@ def _merged(view: JobView, labels: list[Candidate]) -> list[Candidate]:
             )
         )
     return merged
+
+
+def together(roots: Sequence[Candidate]) -> Candidate:
+    """Return the strongest root, with the culprits of all others that have any.
+
+    For recordings alone: they show that several ranks fail, and not which of them failed first.
+    """
+    first, *others = roots
+    named = [first, *(root for root in others if root.culprits and not root.either)]
+    if len(named) == 1 or not first.culprits:
+        return first
+    statements = (
+        f"{ranks_text(root.culprits)} {conjugated(root.reason, len(root.culprits))}"
+        for root in named
+    )
+    return replace(
+        first,
+        culprits=tuple(sorted({rank for root in named for rank in root.culprits})),
+        evidence=tuple(item for root in named for item in root.evidence),
+        whole="; ".join(statements),
+    )
 
 
 class _Strength(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from grpo_doctor.hang.decision.silence import quiet_s
 from grpo_doctor.hang.dumps import Recording
+from grpo_doctor.hang.model.matching.model import CLASHES
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.view import JobView, Process, has_pending
 from grpo_doctor.hang.model.waiting import polls, tasks
@@ -36,7 +37,10 @@ class _WaitAsRead:
 
 
 def stall_of(view: JobView) -> Stall:
-    """Compares all ranks' motion."""
+    """Compare the activity of all ranks; without samples, recorded waits with earlier ones."""
+    if not view.evidence.looks:
+        clash = any(blame.reason in CLASHES for blame in view.matching.blame)
+        return Stall(clash or view.wait_history.unusual(), (), ())
     ranks = tuple(view.by_rank.values())
     missing = {rank for status in view.matching.statuses for rank in status.missing}
     waiting = [proc for proc in ranks if proc.waits]

@@ -29,6 +29,8 @@ def state_of(view: JobView, graph: Graph, root: Candidate) -> State:
     """Dead or stuck where nothing can move the root, or where its wait is unusual for this job."""
     if root.liveness == "progressing":
         return "slow"
+    if not view.evidence.looks:
+        return "stuck"
     culprits = [view.by_rank[rank] for rank in root.culprits if rank in view.by_rank]
     helped = _somebody_works(view, graph, root) or _may_wait_for_work(view, culprits)
     longest_s = max(root.still_s or 0.0, view.wait_history.waited_s or 0.0)
@@ -104,7 +106,7 @@ def _receives(view: JobView, proc: Process) -> bool:
 
 def as_of_one_look(view: JobView, verdict: Verdict, root: Candidate | None) -> Verdict:
     """Return `verdict`, weakened if a single sample found no stopped or ended process."""
-    if len(view.evidence.looks) > 1 or (root is not None and root.certain):
+    if len(view.evidence.looks) != 1 or (root is not None and root.certain):
         return verdict
     has_cause = verdict.state in ("stuck", "dead") and bool(verdict.cause)
     return msgspec.structs.replace(

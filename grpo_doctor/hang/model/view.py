@@ -17,7 +17,11 @@ from grpo_doctor.hang.model.matching import Matching
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.observations import index, native_calls
 from grpo_doctor.hang.model.process.proc import Process, process_of
-from grpo_doctor.hang.model.process.wait_history import WaitHistory, wait_history_of
+from grpo_doctor.hang.model.process.wait_history import (
+    WaitHistory,
+    recorded_history,
+    wait_history_of,
+)
 from grpo_doctor_probes.evidence import EngineLook, Evidence, FlightDump, Job, Member
 
 __all__ = ["JobView", "Process", "build"]
@@ -42,6 +46,25 @@ class JobView:
         """All ranks of the job, seen or not."""
         size = self.evidence.job.world_size or self.matching.world_size or 0
         return tuple(sorted({*range(size), *self.by_rank, *self.evidence.job.ranks_missing}))
+
+    @property
+    def seen(self) -> tuple[int, ...]:
+        """Ranks with a process; without samples, those with a recording."""
+        return tuple(sorted(self.by_rank if self.evidence.looks else self.matching.heard))
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Ranks without a process; without samples, those without a recording."""
+        if self.evidence.looks:
+            return self.evidence.job.ranks_missing
+        return tuple(rank for rank in self.world if rank not in self.seen)
+
+    @property
+    def waiting(self) -> set[int]:
+        """Ranks that wait for others; without samples, by their recordings."""
+        if self.evidence.looks:
+            return {rank for rank, proc in self.by_rank.items() if proc.waits}
+        return {wait.rank for wait in self.matching.waits}
 
     @property
     def all_spin(self) -> bool:
@@ -101,7 +124,8 @@ def _is_engine(member: Member) -> bool:
 def build(evidence: Evidence) -> JobView:
     """Joins one visit's evidence."""
     recordings, matched = _matched(evidence.dumps, evidence.job.world_size)
-    members = _ordered(evidence.job.members)
+    # Without a sample nothing is known of processes: the recordings alone are judged.
+    members = _ordered(evidence.job.members) if evidence.looks else []
     store = evidence.job.address.rpartition(":")[2]
     observed = index(evidence)
     in_cpp = native_calls(observed.values())
@@ -112,7 +136,7 @@ def build(evidence: Evidence) -> JobView:
         procs=procs,
         recordings=recordings,
         matching=matched,
-        wait_history=wait_history_of(procs, matched),
+        wait_history=wait_history_of(procs, matched) if procs else recorded_history(matched),
         gpus=gpus.judge(evidence),
         by_rank={a.rank: a for a in procs if a.member.role == "rank" and a.rank is not None},
         by_pid={a.pid: a for a in procs},

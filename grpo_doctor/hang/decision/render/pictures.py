@@ -17,7 +17,9 @@ MOST_FRAMES = 24
 
 
 def rank_states(view: JobView, graph: Graph) -> tuple[RankState, ...]:
-    """Every rank, missing ones included, then the other processes of the job."""
+    """Return all ranks, missing ones included, then the other processes of the job."""
+    if not view.evidence.looks:
+        return tuple(_recorded(view, rank) for rank in view.seen)
     shown = [proc for proc in view.procs if proc.member.role != "launcher" or proc.cannot_run]
     states = [_state(view, graph, proc) for proc in shown]
     present = set(view.by_rank)
@@ -28,6 +30,20 @@ def rank_states(view: JobView, graph: Graph) -> tuple[RankState, ...]:
     ]
     states.sort(key=lambda s: (s.role != "rank", s.rank is None, s.rank or 0, s.pid or 0))
     return tuple(states)
+
+
+def _recorded(view: JobView, rank: int) -> RankState:
+    """Return what a rank's recording shows of it."""
+    wait = next((wait for wait in view.matching.waits if wait.rank == rank), None)
+    hung = any(b.rank == rank and b.reason == "device-hung" for b in view.matching.blame)
+    return RankState(
+        rank=rank,
+        pid=None,
+        role="rank",
+        state="unknown" if wait is None else "waiting",
+        where="" if wait is None else f"{wait.operation} #{wait.sequence}",
+        waiting_for="its own GPU" if hung else ranks_text(wait.on) if wait is not None else "",
+    )
 
 
 def _state(view: JobView, graph: Graph, proc: Process) -> RankState:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang.model.matching.judge import judge
 from grpo_doctor.hang.model.matching.match import match
 from grpo_doctor.hang.model.matching.model import (
     Backlog,
@@ -14,7 +13,6 @@ from grpo_doctor.hang.model.matching.model import (
     Matching,
     Pace,
     Reason,
-    Ruling,
     Shift,
     Side,
     Signature,
@@ -31,11 +29,9 @@ __all__ = [
     "Matching",
     "Pace",
     "Reason",
-    "Ruling",
     "Shift",
     "Side",
     "Signature",
     "Wait",
-    "judge",
     "match",
 ]

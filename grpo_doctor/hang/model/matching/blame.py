@@ -21,7 +21,7 @@ from grpo_doctor.hang.model.matching.model import (
 from grpo_doctor.hang.model.matching.rings import of_ring
 from grpo_doctor.hang.model.matching.sides import sides_of
 from grpo_doctor.hang.model.matching.steps import left_out, novel
-from grpo_doctor.hang.model.matching.words import ranks_text
+from grpo_doctor.hang.wording import ranks_text
 
 FEW = 0.25  # of a group, or fewer: they may have come by mistake
 

@@ -9,8 +9,7 @@ from grpo_doctor.hang.model.matching.context import MatchContext
 from grpo_doctor.hang.model.matching.joint_ops import JointOp
 from grpo_doctor.hang.model.matching.model import Blame
 from grpo_doctor.hang.model.matching.queues import QueuedOp, on_device
-from grpo_doctor.hang.model.matching.words import ranks_text
-from grpo_doctor.hang.wording import verb
+from grpo_doctor.hang.wording import ranks_text, verb
 
 # Of these no member is through before the GPUs of all have taken part.
 OF_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "barrier", "all_to_all"})

@@ -179,6 +179,8 @@ Reason = Literal[
     "not-received",  # a peer waits to send to it
     "not-recorded",  # a member without a dump
 ]
+# They fit at no moment with what the others called, however short the wait.
+CLASHES: frozenset[Reason] = frozenset({"other-op", "other-size", "other-type"})
 Grounds = Literal[
     "shown",  # the recordings hold the deed itself
     "outnumbered",  # it did otherwise than most
@@ -250,23 +252,3 @@ class Matching(msgspec.Struct, frozen=True):
     def pace(self, rank: int) -> Pace | None:
         """The pace of one rank."""
         return next((pace for pace in self.paces if pace.rank == rank), None)
-
-
-class Ruling(msgspec.Struct, frozen=True):
-    """What the recordings alone allow to say. `cause` is a class of `hang.catalogue`, "" for none.
-
-    `either`: the culprits are alternatives, not accomplices. `grounds` are the strongest of theirs,
-    None without one. `seconds` is for how long, when the dumps were taken, nothing had moved;
-    `unusual` whether that is long for this job (None: no history to compare with). `facts` are
-    (rank or None, sentence).
-    """
-
-    cause: str
-    culprits: tuple[int, ...] = ()
-    victims: tuple[int, ...] = ()
-    either: bool = False
-    grounds: Grounds | None = None
-    seconds: float | None = None
-    unusual: bool | None = None
-    summary: str = ""
-    facts: tuple[tuple[int | None, str], ...] = ()

@@ -12,7 +12,7 @@ from grpo_doctor.hang.model.matching.joint_ops import JointOp
 from grpo_doctor.hang.model.matching.model import Blame, Grounds, Reason, Wait
 from grpo_doctor.hang.model.matching.queues import QueuedOp
 from grpo_doctor.hang.model.matching.steps import as_before, is_alone, is_minority, left_out, novel
-from grpo_doctor.hang.model.matching.words import ranks_text
+from grpo_doctor.hang.wording import ranks_text
 
 
 def of_ring(context: MatchContext, ring: frozenset[Node]) -> Iterator[Blame]:

@@ -39,7 +39,8 @@ class WaitHistory:
 
     def text(self, still_s: float | None = None) -> str:
         """`8.1 s, where 0.4 s was the longest before`. `still_s` of who is to blame, if longer."""
-        waits = [wait_s for wait_s in (self.waited_s, still_s) if wait_s is not None]
+        known = (self.waited_s, still_s)
+        waits = [wait_s for wait_s in known if wait_s is not None and wait_s < math.inf]
         if not waits:
             return ""
         waited = seconds_text(max(waits))
@@ -49,20 +50,36 @@ class WaitHistory:
 
 
 def wait_history_of(procs: Sequence[Process], matching: Matching) -> WaitHistory:
-    """Reads the waits of the recordings, and of the ranks' threads where there are none."""
-    waits: list[float] = []
-    longest: list[int] = []
-    for pace in matching.paces:
-        if pace.longest_gap_ns is not None and pace.entries >= LEAST_ENTRIES:
-            longest.append(pace.longest_gap_ns)
-        since = pace.waiting_since_ns
-        if since is not None and pace.taken_ns:
-            waits.append((pace.taken_ns - since) / 1e9)
-    return WaitHistory(
-        waited_s=max(waits) if waits else _longest_still_s(procs),
-        longest_gap_s=max(longest) / 1e9 if longest else None,
-        familiar=matching.familiar,
-    )
+    """Return the waits of the recordings, or of the ranks' threads where there are none."""
+    waits = [
+        (pace.taken_ns - pace.waiting_since_ns) / 1e9
+        for pace in matching.paces
+        if pace.waiting_since_ns is not None and pace.taken_ns
+    ]
+    waited_s = max(waits) if waits else _longest_still_s(procs)
+    return WaitHistory(waited_s, _longest_gap_s(matching), matching.familiar)
+
+
+def recorded_history(matching: Matching) -> WaitHistory:
+    """Return the waits of recordings alone: the rank that enqueued last shows how long they are.
+
+    They count as endless where a watchdog gave up, and where copied files have no time to go by.
+    """
+    still_s = [pace.still_for_ns() for pace in matching.paces]
+    times_s = [still_ns / 1e9 for still_ns in still_s if still_ns is not None]
+    waited_s = 0.0 if matching.moved else min(times_s, default=math.inf)
+    if any(status.timed_out for status in matching.statuses):
+        waited_s = math.inf
+    return WaitHistory(waited_s, _longest_gap_s(matching), matching.familiar)
+
+
+def _longest_gap_s(matching: Matching) -> float | None:
+    gaps_ns = [
+        pace.longest_gap_ns
+        for pace in matching.paces
+        if pace.longest_gap_ns is not None and pace.entries >= LEAST_ENTRIES
+    ]
+    return max(gaps_ns) / 1e9 if gaps_ns else None
 
 
 def _longest_still_s(procs: Sequence[Process]) -> float | None:

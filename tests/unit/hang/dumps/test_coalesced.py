@@ -13,6 +13,7 @@ from grpo_doctor.hang.model import matching
 from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.formats import document, dumps
 from tests.dumps.simulator import Call, Halt, Job, job
+from tests.verdicts import of_dumps
 
 GROUPS = {"0": range(4), "1": (0, 2), "2": (1, 3)}
 NOT_FOLLOWED = {
@@ -77,9 +78,10 @@ def test_a_healthy_job_has_nothing_open(rings: tuple[int, ...], *, counters: boo
 @pytest.mark.parametrize("rings", [(2000,) * 4, (20, 13, 18, 14)], ids=str)
 def test_who_does_not_come_to_its_transfer_is_found(rings: tuple[int, ...]) -> None:
     built = pipeline(Halt())
-    recordings = read(coalesced(built, r, rings[r], counters=True) for r in range(4))
+    files = [coalesced(built, r, rings[r], counters=True) for r in range(4)]
+    recordings = read(files)
     assert [rank.entries[-1].done for rank in recordings.ranks] == [True, False, False, False]
-    assert matching.judge(matching.match(recordings)).culprits == (0,)
+    assert of_dumps(files).culprits == (0,)
 
 
 def test_a_group_of_which_the_ring_has_lost_a_part_is_left_out() -> None:

@@ -13,6 +13,7 @@ from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.cases import BY_NAME, GROUPS, healthy
 from tests.dumps.formats import dumps
 from tests.dumps.simulator import Call, Job, job
+from tests.verdicts import of_dumps
 
 CULPRIT = 5
 FULL = BY_NAME["missing rank"].build()
@@ -31,12 +32,13 @@ def folder(rank: int, rounds: int) -> list[FlightDump]:
 
 @pytest.mark.parametrize("rounds", [3, 40], ids=["shorter", "longer"])
 def test_a_file_of_an_earlier_run_is_left_out_and_named(rounds: int) -> None:
-    recordings = read(folder(2, rounds))
+    files = folder(2, rounds)
+    recordings = read(files)
     assert [recording.rank for recording in recordings.ranks] == [0, 1, 3, 4, 5, 6, 7]
     (problem,) = recordings.problems
     assert problem.rank == 2
     assert "another run" in problem.what
-    assert matching.judge(matching.match(recordings)).culprits == (CULPRIT,)
+    assert of_dumps(files).culprits == (CULPRIT,)
 
 
 @pytest.mark.parametrize("rounds", [3, 40], ids=["shorter", "longer"])

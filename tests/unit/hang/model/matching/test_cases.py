@@ -6,9 +6,12 @@ import pytest
 
 from grpo_doctor.hang import dumps
 from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.verdict import Verdict
 from tests.dumps.cases import BY_NAME, CASES, Case
 from tests.dumps.formats import VERSIONS
 from tests.dumps.formats import dumps as dumps_of
+from tests.unit.hang import sampled
+from tests.verdicts import of_dumps
 
 NAMES = [case.name for case in CASES]
 WITHOUT_TYPES = ("2.2 list", "1.4")
@@ -16,9 +19,9 @@ WITHOUT_TYPES = ("2.2 list", "1.4")
 
 def ruled(
     case: Case, version: str = "2.10", backend: str = "nccl", form: str = "pickle"
-) -> matching.Ruling:
+) -> Verdict:
     files = dumps_of(case.build(), version, backend, form=form, after_s=case.after_s)
-    return matching.judge(matching.match(dumps.read(files)))
+    return of_dumps(files)
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -60,7 +63,7 @@ def test_the_culprit_in_every_version(name: str, version: str) -> None:
 def test_a_ring_that_has_lost_the_beginning_is_enough(name: str, ring: int) -> None:
     case = BY_NAME[name]
     files = dumps_of(case.build(), ring=ring)
-    ruling = matching.judge(matching.match(dumps.read(files)))
+    ruling = of_dumps(files)
     assert frozenset(ruling.culprits) == case.culprits
 
 
@@ -73,29 +76,29 @@ def test_a_rank_without_a_dump_is_named_when_everyone_else_came() -> None:
 def test_dumps_of_several_versions_are_read_together() -> None:
     built = BY_NAME["missing rank"].build()
     files = [dumps_of(built, "2.4")[r] if r % 2 else dumps_of(built, "2.10")[r] for r in range(8)]
-    assert matching.judge(matching.match(dumps.read(files))).culprits == (5,)
+    assert of_dumps(files).culprits == (5,)
 
 
 @pytest.mark.parametrize("seconds", [0.01, 1.0, 4.0])
 def test_a_wait_that_is_short_for_the_job_is_no_fault(seconds: float) -> None:
     files = dumps_of(BY_NAME["missing rank"].build(), after_s=seconds)
-    ruling = matching.judge(matching.match(dumps.read(files)))
-    assert (ruling.cause, ruling.culprits, ruling.unusual) == ("", (), False)
+    ruling = of_dumps(files)
+    assert (ruling.state, ruling.cause, ruling.culprits) == ("healthy", "", ())
 
 
 def test_copied_files_have_no_time_to_go_by() -> None:
     files = dumps_of(BY_NAME["missing rank"].build(), after_s=3e6)
-    ruling = matching.judge(matching.match(dumps.read(files)))
-    assert (ruling.culprits, ruling.unusual) == ((5,), None)
+    ruling = of_dumps(files)
+    assert (ruling.state, ruling.culprits) == ("stuck", (5,))
 
 
 def test_sentences_name_the_rank_the_call_and_the_line() -> None:
-    facts = dict(ruled(BY_NAME["other size"]).facts)
-    assert facts[2] == (
+    (fact, *_) = ruled(BY_NAME["other size"]).evidence
+    assert fact.text == (
         "Rank 2 called all_reduce of [2048] Float at train.py:10 in step as number 37 of the nccl "
-        "group 0 (default_pg), where ranks 0, 1, 3, 4, 5, 6, 7 called all_reduce of [4096] Float "
+        "group 0 (default_pg), where ranks 0, 1, 3-7 called all_reduce of [4096] Float "
         "at train.py:10 in step, as in earlier rounds."
-    ).replace("0, 1, 3, 4, 5, 6, 7", "0, 1, 3, 4, 5, 6 and 7")
+    )
 
 
 def test_who_came_is_not_alone_because_the_others_left_no_dump() -> None:
@@ -103,3 +106,11 @@ def test_who_came_is_not_alone_because_the_others_left_no_dump() -> None:
     files = dumps_of(BY_NAME["missing rank"].build(), without=[1, 2, 3, 6, 7])
     (heaviest, *_) = matching.match(dumps.read(files), 8).blame
     assert (heaviest.rank, heaviest.reason) == (5, "not-arrived")
+
+
+def test_ranks_that_wait_for_each_other_without_a_culprit_are_no_healthy_job() -> None:
+    """Two columns first, two rows first: each rank waits, and no recording is unlike the others."""
+    evidence = sampled.evidence("gloo-unforeseen-ranks.xz/rows-first-or-columns-first/dumps alone")
+    verdict = of_dumps(evidence.dumps, 4)
+    assert (verdict.state, verdict.cause, verdict.culprits) == ("stuck", "unknown", ())
+    assert verdict.victims == (0, 1, 2, 3)

@@ -14,6 +14,7 @@ from tests.nccl_rules.cases import DEVELOPMENT, Case, drawn
 from tests.nccl_rules.faults import KINDS
 from tests.nccl_rules.score import BLAMELESS, answer
 from tests.unit.hang import sampled
+from tests.verdicts import of_dumps
 
 SEED = 7
 TOLD_BY_COUNTERS = ("host stalled", "process dead", "two hosts stalled")
@@ -58,7 +59,7 @@ def test_without_the_file_of_a_healthy_rank_nobody_else_is_named(
     healthy = sorted({dump.rank for dump in case.files if dump.rank is not None} - case.culprits)
     missing = data.draw(st.sampled_from(healthy))
     files = [dump for dump in case.files if dump.rank != missing]
-    ruling = matching.judge(matching.match(dumps.read(files), case.world))
+    ruling = of_dumps(files, case.world)
     assert set(ruling.culprits) <= case.culprits
 
 

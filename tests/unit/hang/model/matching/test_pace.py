@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpo_doctor.hang.dumps import Entry, GroupSeen, Recording, Recordings
 from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.process.wait_history import recorded_history
 from tests.evidence import SECOND, UNIX_NS
 
 Call = tuple[str, int]  # the operation and its size
@@ -81,10 +82,10 @@ def test_who_is_to_blame_may_stand_where_nobody_did_before() -> None:
 
 
 def test_a_short_wait_of_a_new_kind_is_not_unusual_for_dumps_alone() -> None:
-    def unusual(*calls: Call) -> bool | None:
+    def unusual(*calls: Call) -> bool:
         ranks = [recorded(*calls, rank=rank, lost=LOST) for rank in (0, 1, 2)]
         late = Recording(0, at_unix_ns=UNIX_NS, groups=WORLD, entries=ranks[0].entries[:-1])
-        return matching.judge(matched(late, *ranks[1:])).unusual
+        return recorded_history(matched(late, *ranks[1:])).unusual()
 
     assert unusual(*[GATHER, REWARDS] * 9) is True
     assert unusual(*[GATHER, REDUCE] * 9, REWARDS) is False

@@ -12,6 +12,7 @@ from grpo_doctor.hang import dumps
 from grpo_doctor.hang.model import matching
 from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.real_nccl import Recorded, recordings
+from tests.verdicts import of_dumps
 
 SAMPLE = 6
 # Each of the two hung ranks is alone with one of these in its tensor group. Without both, nothing
@@ -20,7 +21,7 @@ BOTH_WITNESSES = {"gpu_error_1st": {13, 15}}
 
 
 def blamed(files: Sequence[FlightDump]) -> frozenset[int]:
-    return frozenset(matching.judge(matching.match(dumps.read(files), 16)).culprits)
+    return frozenset(of_dumps(files, 16).culprits)
 
 
 @pytest.mark.parametrize("recorded", recordings(), ids=lambda recording: recording.name)
