@@ -155,14 +155,13 @@ def report_memory(device: torch.device) -> None:
     """Record the allocator's counts of this process, after a step; nothing on a CPU.
 
     `memory/alloc_retries` are the times, since the start, at which an allocation failed and was
-    tried again after all cached memory had been given back to the device; `memory/reserved_peak`
-    and `memory/allocated_peak` are the largest sizes in bytes since the start.
+    tried again after all cached memory had been given back to the device; `memory/allocated_peak`
+    is the largest size in bytes since the start.
     """
     if device.type != "cuda":
         return
     stats = torch.cuda.memory_stats(device)
     counter("memory/alloc_retries", float(stats.get("num_alloc_retries", 0)))
-    counter("memory/reserved_peak", float(stats.get("reserved_bytes.all.peak", 0)))
     counter("memory/allocated_peak", float(stats.get("allocated_bytes.all.peak", 0)))
 
 

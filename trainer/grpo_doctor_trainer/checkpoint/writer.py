@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
-import math
 import shutil
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from grpo_doctor_probes import counter, instant
+from grpo_doctor_probes import counter
 from grpo_doctor_trainer.checkpoint.state import Progress, capture, is_replicated, to_plain
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.engine import Engine
@@ -32,7 +30,6 @@ BEST_JSON = "best_checkpoint.json"
 OPTIMIZER = "optimizer"
 PROGRESS = "resume"
 _WEIGHTS = (".safetensors", ".bin")
-_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
 # What safetensors and torch.save say: torch closes its file in a destructor, and what that finds
 # (a position it did not expect, a stream in error) replaces the system's own words.
 _SIGNS_OF_FULL_DISK = (
@@ -205,48 +202,19 @@ def check_writable(config: TrainerConfig) -> None:
         ) from error
 
 
-def sizes_in(folder: Path) -> dict[str, int]:
-    """Return the bytes of `weights`, `optimizer`, `resume` and `other` in a checkpoint."""
-    sizes = dict.fromkeys(("weights", OPTIMIZER, PROGRESS, "other"), 0)
-    for path in folder.rglob("*"):
-        kind = path.relative_to(folder).parts[0]
-        if kind not in {OPTIMIZER, PROGRESS}:
-            kind = "weights" if path.suffix in _WEIGHTS else "other"
-        sizes[kind] += path.stat().st_size if path.is_file() else 0
-    return sizes
-
-
 def report_sizes(folder: Path, weights: int, seconds: float) -> None:
-    """Record the bytes of a finished checkpoint by kind, and log them in one line.
+    """Log a finished checkpoint, and record what it weighs, on rank 0.
 
-    The trace gets, on rank 0, counters `checkpoint/weights_bytes`, `checkpoint/optimizer_bytes`
-    (0: left out), `checkpoint/other_bytes` and `checkpoint/weights`, how many were handed over to
-    be saved, and an instant that names the dtype.
+    The counters are `checkpoint/weights_bytes`, `checkpoint/optimizer_bytes` (0: left out) and
+    `checkpoint/weights`, how many were handed over to be saved.
     """
-    sizes, dtype = sizes_in(folder), _dtype(folder)
-    counter("checkpoint/weights_bytes", float(sizes["weights"]))
-    counter("checkpoint/optimizer_bytes", float(sizes[OPTIMIZER]))
-    counter("checkpoint/other_bytes", float(sizes[PROGRESS] + sizes["other"]))
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    saved_bytes = sum(path.stat().st_size for path in files if path.suffix in _WEIGHTS)
+    state_bytes = sum(path.stat().st_size for path in files if path.parent.name == OPTIMIZER)
+    counter("checkpoint/weights_bytes", float(saved_bytes))
+    counter("checkpoint/optimizer_bytes", float(state_bytes))
     counter("checkpoint/weights", float(weights))
-    instant(f"checkpoint/saved as {dtype}")
-    mega = {kind: f"{size / 1e6:.1f}" for kind, size in sizes.items()}
-    whole = f" + optimizer {mega[OPTIMIZER]} + resume {mega[PROGRESS]}"
     LOG.info(
-        "saved %s: %.1f MB = weights %s (%s)%s + tokenizer and rest %s%s; %.1f s",
-        folder, sum(sizes.values()) / 1e6, mega["weights"], dtype,
-        whole if sizes[PROGRESS] else "", mega["other"],
-        "" if sizes[PROGRESS] else "; optimizer state left out", seconds,
+        "saved %s: %.1f MB of weights, %.1f of optimizer state; %.1f s",
+        folder, saved_bytes / 1e6, state_bytes / 1e6, seconds,
     )  # fmt: skip
-
-
-def _dtype(folder: Path) -> str:
-    """Name the dtype that most of the bytes on disk have: what was asked for proves nothing."""
-    from safetensors import safe_open  # noqa: PLC0415 - comes with transformers
-
-    sizes: Counter[str] = Counter()
-    for path in folder.glob("*.safetensors"):
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - no dictionary
-                part = file.get_slice(name)
-                sizes[part.get_dtype()] += math.prod(part.get_shape())
-    return " and ".join(_DTYPES.get(kind, kind) for kind, _ in sizes.most_common()) or "no weights"

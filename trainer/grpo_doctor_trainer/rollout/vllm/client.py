@@ -8,13 +8,14 @@ and `/resume`, and `/metrics` shows how the engine is. These endpoints are there
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import aiohttp
 import msgspec
@@ -24,6 +25,8 @@ from grpo_doctor_probes.hooks.engine_load import EngineLoad
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.rollout.vllm.requests import Completion
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 _SHORT_S = 10.0
 _RETRY_S = 0.5
 _REMIND_S = 15.0
@@ -68,37 +71,28 @@ class _Generated(Struct):
     usage: _Usage
 
 
+def _blocking(method: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, _T]:
+    @functools.wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return asyncio.run(method(*args, **kwargs))
+
+    return call
+
+
 class VllmServer:
     """One server."""
 
     def __init__(self, address: str, command: str, patience_s: float) -> None:
         self.address, self.command, self._patience_s = address, command, patience_s
 
-    def wait_until_ready(self, seconds: float, report: Callable[[str], None]) -> dict[str, Any]:
+    @_blocking
+    async def wait_until_ready(
+        self, seconds: float, report: Callable[[str], None]
+    ) -> dict[str, Any]:
         """Wait for the server, have it make its first tokens, and return its settings.
 
         The settings are named as in vLLM's `ModelConfig`. `report` gets a line now and then.
         """
-        return asyncio.run(self._wait_until_ready(seconds, report))
-
-    def load(self, folder: str, version: str) -> None:
-        """Have the server load all weights from safetensors files; `version` marks completions."""
-        asyncio.run(self._load(folder, version))
-
-    def generate(
-        self, requests: Sequence[dict[str, Any]], version: str
-    ) -> tuple[list[Completion], EngineLoad | None]:
-        """Have prompts completed by the weights of this version, one request body per prompt.
-
-        Returns:
-            the completions of each prompt after those of the one before, and what the engine did
-            meanwhile; None where that was too short.
-        """
-        return asyncio.run(self._generate(requests, version))
-
-    async def _wait_until_ready(
-        self, seconds: float, report: Callable[[str], None]
-    ) -> dict[str, Any]:
         started, reported = time.monotonic(), 0.0
         async with _session() as session:
             while not await self._is_up(session):
@@ -131,7 +125,9 @@ class VllmServer:
         except (aiohttp.ClientError, asyncio.TimeoutError):
             return False
 
-    async def _load(self, folder: str, version: str) -> None:
+    @_blocking
+    async def load(self, folder: str, version: str) -> None:
+        """Have the server load all weights from safetensors files; `version` marks completions."""
         reload = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
         async with _session() as session:
             # A pause clears the caches too, which were computed with the old weights.
@@ -140,9 +136,16 @@ class VllmServer:
             await self._ask(session, "POST", "/update_weight_version", {"new_version": version})
             await self._ask(session, "POST", "/resume", {})
 
-    async def _generate(
+    @_blocking
+    async def generate(
         self, requests: Sequence[dict[str, Any]], version: str
     ) -> tuple[list[Completion], EngineLoad | None]:
+        """Have prompts completed by the weights of this version, one request body per prompt.
+
+        Returns:
+            the completions of each prompt after those of the one before, and what the engine did
+            meanwhile; None where that was too short.
+        """
         async with _session() as session:
             tasks = [
                 asyncio.create_task(self._complete(session, request, version))
