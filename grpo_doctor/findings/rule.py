@@ -19,7 +19,7 @@ Family = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule's metadata; its documentation is the docstring of its file.
+    """A rule's metadata; its text is the Markdown next to its file.
 
     A rule is asked only of recordings that hold what it `needs`, and sees of them only that and
     what it `uses` where it was recorded: names of series, counters and metrics, `*` for any text.
