@@ -33,13 +33,25 @@ def measured(command: list[str]) -> dict[str, float]:
 
 def _resident_mib(pid: int) -> float:
     """What a process and its children have in memory now: HTA spreads its work over some."""
+    return resident_bytes(pid) / 2**20 + sum(map(_resident_mib, children(pid)))
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started, none if it has ended."""
     try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        tasks = list(Path(f"/proc/{pid}/task").glob("*/children"))
+        return [int(child) for task in tasks for child in task.read_text().split()]
+    except OSError:
+        return []
+
+
+def resident_bytes(pid: int) -> int:
+    """What of a process is in memory; 0 if it has ended."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
-        return 0.0
-    own = pages * os.sysconf("SC_PAGESIZE") / 2**20
-    return own + sum(_resident_mib(int(child)) for child in children)
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _highest_mib(pid: int) -> float:

@@ -28,6 +28,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
+from benchmarks.measured import children, resident_bytes
 from benchmarks.pairs import mean_ratio
 from benchmarks.trainer_folders import SIZES, Size
 from benchmarks.trainer_jobs import (
@@ -118,24 +119,7 @@ class Watch:
 
 def grandchildren(pid: int) -> list[int]:
     """The processes whose parent is a child of this one: torchrun's ranks."""
-    return [rank for launcher in _children(pid) for rank in _children(launcher)]
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").glob("*/children"))
-        return [int(child) for task in tasks for child in task.read_text().split()]
-    except OSError:
-        return []  # it has just ended
-
-
-def resident_bytes(pid: int) -> int:
-    """What of a process is in memory; 0 if it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
-    except OSError:
-        return 0
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+    return [rank for launcher in children(pid) for rank in children(launcher)]
 
 
 def measure(size: Size, pairs: int, steps: int, flags: list[str]) -> dict[str, list[Memory]]:

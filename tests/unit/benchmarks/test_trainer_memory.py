@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from benchmarks.measured import resident_bytes
 from benchmarks.trainer_jobs import JobFailedError, Mark
 from benchmarks.trainer_memory import (
     Memory,
@@ -16,7 +17,6 @@ from benchmarks.trainer_memory import (
     Watch,
     grandchildren,
     memory_text,
-    resident_bytes,
 )
 
 _MIB = 1024**2
