@@ -1,48 +1,37 @@
-"""The root causes that are known: one module per family, each proposing candidates."""
+"""The root causes that are known: a module per family, a function per cause."""
 
 from __future__ import annotations
 
-from grpo_doctor.hang.causes import (
-    blocked_io,
-    child_processes,
-    collectives,
-    cpu,
-    data_loader,
-    file_locks,
-    gpu_fault,
-    group_order,
-    memory,
-    missing_ranks,
-    network,
-    process_state,
-    ras,
-    ray_tasks,
-    rollout_engine,
-    storage,
-    thread_locks,
-    unrecorded_calls,
-)
+from grpo_doctor.hang.causes.calls import mismatched_calls, unrecorded_calls
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Cause
+from grpo_doctor.hang.causes.connections import blocked_io, silent_network
+from grpo_doctor.hang.causes.engine import rollout_engine
+from grpo_doctor.hang.causes.gpu import gpu_faults, reported_by_nccl
+from grpo_doctor.hang.causes.group_order import group_order
+from grpo_doctor.hang.causes.helpers import child_processes, data_loader, ray_tasks
+from grpo_doctor.hang.causes.host import cpu, memory
+from grpo_doctor.hang.causes.locks import file_locks, storage, thread_locks
+from grpo_doctor.hang.causes.process import missing_ranks, unable_to_run
 
 CAUSES: tuple[Cause, ...] = (
-    process_state.propose,
-    missing_ranks.propose,
-    memory.propose,
-    gpu_fault.propose,
-    collectives.propose,
-    group_order.propose,
-    unrecorded_calls.propose,
-    network.propose,
-    ras.propose,
-    thread_locks.propose,
-    file_locks.propose,
-    child_processes.propose,
-    data_loader.propose,
-    storage.propose,
-    rollout_engine.propose,
-    cpu.propose,
-    blocked_io.propose,
-    ray_tasks.propose,
+    unable_to_run,
+    missing_ranks,
+    memory,
+    gpu_faults,
+    mismatched_calls,
+    group_order,
+    unrecorded_calls,
+    silent_network,
+    reported_by_nccl,
+    thread_locks,
+    file_locks,
+    child_processes,
+    data_loader,
+    storage,
+    rollout_engine,
+    cpu,
+    blocked_io,
+    ray_tasks,
 )
 
 __all__ = ["CAUSES", "Candidate", "Case"]

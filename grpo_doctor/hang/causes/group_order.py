@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from grpo_doctor.hang.causes.calls import CLASSES, RECORDER, all_in_calls, deadlock
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.collectives import CLASSES, RECORDER, all_in_calls, deadlock
 from grpo_doctor.hang.causes.description import at_frame, frame_text, place_text, still_item
 from grpo_doctor.hang.model.matching import Cycle, Wait
 from grpo_doctor.hang.model.matching.model import strongest
@@ -24,7 +24,7 @@ _CREATE_ALIKE = Fix(
 )
 
 
-def propose(case: Case) -> Iterator[Candidate]:
+def group_order(case: Case) -> Iterator[Candidate]:
     """Rings over groups, ranks of which each waits in a group of its own, and groups in making."""
     view = case.view
     ring = _ring(view)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang.causes.collectives import INSPECT
+from grpo_doctor.hang.causes.calls import INSPECT
 from grpo_doctor.hang.decision.render.stalled import RECORDERS_OFF, recorders_are_off
 from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.verdict import Fix, Verdict

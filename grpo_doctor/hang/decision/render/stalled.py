@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.description import activity_item, stack_item, standstill
-from grpo_doctor.hang.causes.missing_ranks import JOINING_S
-from grpo_doctor.hang.causes.ras import even_items
+from grpo_doctor.hang.causes.gpu import even_items
+from grpo_doctor.hang.causes.process import JOINING_S
 from grpo_doctor.hang.certainty import Certainty
 from grpo_doctor.hang.decision.stall import Stall
 from grpo_doctor.hang.model.hosts import commands

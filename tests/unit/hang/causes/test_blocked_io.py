@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.causes.blocked_io import propose
 from grpo_doctor.hang.causes.candidate import Sink
+from grpo_doctor.hang.causes.connections import blocked_io
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import Frame, PythonThread, Role, Thread
@@ -122,7 +122,7 @@ def test_the_end_of_a_wait_is_told_unless_it_is_a_server_s_main_thread(
     more: dict[str, Any], named: bool
 ) -> None:
     build, _ = asked_server(**more)
-    label = only(propose, build)
+    label = only(blocked_io, build)
     assert label.node == ProcessNode(300)
     assert (", which" in label.reason) == named
     assert label.reason.startswith("waits in reward" if named else "waits for a response from")
@@ -141,7 +141,7 @@ def test_what_waits_for_a_process_at_work_is_busy_unless_it_is_in_long_work(
     build, server = asked_server()
     build.rank(1).stack = stack
     server.works(ANSWERS, moves=False)
-    label = only(propose, build)
+    label = only(blocked_io, build)
     assert (label.cause, label.liveness) == (cause, "computing")
     assert "which uses 90% of a core at judge.py:22, answer" in label.reason
 
@@ -163,7 +163,7 @@ def test_what_a_server_does_is_what_its_only_thread_does_that_does_not_accept(
     for number, stack in enumerate(threads):
         shown = PythonThread(901 + number, "handler", stack)
         server.threads.append((shown, Thread(901 + number, "python", "S", "wait_woken")))
-    assert only(propose, build).reason.endswith(f"pid 300 (python helper.py), which {does}")
+    assert only(blocked_io, build).reason.endswith(f"pid 300 (python helper.py), which {does}")
 
 
 @pytest.mark.parametrize(("state", "does"), [("T", "is stopped"), ("R", "uses 90% of a core")])
@@ -172,7 +172,7 @@ def test_what_a_server_s_process_is_at_counts_before_its_threads(state: str, doe
     server.stack, server.cpu_share = ACCEPTS, 0.9 if state == "R" else 0.0
     shown = PythonThread(901, "handler", ANSWERS)
     server.threads = [(shown, Thread(901, "python", "S", "wait_woken"))]
-    assert f"which {does}" in only(propose, build).reason
+    assert f"which {does}" in only(blocked_io, build).reason
 
 
 # Pipes.
@@ -197,7 +197,7 @@ def pipe(kind: str = "pipe-read", *peers: int, **more: Any) -> EvidenceBuilder:
 def test_a_pipe_with_nobody_at_its_other_end_never_moves(
     peers: tuple[int, ...], peers_known: bool, liveness: str
 ) -> None:
-    assert only(propose, pipe("pipe-read", *peers, peers_known=peers_known)).liveness == liveness
+    assert only(blocked_io, pipe("pipe-read", *peers, peers_known=peers_known)).liveness == liveness
 
 
 @pytest.mark.parametrize(
@@ -221,19 +221,19 @@ def test_a_pipe_never_moves_where_all_at_its_other_end_stand(
     for pid, state in zip(peers, states, strict=True):
         process = build.child(1, "helper", pid=pid)
         process.state, process.cpu_share = state, 0.9 if state == "R" else 0.0
-    assert only(propose, build).liveness == liveness
+    assert only(blocked_io, build).liveness == liveness
 
 
 @pytest.mark.parametrize(("fd", "ends"), [(-1, []), (0, ["/proc/101/fd/0"])])
 def test_a_full_pipe_is_drained_where_its_number_is_known(fd: int, ends: list[str]) -> None:
-    label = only(propose, pipe("pipe-write", 4711, fd=fd, peers_known=True))
+    label = only(blocked_io, pipe("pipe-write", 4711, fd=fd, peers_known=True))
     assert [undo.target for undo in label.undo] == ends
 
 
 def test_one_reader_that_may_run_is_not_behind_a_stopped_one() -> None:
-    stopped = only(propose, pipe("pipe-write", 101, 4711, fd=1, stopped_peers=(4711,)))
+    stopped = only(blocked_io, pipe("pipe-write", 101, 4711, fd=1, stopped_peers=(4711,)))
     assert "because it is stopped" in stopped.reason
-    either = only(propose, pipe("pipe-write", 4711, 4712, fd=1, stopped_peers=(4711,)))
+    either = only(blocked_io, pipe("pipe-write", 4711, 4712, fd=1, stopped_peers=(4711,)))
     assert "because it is stopped" not in either.reason
 
 
@@ -254,7 +254,7 @@ def test_whose_answer_is_waited_for(function: str, target: str, text: str) -> No
     stack = (*frames(f"{function} /usr/lib/python3.11/socket.py:9"), *REWARD)
     build.elsewhere(1, stack).blocks("socket-receive", target)
     where = "reward (rewards.py:31, check)"
-    assert only(propose, build).reason == f"waits for a response from {text} in {where}"
+    assert only(blocked_io, build).reason == f"waits for a response from {text} in {where}"
 
 
 @pytest.mark.parametrize(
@@ -273,13 +273,13 @@ def test_who_may_still_answer(
     build, _ = asked_server(role=role, wchan=wchan, state=state)
     build.rank(1).blocked.clear()
     build.rank(1).blocks("socket-receive", CONNECTION, 300, *strangers)
-    assert only(propose, build).liveness == liveness
+    assert only(blocked_io, build).liveness == liveness
 
 
 def test_who_waits_for_a_connection_is_not_answered_from_outside() -> None:
     build = EvidenceBuilder()
     build.elsewhere(1, REWARD).blocks("socket-accept", "0.0.0.0:9000")
-    assert only(propose, build).liveness == "unseen"
+    assert only(blocked_io, build).liveness == "unseen"
 
 
 # Terminals, and waits that only the stack shows.
@@ -292,7 +292,7 @@ def test_who_waits_for_a_connection_is_not_answered_from_outside() -> None:
 def test_a_wait_for_somebody_who_types(kind: str, target: str, terminal: bool) -> None:
     build = EvidenceBuilder()
     build.elsewhere(1, UPDATE).blocks(kind, target)
-    assert ("keyboard input" in only(propose, build).reason) == terminal
+    assert ("keyboard input" in only(blocked_io, build).reason) == terminal
 
 
 def line_of(call: str) -> tuple[Frame, ...]:
@@ -322,7 +322,7 @@ def test_a_wait_by_its_stack(
     process.wchan = wchan
     if blocks is not None:
         process.blocks(blocks)
-    label = only(propose, build)
+    label = only(blocked_io, build)
     assert label.reason.startswith(text)
     assert label.liveness == liveness
 
@@ -340,7 +340,7 @@ def test_a_thread_in_a_task_tells_more_than_the_main_one_that_waits_for_it(
     process.blocks("futex")
     thread = PythonThread(901, "loader", frames("fill /home/me/fill.py:4"))
     process.threads = [(thread, Thread(901, "python", "S", wchan, last_ran_ns=1))]
-    assert only(propose, build).reason.startswith(text)
+    assert only(blocked_io, build).reason.startswith(text)
 
 
 GENERATES = frames("select /usr/lib/python3.11/selectors.py:415", "generate /home/me/train.py:5")
@@ -361,4 +361,4 @@ def test_a_line_explains_a_wait_unless_an_engine_may_be_what_it_waits_for(
     build = EvidenceBuilder()
     build.elsewhere(1, stack)
     build.child(1, "engine" if with_engine else "helper", pid=400)
-    assert only(propose, build).sink == sink
+    assert only(blocked_io, build).sink == sink

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.causes.child_processes import propose
+from grpo_doctor.hang.causes.helpers import child_processes
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor.hang.model.process.progress import BUSY_SHARE
 from grpo_doctor_probes.evidence import Frame, Limits, LogTail, PythonThread, Role, Thread
@@ -132,7 +132,7 @@ def test_of_a_chain_of_programs_the_last_one_is_meant() -> None:
     build.processes[300].blocks("child", "", 301)
     build.child(1, "reward", pid=301, parent=300)
     build.child(1, "reward", pid=302, parent=301)
-    assert only(propose, build).node == ProcessNode(302)
+    assert only(child_processes, build).node == ProcessNode(302)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_who_waits_for_something_else_than_its_child_is_meant_itself(kind: str, 
     build = runs()
     build.processes[300].blocks(kind)
     build.child(1, "reward", pid=301, parent=300)
-    assert only(propose, build).node == ProcessNode(pid)
+    assert only(child_processes, build).node == ProcessNode(pid)
 
 
 def test_of_several_programs_the_one_that_may_not_run_is_meant() -> None:
@@ -154,10 +154,10 @@ def test_of_several_programs_the_one_that_may_not_run_is_meant() -> None:
     for pid in (302, 303):
         build.child(1, "reward", pid=pid, parent=300)
     build.processes[303].state = "T"
-    label = only(propose, build)
+    label = only(child_processes, build)
     assert (label.node, label.liveness) == (ProcessNode(303), "unseen")
     build.processes[301].state = "T"
-    label = only(propose, build)
+    label = only(child_processes, build)
     assert (label.node, label.liveness) == (ProcessNode(301), "never-wakes")
     assert "forever" in label.reason
 
@@ -179,25 +179,25 @@ def test_neither_a_tracker_nor_who_has_ended_in_order_is_waited_for(
     child = build.child(1, "reward", pid=300)
     child.member = replace(child.member, name=name)
     child.state, child.exit_code = state, code
-    assert [label.node for label in proposed(propose, build)] == [ProcessNode(300)] * counts
+    assert [label.node for label in proposed(child_processes, build)] == [ProcessNode(300)] * counts
 
 
 def test_a_loader_s_worker_is_not_what_a_program_s_output_comes_from() -> None:
     build = EvidenceBuilder()
     build.elsewhere(1, COMMUNICATES)
     build.child(1, "dataloader", pid=300)
-    assert proposed(propose, build) == ()
+    assert proposed(child_processes, build) == ()
 
 
 def test_a_child_that_was_not_there_when_the_job_was_found_has_just_been_started() -> None:
     build = runs()
     build.rank(1).blocked.clear()
     build.rank(1).blocks("child", "", 999)
-    assert only(propose, build).liveness == "computing"
+    assert only(child_processes, build).liveness == "computing"
     build.rank(1).blocked.clear()
     build.rank(1).stack = COMMUNICATES
     build.rank(1).blocks("pipe-read", "pipe:[7]", 999)
-    assert only(propose, build).liveness == "unseen"
+    assert only(child_processes, build).liveness == "unseen"
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_work_of_a_child_is_what_its_rank_is_at(
     build.child(1, "reward", pid=302).works(REWARD, share=0.8)
     build.rank(1).blocked.clear()
     build.rank(1).blocks("child")
-    label = only(propose, build)
+    label = only(child_processes, build)
     assert (label.cause, label.liveness, label.node) == (cause, liveness, ProcessNode(302))
     assert "uses 80% of a core" in label.reason
 
@@ -241,7 +241,7 @@ def test_a_process_that_computes_for_what_its_rank_is_in(
     build = EvidenceBuilder()
     build.elsewhere(1, stack)
     build.child(1, role, pid=300).works(child_stack, share=share, moves=False)
-    assert [label.liveness for label in proposed(propose, build)] == ["computing"] * works
+    assert [label.liveness for label in proposed(child_processes, build)] == ["computing"] * works
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_who_is_seen_to_wait_for_something_else_does_not_wait_for_a_process_at_w
     if kind is not None:
         rank.blocks(kind, "", *peers)
     build.child(1, "reward", pid=300).works((), moves=False)
-    assert len(proposed(propose, build)) == int(counts)
+    assert len(proposed(child_processes, build)) == int(counts)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_process_that_may_not_run_beside_a_rank_that_waits(
     child.state = {"stopped": "T", "dead": "Z"}.get(how, "S")
     frozen = Limits(300, frozen=how == "frozen")
     child.limits = (frozen, frozen)
-    labels = proposed(propose, build)
+    labels = proposed(child_processes, build)
     assert [label.liveness for label in labels] == ([] if liveness is None else [liveness])
     assert [step.kind for label in labels for step in label.undo] == undo
 
@@ -296,7 +296,7 @@ def test_of_several_that_may_not_run_the_first_by_its_number_is_named() -> None:
     build.elsewhere(1, REWARD)
     build.child(1, "helper", pid=310).state = "T"
     build.child(1, "helper", pid=305, parent=310).state = "T"
-    assert only(propose, build).node == ProcessNode(305)
+    assert only(child_processes, build).node == ProcessNode(305)
 
 
 # Pools, and children that do not come to their own program.
@@ -305,18 +305,18 @@ def test_of_several_that_may_not_run_the_first_by_its_number_is_named() -> None:
 def test_a_worker_of_a_pool_in_a_task_is_what_the_rank_waits_for() -> None:
     build = idle_pool("_handle_workers", "_handle_tasks", "_handle_results")
     build.processes[301].stack, build.processes[301].wchan = REWARD, "wait_woken"
-    label = only(propose, build)
+    label = only(child_processes, build)
     assert (label.node, label.liveness) == (ProcessNode(301), "unseen")
     assert "its child pid 301" in label.reason
     build.processes[300].state = "T"
-    label = only(propose, build)
+    label = only(child_processes, build)
     assert (label.node, label.liveness) == (ProcessNode(300), "never-wakes")
 
 
 def test_a_pool_whose_idle_workers_may_not_run_has_lost_its_task_all_the_same() -> None:
     build = idle_pool("_handle_workers", "_handle_tasks", "_handle_results")
     build.processes[300].state = "T"
-    label = only(propose, build)
+    label = only(child_processes, build)
     assert (label.node, label.liveness) == (None, "never-wakes")
     assert "a pool worker died" in label.reason
 
@@ -327,7 +327,7 @@ def test_idle_workers_of_an_executor_have_lost_nothing_for_ever() -> None:
         *frames("result /usr/lib/python3.11/concurrent/futures/_base.py:451"),
         *REWARD,
     )
-    label = only(propose, build)
+    label = only(child_processes, build)
     assert (label.liveness, label.can_go_on) == ("unseen", "")
     assert "died" not in label.reason
 
@@ -336,11 +336,11 @@ def test_what_a_log_says_of_a_pool_is_told_only_where_its_results_are_not_taken(
     trace = ("Exception in thread Thread-3 (_handle_results):", "TypeError: no")
     build = idle_pool("_handle_workers", "_handle_tasks", "_handle_results")
     build.logs.append(LogTail(101, "/run/job.log", 8.0, trace))
-    assert "log" not in [item.source for item in only(propose, build).evidence]
+    assert "log" not in [item.source for item in only(child_processes, build).evidence]
     build = idle_pool("_handle_workers", "_handle_tasks")
     build.processes[301].stack, build.processes[301].wchan = REWARD, "wait_woken"
     build.logs.append(LogTail(101, "/run/job.log", 8.0, trace))
-    assert "log" not in [item.source for item in only(propose, build).evidence]
+    assert "log" not in [item.source for item in only(child_processes, build).evidence]
 
 
 @pytest.mark.parametrize(("children", "youngest"), [((), None), ((300, 305, 302), 305)])
@@ -351,7 +351,7 @@ def test_a_child_that_does_not_come_to_its_own_program(
     build.elsewhere(1, REWARD).wchan = "kernel_clone"
     for pid in children:
         build.child(1, "helper", pid=pid)
-    label = proposed(propose, build)[0]
+    label = proposed(child_processes, build)[0]
     assert label.reason.startswith("waits for a child that does not start its own program")
     assert label.node == (None if youngest is None else ProcessNode(youngest))
     assert (f"program: pid {youngest} (python helper.py) makes" in label.reason) == bool(children)

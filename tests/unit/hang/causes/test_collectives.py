@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from grpo_doctor.hang.causes.calls import all_in_calls, deadlock, mismatched_calls
 from grpo_doctor.hang.causes.candidate import Candidate, Sink
-from grpo_doctor.hang.causes.collectives import all_in_calls, deadlock, propose
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.matching import Blame, Cycle, Wait
 from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Shift, Side, Signature
@@ -126,7 +126,7 @@ def reason_of(
     status = GroupStatus(WORLD, "mismatch", sides=tuple(Side(*side) for side in sides))
     blames = tuple(Blame(rank, "shown", reason, "it did", "0") for rank in ranks)
     case = with_matching(case_of(EvidenceBuilder()), blame=blames, statuses=(status,))
-    (label,) = propose(case)
+    (label,) = mismatched_calls(case)
     assert label.culprits == ranks
     return label.reason
 
@@ -217,7 +217,7 @@ def test_a_partner_that_may_still_come_is_not_blamed(
     case = with_matching(
         case_of(build), blame=(Blame(2, "awaited", "not-sent", "did not send", "0"),)
     )
-    assert [label.cause for label in propose(case)] == ["p2p-unmatched"] * blamed
+    assert [label.cause for label in mismatched_calls(case)] == ["p2p-unmatched"] * blamed
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_call_too_many_may_be_one_that_the_others_still_come_to(
         waits=(Wait(0, group, 40, "broadcast", (waits_on,), "missing"),),
         shifts=shifts,
     )
-    assert [label.cause for label in propose(case)] == ["collective-mismatch"] * blamed
+    assert [label.cause for label in mismatched_calls(case)] == ["collective-mismatch"] * blamed
 
 
 def test_of_those_that_are_not_here_no_stack_is_shown() -> None:
@@ -284,7 +284,7 @@ def test_the_few_that_called_others_since_the_last_collective_of_all(
     calls: tuple[str, ...], odd: tuple[int, ...]
 ) -> None:
     case = with_matching(case_of(called(*calls)))
-    labels = list(propose(case))
+    labels = list(mismatched_calls(case))
     assert [label.culprits for label in labels] == ([odd] if odd else [])
     if odd:
         usual = " > ".join(call.partition(":")[2] for call in calls[0].split())
@@ -294,9 +294,9 @@ def test_the_few_that_called_others_since_the_last_collective_of_all(
 def test_nobody_called_others_where_a_rank_is_late_or_a_ring_of_waits_says_more() -> None:
     build = called("1:all_reduce", "2:all_reduce", "3:broadcast")
     ring = Cycle((0, 1), (Wait(0, "1", 1, "all_reduce", (1,), "missing"),), ("1",))
-    assert list(propose(with_matching(case_of(build), cycles=(ring,)))) == []
+    assert list(mismatched_calls(with_matching(case_of(build), cycles=(ring,)))) == []
     build.elsewhere(1, REWARD)
-    assert list(propose(with_matching(case_of(build)))) == []
+    assert list(mismatched_calls(with_matching(case_of(build)))) == []
 
 
 def test_a_rank_alone_is_in_no_call_with_others() -> None:

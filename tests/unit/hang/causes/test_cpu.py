@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.causes import cpu
+from grpo_doctor.hang.causes import host
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.waiting.starvation import DELAYED
 from grpo_doctor.hang.verdict import Verdict
@@ -107,7 +107,7 @@ def starved(
         evidence=SimpleNamespace(host=HostFacts("a", 8)),
     )
     case: Any = SimpleNamespace(view=view, suspects=())
-    candidates = [candidate for candidate in cpu.propose(case) if candidate.culprits == (0,)]
+    candidates = [candidate for candidate in host.cpu(case) if candidate.culprits == (0,)]
     return [item.text for each in candidates for item in each.evidence if item.source == "cgroup"]
 
 
@@ -120,11 +120,11 @@ def starved(
         ({"delays": (DELAYED, 0.0, 0.0), "share": 0.9}, ["other processes use the cores"]),
         ({"delays": (DELAYED - 0.01, 0.0, 0.0), "share": 0.9}, []),
         ({"waits": True}, []),
-        ({"delays": (0.6, 0.0, 0.0), "niceness": (cpu.NICE, 0, 0)}, ["it has nice"]),
-        ({"niceness": (cpu.NICE - 1, 0, 0)}, ["other processes use the cores"]),
-        ({"niceness": (cpu.NICE, 1, 1)}, ["other processes use the cores"]),
-        ({"niceness": (cpu.NICE + 1, 1, 1)}, ["it has nice"]),
-        ({"niceness": (0, -cpu.NICE, 0)}, ["it has nice"]),
+        ({"delays": (0.6, 0.0, 0.0), "niceness": (host.NICE, 0, 0)}, ["it has nice"]),
+        ({"niceness": (host.NICE - 1, 0, 0)}, ["other processes use the cores"]),
+        ({"niceness": (host.NICE, 1, 1)}, ["other processes use the cores"]),
+        ({"niceness": (host.NICE + 1, 1, 1)}, ["it has nice"]),
+        ({"niceness": (0, -host.NICE, 0)}, ["it has nice"]),
         ({"cores": ((3,), (3,), (3,))}, ["it is bound to core 3 together with 2 other ranks"]),
         ({"cores": ((3,), (3,), (4,))}, ["it is bound to core 3 together with 1 other ranks"]),
         ({"cores": ((3, 4), (3, 4), (5,))}, ["other processes use the cores"]),  # enough for both
@@ -157,11 +157,11 @@ SAVES = frames("write /home/me/train.py:3", "save_checkpoint /home/me/train.py:8
 def test_what_burns_a_core_collects_garbage_or_computes() -> None:
     build = EvidenceBuilder()
     build.elsewhere(2, COLLECTS).works(COLLECTS, moves=False)
-    label = only(cpu.propose, build)
+    label = only(host.cpu, build)
     assert label.reason.startswith("collects garbage with no end in sight")
     assert label.fixes[0].knob == "offload.gc_collect"
     build.rank(2).works(UPDATE, moves=False)
-    label = only(cpu.propose, build)
+    label = only(host.cpu, build)
     assert label.reason.startswith("computes with no end in sight")
     assert label.fixes[0].knob is None
 
@@ -175,4 +175,4 @@ def test_who_moves_or_is_in_long_work_does_not_compute_without_end(
 ) -> None:
     build = EvidenceBuilder()
     build.elsewhere(2, stack).works(stack, moves=moves)
-    assert len(proposed(cpu.propose, build)) == int(computes)
+    assert len(proposed(host.cpu, build)) == int(computes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.causes.data_loader import propose
+from grpo_doctor.hang.causes.helpers import data_loader
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import Frame, Role
 from tests.evidence import EvidenceBuilder, frames
@@ -77,7 +77,7 @@ def loading(stack: tuple[Frame, ...], *workers: str) -> EvidenceBuilder:
 def test_which_worker_holds_its_rank_up(
     workers: tuple[str, ...], pid: int | None, liveness: str
 ) -> None:
-    label = only(propose, loading(GETS, *workers))
+    label = only(data_loader, loading(GETS, *workers))
     assert (label.cause, label.liveness) == ("dataload-blocked", liveness)
     assert label.node == (None if pid is None else ProcessNode(pid))
     problem = "none is left" if pid is None else f"pid {pid} (python dataloader.py)"
@@ -88,12 +88,12 @@ def test_which_worker_holds_its_rank_up(
 
 @pytest.mark.parametrize("workers", [("R",), ("S", "R")])
 def test_while_a_worker_prepares_a_batch_nothing_is_wrong(workers: tuple[str, ...]) -> None:
-    assert proposed(propose, loading(GETS, *workers)) == ()
+    assert proposed(data_loader, loading(GETS, *workers)) == ()
 
 
 @pytest.mark.parametrize(("stack", "count"), [(NEXT, 0), (GETS, 1)])
 def test_a_loader_without_workers_loads_by_itself(stack: tuple[Frame, ...], count: int) -> None:
-    assert len(proposed(propose, loading(stack))) == count
+    assert len(proposed(data_loader, loading(stack))) == count
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_who_reads_a_batch_waits_for_the_processes_that_load_for_it(
     build = EvidenceBuilder()
     build.elsewhere(1, stack)
     build.child(1, role, pid=300)
-    assert len(proposed(propose, build)) == count
+    assert len(proposed(data_loader, build)) == count
 
 
 def test_a_helper_of_the_rank_is_no_worker_of_its_loader() -> None:
     build = loading(GETS, "S")
     build.child(1, "helper", pid=299).state = "T"
-    assert only(propose, build).node == ProcessNode(300)
+    assert only(data_loader, build).node == ProcessNode(300)

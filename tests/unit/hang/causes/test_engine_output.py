@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.causes.engine_output import output
+from grpo_doctor.hang.causes.engine import output
 from grpo_doctor_probes.evidence import Blocked
 from tests.unit.hang.causes.doubles import activity, process
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.causes.file_locks import propose
+from grpo_doctor.hang.causes.locks import file_locks
 from grpo_doctor_probes.evidence import PythonThread, Thread
 from tests.evidence import TORCH, EvidenceBuilder, FakeProcess, frames
 from tests.unit.hang.causes.proposed import proposed
@@ -180,6 +180,6 @@ def test_who_has_the_lock_is_told_and_blamed_if_it_waits_with_it(
     build.elsewhere(3, UPDATE)
     stranger = build.child(1, "helper", pid=300)
     stranger.member = replace(stranger.member, rank=None)
-    label = next(label for label in proposed(propose, build) if label.evidence[0].rank == 0)
+    label = next(label for label in proposed(file_locks, build) if label.evidence[0].rank == 0)
     assert label.culprits == culprits
     assert label.evidence[0].text.endswith(words)

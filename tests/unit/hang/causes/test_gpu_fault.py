@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.causes.candidate import Case
-from grpo_doctor.hang.causes.gpu_fault import propose
+from grpo_doctor.hang.causes.gpu import gpu_faults
 from grpo_doctor.hang.model.gpu_activity import Doing
 from grpo_doctor.hang.model.gpus import Conclusion, GpuJudgement, GpuState
 from grpo_doctor.hang.model.matching import Blame
@@ -131,7 +131,7 @@ def test_the_rank_that_a_line_names_counts_and_a_log_of_nobody_does_not() -> Non
 
 
 def labelled(case: Case) -> list[tuple[str, tuple[int, ...], str]]:
-    return [(label.cause, label.culprits, label.liveness) for label in propose(case)]
+    return [(label.cause, label.culprits, label.liveness) for label in gpu_faults(case)]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_gpu_that_does_not_end_is_told_unless_its_host_has_a_reason_of_its_own
         with_matching(case_of(build), blame=(blame, other)),
         gpus=GpuJudgement(gpus=(gpu(1, "computes"), gpu(2, "idle"))),
     )
-    labels = list(propose(case))
+    labels = list(gpu_faults(case))
     assert [label.culprits for label in labels] == [(rank,)] * expected
     for label in labels:
         shown = ["flight recorder", "gpu", "proc", "stack"] if rank == 1 else ["flight recorder"]
@@ -225,7 +225,7 @@ def test_a_host_that_waits_for_its_own_gpu_waits_for_what_runs_there(
     case = with_view(
         case_of(sleeps_in_driver()), gpus=GpuJudgement(gpus=(gpu(0, "idle"), gpu(1, doing)))
     )
-    (label,) = propose(case)
+    (label,) = gpu_faults(case)
     assert (label.cause, label.culprits, label.liveness) == ("gpu-fault", (1,), liveness)
     assert label.phase == "reward"
     assert [item.text for item in label.evidence if item.source == "gpu"] == [f"GPU 1 is {doing}"]
@@ -256,7 +256,7 @@ def test_where_every_host_waits_for_its_gpu_their_power_tells(
     for rank in (0, 1):
         build.elsewhere(rank, REWARD).blocks("file", "/dev/nvidia0")
     case = with_view(case_of(build), gpus=GpuJudgement(conclusion, (1,)))
-    causes = [label.cause for label in propose(replace(case, suspects=()))]
+    causes = [label.cause for label in gpu_faults(replace(case, suspects=()))]
     assert causes == ([cause] if cause is not None else [])
 
 
@@ -277,5 +277,5 @@ def test_that_a_gpu_has_finished_its_collectives_is_told_where_a_recorder_knows(
     build = sleeps_in_driver()
     build.joins[1] = [{"op": "all_reduce", "size": 64, "group": "0", "number": 39, "done": True}]
     evidence = build.build()
-    (label,) = propose(case_of(of_nccl(evidence) if nccl else evidence))
+    (label,) = gpu_faults(case_of(of_nccl(evidence) if nccl else evidence))
     assert ("flight recorder" in [item.source for item in label.evidence]) == nccl

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.group_order import propose
+from grpo_doctor.hang.causes.group_order import group_order
 from grpo_doctor.hang.model.matching import Blame, Cycle, Group, GroupStatus, Wait
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import CallArguments, Frame
@@ -123,7 +123,7 @@ def ring(
     for rank, stack in enumerate(stacks):
         build.rank(rank).stack = stack
     cycle = Cycle((0, 1), (wait(0, 1), wait(1, 0)), groups)
-    return list(propose(with_matching(case_of(build), cycles=(cycle,), blame=blame)))
+    return list(group_order(with_matching(case_of(build), cycles=(cycle,), blame=blame)))
 
 
 ORDER = Blame(1, "either", "out-of-order", "took them in another order")
@@ -183,7 +183,7 @@ def test_a_group_has_the_name_that_its_maker_gave_it() -> None:
         cycles=(cycle,),
         statuses=(GroupStatus(gradients, "missing"),),
     )
-    (label,) = propose(case)
+    (label,) = group_order(case)
     assert "all_reduce in nccl group 1 (gradients) at train.py:70, update against" in label.reason
     assert "all_reduce of nccl group 1 (gradients) and needs rank 1" in label.evidence[0].text
 
@@ -191,7 +191,7 @@ def test_a_group_has_the_name_that_its_maker_gave_it() -> None:
 def test_of_ranks_on_other_hosts_a_ring_tells_no_line() -> None:
     build = EvidenceBuilder(ranks=2)
     cycle = Cycle((0, 9), (wait(9, 0), wait(0, 9)), ("1", "2"))
-    (label,) = propose(with_matching(case_of(build), cycles=(cycle,)))
+    (label,) = group_order(with_matching(case_of(build), cycles=(cycle,)))
     assert label.reason.endswith("process groups: all_reduce in group 1 at train.py:70, update")
     assert [item.rank for item in label.evidence][:2] == [9, 0]
 
@@ -215,7 +215,7 @@ def test_ranks_that_wait_alone_each_in_a_group_of_its_own(
     )
     rings = (Cycle((0, 1), waits[:2], ("1",)),) * cycles
     case = with_matching(case_of(EvidenceBuilder(ranks=3)), waits=waits, cycles=rings)
-    labels = list(propose(case))
+    labels = list(group_order(case))
     assert [label.culprits for label in labels] == [(0, 1, 2)] * count
     for label in labels:
         assert [item.text for item in label.evidence[:3]] == [
@@ -227,4 +227,4 @@ def test_while_one_is_late_nobody_is_alone_in_its_group() -> None:
     build = EvidenceBuilder(ranks=3)
     build.elsewhere(2, frames("score /home/me/rewards.py:1"))
     waits = tuple(wait(rank, (rank + 1) % 3) for rank in range(3))
-    assert list(propose(with_matching(case_of(build), waits=waits))) == []
+    assert list(group_order(with_matching(case_of(build), waits=waits))) == []

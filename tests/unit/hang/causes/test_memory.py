@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.causes.memory import propose, recent_oom, unassigned_kills
+from grpo_doctor.hang.causes.host import memory, recent_oom, unassigned_kills
 from grpo_doctor_probes.evidence import HostFacts, Limits
 from tests.evidence import BETWEEN_S, EvidenceBuilder, FakeProcess, frames
 from tests.unit.hang.causes import doubles
@@ -241,7 +241,7 @@ def test_who_waits_for_memory_is_told_with_what_its_group_may_use(
     process.state, process.wchan = "D", "mem_cgroup_handle_over_high"
     case = build.build()
     rows = () if limits is None else (limits,)
-    label = only(propose, replace(case, limits=(rows, rows)))
+    label = only(memory, replace(case, limits=(rows, rows)))
     assert label.reason == f"waits for memory that its control group{room}"
     assert label.liveness == "never-wakes"
 
@@ -250,7 +250,7 @@ def test_who_gets_a_little_memory_now_and_then_goes_on() -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(1, UPDATE)
     process.state, process.wchan, process.wakes = "D", "mem_cgroup_handle_over_high", 5
-    assert only(propose, build).liveness == "unseen"
+    assert only(memory, build).liveness == "unseen"
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_a_process_that_was_killed_matters_to_a_rank_that_stands(how: str, label
         build.lose(1)
     elif how == "of one at work":
         build.rank(1).works(RUNS_TESTS)
-    assert len(proposed(propose, build)) == labels
+    assert len(proposed(memory, build)) == labels
 
 
 def test_who_waits_for_others_does_not_wait_for_its_killed_process() -> None:
@@ -276,11 +276,11 @@ def test_who_waits_for_others_does_not_wait_for_its_killed_process() -> None:
     sandbox = build.child(1, "reward", pid=500)
     sandbox.state, sandbox.exit_code = "Z", 9
     sandbox.limits = (Limits(500, oom_kills=6), Limits(500, oom_kills=7))
-    assert proposed(propose, build) == ()
+    assert proposed(memory, build) == ()
 
 
 def test_a_rank_that_was_killed_is_no_process_of_another() -> None:
     build = EvidenceBuilder()
     build.rank(3).state, build.rank(3).exit_code = "Z", 9
     build.rank(3).limits = (Limits(103, oom_kills=6), Limits(103, oom_kills=7))
-    assert proposed(propose, build) == ()
+    assert proposed(memory, build) == ()

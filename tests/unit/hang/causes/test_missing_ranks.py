@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.missing_ranks import propose
+from grpo_doctor.hang.causes.process import missing_ranks
 from grpo_doctor_probes.evidence import Blocked, Evidence, Placement
 from tests.evidence import BETWEEN_S, FIRST_NS, UNIX_NS, EvidenceBuilder, collective, frames
 from tests.unit.hang.causes.proposed import only, proposed
@@ -97,7 +97,7 @@ def joining(lost: int, still_s: float, *begun_s: float) -> EvidenceBuilder:
 def test_a_rank_is_missing_for_good_once_its_launcher_has_started_all(
     lost: int, still_s: float, begun_s: tuple[float, ...], never: bool
 ) -> None:
-    label = only(propose, joining(lost, still_s, *begun_s))
+    label = only(missing_ranks, joining(lost, still_s, *begun_s))
     assert (label.cause, label.culprits) == ("rank-missing", (lost,))
     assert (label.liveness == "never-wakes") == never
 
@@ -127,13 +127,13 @@ def test_hosts_that_are_started_one_by_one_are_waited_for_two_minutes(
 
 
 def propose_all(evidence: Evidence) -> tuple[Candidate, ...]:
-    return proposed(propose, evidence)
+    return proposed(missing_ranks, evidence)
 
 
 def test_how_long_the_others_wait_at_the_rendezvous_is_that_of_the_longest() -> None:
     build = joining(3, 1.0, 30.0, 30.0, 30.0)
     build.rank(1).still_s = 2.5
-    assert only(propose, build).still_s == 2.5
+    assert only(missing_ranks, build).still_s == 2.5
 
 
 # Ranks of other hosts.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.causes import Candidate, Case
-from grpo_doctor.hang.causes.network import propose
+from grpo_doctor.hang.causes.connections import silent_network
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.matching import Wait
 from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Kind
@@ -109,7 +109,7 @@ def wait(rank: int, *on: int, why: Any = "missing") -> Wait:
 
 
 def labels(case: Case) -> list[Candidate]:
-    return list(propose(case))
+    return list(silent_network(case))
 
 
 # Whether all came to one collective.

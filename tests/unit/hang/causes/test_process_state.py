@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.causes.candidate import Sink
-from grpo_doctor.hang.causes.process_state import propose
+from grpo_doctor.hang.causes.process import unable_to_run
 from grpo_doctor_probes.evidence import Blocked, Limits, LogTail, PythonThread, Thread
 from tests.evidence import EvidenceBuilder, FakeProcess, collective, frames, without_communication
 from tests.unit.hang.causes.proposed import only, proposed
@@ -121,7 +121,7 @@ def test_a_rank_without_a_stack_does_not_compute_without_end() -> None:
 def test_who_holds_a_stopped_rank(state: str, how: str, fix: str, undo: list[str]) -> None:
     build = EvidenceBuilder()
     build.elsewhere(2, REWARD).state = state
-    label = only(propose, build)
+    label = only(unable_to_run, build)
     assert label.reason.startswith(how)
     assert label.fixes[0].text.startswith(fix)
     assert [step.kind for step in label.undo] == undo
@@ -141,7 +141,7 @@ def test_a_frozen_rank_is_thawed_where_the_file_is_known(
     build = EvidenceBuilder()
     row = Limits(100, frozen=True, freezer=file)
     build.elsewhere(0, REWARD).limits = (row, row)
-    label = only(propose, build)
+    label = only(unable_to_run, build)
     assert label.evidence[0].text == f"{file or 'the freezer'} reports frozen"
     assert [step.kind for step in label.undo] == undo
     assert label.confirm == (
@@ -176,7 +176,7 @@ def test_how_ranks_ended(
     build = EvidenceBuilder()
     for rank, code in codes.items():
         build.rank(rank).state, build.rank(rank).exit_code = "Z", code
-    labels = {label.culprits[0]: label for label in proposed(propose, build)}
+    labels = {label.culprits[0]: label for label in proposed(unable_to_run, build)}
     assert labels.keys() == expected.keys()
     for rank, (sink, either, reason) in expected.items():
         assert (labels[rank].sink, labels[rank].either) == (sink, either)
@@ -190,7 +190,7 @@ def test_the_last_words_are_those_of_the_rank_s_own_log() -> None:
         LogTail(101, "a", 5.0, ("one", "two", "three", "four")),
         LogTail(102, "b", 5.0, ("of another",)),
     ]
-    words = [item.text for item in only(propose, build).evidence if item.source == "log"]
+    words = [item.text for item in only(unable_to_run, build).evidence if item.source == "log"]
     assert words == ["two", "three", "four"]
 
 
@@ -210,7 +210,7 @@ def communicates(process: FakeProcess, tid: int) -> None:
 
 
 def is_left_over(build: EvidenceBuilder) -> bool:
-    labels = proposed(propose, build)
+    labels = proposed(unable_to_run, build)
     assert all("is still running" in label.reason for label in labels)
     return bool(labels)
 
@@ -250,7 +250,7 @@ def test_a_process_in_a_rank_s_place_that_is_only_its_helper(how: str, expected:
         evidence = build.build()
         row = Blocked(101, 101, "socket-receive", target="10.0.0.1:5 -> 10.0.0.1:29500")
         asks = replace(evidence, job=replace(evidence.job, address="a:29500"), blocked=(row,))
-        assert proposed(propose, asks) == ()
+        assert proposed(unable_to_run, asks) == ()
     else:
         assert is_left_over(build) == expected
 
@@ -259,7 +259,7 @@ def test_one_at_work_that_does_not_communicate_says_nothing_of_the_others() -> N
     build = left_over()
     build.elsewhere(1, UPDATE).works(UPDATE)
     build.rank(1).threads = []
-    labels = {label.culprits: label.reason for label in proposed(propose, build)}
+    labels = {label.culprits: label.reason for label in proposed(unable_to_run, build)}
     assert "is still running" in labels[2,]
 
 
@@ -275,7 +275,7 @@ def test_a_process_whose_threads_can_t_be_seen_is_the_rank() -> None:
         )
         for look in evidence.looks
     )
-    assert proposed(propose, replace(evidence, looks=looks)) == ()
+    assert proposed(unable_to_run, replace(evidence, looks=looks)) == ()
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_how_a_rank_ended_is_told_by_the_only_one_that_has(
         ended.state, ended.exit_code = "Z", code
         if of_nobody:
             ended.member = replace(ended.member, rank=None)
-    assert only(propose, build).reason.startswith(f"is dead{how}; only its child process 102")
+    assert only(unable_to_run, build).reason.startswith(f"is dead{how}; only its child process 102")
 
 
 # A rank that is on its way out.
@@ -324,7 +324,7 @@ def test_a_rank_whose_program_has_ended_waits_for_what_is_left_of_it(
     for number, stack in enumerate(threads):
         shown = PythonThread(901 + number, "uploader", stack)
         rank.threads.append((shown, Thread(901 + number, "python", "S", "wait_woken")))
-    label = only(propose, build)
+    label = only(unable_to_run, build)
     assert (label.cause, label.culprits) == ("rank-dead", (1,))
     assert label.reason == f"has left its main program, normally or by an exception,{words}"
 
@@ -340,4 +340,4 @@ def test_a_rank_that_is_at_work_or_not_missed_has_not_left(how: str) -> None:
     else:
         for other in (0, 2, 3):
             build.elsewhere(other, UPDATE)
-    assert proposed(propose, build) == ()
+    assert proposed(unable_to_run, build) == ()

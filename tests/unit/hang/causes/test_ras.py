@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.ras import accused, even_items, propose
+from grpo_doctor.hang.causes.gpu import accused, even_items, reported_by_nccl
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import CallArguments, PythonThread, RasAnswer, Thread
@@ -134,7 +134,7 @@ def labelled(
     group = {**communicator, "ranks": seats, "missing_ranks": missing}
     text = json.dumps({"nccl_version": "2.30.7", "communicators": [group]})
     heard = tuple(RasAnswer("localhost:28028", FIRST_NS + n * SECOND, text) for n in (0, 1))
-    return proposed(propose, replace(build.build(), ras=heard))
+    return proposed(reported_by_nccl, replace(build.build(), ras=heard))
 
 
 ALIKE: tuple[Counts, ...] = ({"AllReduce": 10, "Broadcast": 5},) * 3

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.ray_tasks import propose
+from grpo_doctor.hang.causes.helpers import ray_tasks
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import Role
 from tests.evidence import FakeProcess, collective, frames
@@ -29,7 +29,7 @@ def at_work(command: str = "ray::RolloutActor.generate", **more: Any) -> Candida
     title(job.rollout, command)
     for name, value in more.items():
         setattr(job.rollout, name, value)
-    return only(propose, job.build)
+    return only(ray_tasks, job.build)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_the_driver_s_wait_for_the_answer_is_evidence() -> None:
 def test_a_controller_is_no_witness_against_itself() -> None:
     job = RayJob()
     job.generates_nothing()
-    label = only(propose, job.build)
+    label = only(ray_tasks, job.build)
     assert label.node == ProcessNode(DRIVER)
     assert not [item for item in label.evidence if "waits for the result" in item.text]
 
@@ -92,7 +92,7 @@ def test_a_stopped_actor_without_a_task_is_known_by_its_name() -> None:
     job = RayJob()
     job.generates_nothing()
     job.rollout.state = "T"
-    sentence = only(propose, job.build).whole
+    sentence = only(ray_tasks, job.build).whole
     assert sentence.startswith(f"the Ray actor in RolloutActor (pid {ROLLOUT}) is stopped")
 
 
@@ -103,7 +103,7 @@ def test_a_process_that_an_actor_waits_for_is_where_its_trouble_is() -> None:
     job.rollout.blocks("child", "", 300)
     child = job.build.child(0, "helper", pid=300, parent=ROLLOUT)
     child.member = replace(child.member, rank=None)
-    label = only(propose, job.build)
+    label = only(ray_tasks, job.build)
     assert (label.cause, label.node) == ("child-stuck", ProcessNode(300))
 
 
@@ -116,7 +116,7 @@ def test_an_actor_whose_coroutines_wait_shows_no_line(still_s: float | None, sin
     if still_s is None:
         task = (task[0], replace(task[1], last_ran_ns=0))
     job.rollout.threads = [task]
-    label = only(propose, job.build)
+    label = only(ray_tasks, job.build)
     assert label.reason.startswith("awaits something in a coroutine")
     assert label.liveness == "outside"
     assert label.evidence[0].text == (
@@ -131,7 +131,7 @@ def test_a_stopped_engine_of_an_actor_is_named_as_one(role: Role) -> None:
     job.rollout.member = replace(job.rollout.member, role=role)
     job.rollout.state = "T"
     engine = f"the rollout engine's process pid {ROLLOUT} (VLLM::EngineCore)"
-    assert only(propose, job.build).whole.startswith(f"{engine} is stopped")
+    assert only(ray_tasks, job.build).whole.startswith(f"{engine} is stopped")
 
 
 # Ranks that ask for answers themselves.
@@ -149,7 +149,7 @@ def asking() -> RayJob:
 
 
 def test_an_answer_that_nobody_of_this_host_works_out() -> None:
-    label = only(propose, asking().build)
+    label = only(ray_tasks, asking().build)
     assert (label.culprits, label.node, label.liveness) == ((1,), None, "unseen")
     assert label.reason == (
         "waits for a Ray result that no process of this host computes at train.py:45, fetch"
@@ -166,7 +166,7 @@ def test_an_answer_that_another_process_works_out(works: bool, liveness: str, do
     job.rollout.stack = in_method("generate /home/me/train.py:72")
     if works:
         job.rollout.works(job.rollout.stack, moves=False)
-    label = only(propose, job.build)
+    label = only(ray_tasks, job.build)
     assert (label.culprits, label.node, label.liveness) == ((1,), ProcessNode(ROLLOUT), liveness)
     assert label.reason.startswith(
         f"waits for a Ray result from RolloutActor.generate (pid {ROLLOUT} "
@@ -177,7 +177,7 @@ def test_an_answer_that_another_process_works_out(works: bool, liveness: str, do
 def test_an_answer_of_the_driver_s_is_one_of_a_process() -> None:
     job = asking()
     job.driver.stack = frames("ask_judge /home/me/train.py:31", "main /home/me/train.py:95")
-    label = only(propose, job.build)
+    label = only(ray_tasks, job.build)
     assert f"Ray result from a process (pid {DRIVER} (python train.py))" in label.reason
 
 
@@ -185,7 +185,7 @@ def test_a_rank_without_a_task_while_others_are_in_a_collective() -> None:
     job = asking()
     title(job.build.rank(1), "ray::PolicyWorker")
     job.build.rank(1).stack = frames(*LOOP)
-    label = only(propose, job.build)
+    label = only(ray_tasks, job.build)
     assert (label.cause, label.culprits) == ("collective-skipped", (1,))
 
 
@@ -193,7 +193,7 @@ def test_ranks_with_tasks_are_what_is_looked_at_first() -> None:
     """And not the actor beside them."""
     job = RayJob()
     job.calls(1, in_method("save /home/me/train.py:40"), "save")
-    assert proposed(propose, job.build) == ()
+    assert proposed(ray_tasks, job.build) == ()
 
 
 def test_a_job_that_is_none_of_ray_s_has_no_answers() -> None:
@@ -201,13 +201,13 @@ def test_a_job_that_is_none_of_ray_s_has_no_answers() -> None:
     for rank in range(3):
         job.calls(rank, collective("all_reduce"))
         job.build.joins.pop(rank, None)
-    assert proposed(propose, job.build) == ()
+    assert proposed(ray_tasks, job.build) == ()
 
 
 def test_where_all_ask_the_driver_s_wait_is_told_with_the_idle_ranks() -> None:
     job = RayJob()
     job.generates_nothing()
-    label = only(propose, job.build)
+    label = only(ray_tasks, job.build)
     assert (label.culprits, label.node, label.liveness) == ((), ProcessNode(DRIVER), "computing")
     assert label.whole == (
         f"the driver (pid {DRIVER}) waits for a Ray result that no process of this host "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.causes.rollout_engine import propose
+from grpo_doctor.hang.causes.engine import rollout_engine
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import EngineLook, Frame, Limits, LogTail
@@ -99,7 +99,7 @@ def served(stack: tuple[Frame, ...] = GENERATES, **states: str) -> EvidenceBuild
 def test_of_an_engine_s_dead_processes_a_core_is_named_before_its_front(
     states: dict[str, str], pid: int
 ) -> None:
-    label = only(propose, served(GENERATES, **states))
+    label = only(rollout_engine, served(GENERATES, **states))
     assert (label.cause, label.node) == ("rollout-engine-dead", ProcessNode(pid))
     assert f"pid {pid} " in label.reason
     assert label.reason.endswith("is dead")
@@ -110,7 +110,7 @@ def test_a_front_that_lives_without_its_core_is_named() -> None:
     del build.processes[CORE], build.processes[WORKER]
     died = "EngineDeadError: EngineCore encountered an issue"
     build.logs = [LogTail(FRONT, "/home/me/serve.log", 9.0, (died,))]
-    label = only(propose, build)
+    label = only(rollout_engine, build)
     assert (label.cause, label.node) == ("rollout-engine-dead", ProcessNode(FRONT))
     assert label.reason.endswith("is running, but its core is dead")
 
@@ -126,7 +126,7 @@ def test_a_core_that_may_not_run(how: str, says: str, undo: list[str], fix: str)
     build = served(core="T" if how == "stopped" else "S")
     row = Limits(CORE, frozen=how == "frozen")
     build.processes[CORE].limits = (row, row)
-    label = only(propose, build)
+    label = only(rollout_engine, build)
     assert label.node == ProcessNode(CORE)
     assert label.reason.endswith(says)
     assert [step.kind for step in label.undo] == undo
@@ -140,7 +140,7 @@ def test_a_rank_that_gets_on_or_may_not_run_does_not_wait_for_its_engine(state: 
         build.rank(0).works(GENERATES)
     else:
         build.rank(0).state = "T"
-    assert proposed(propose, build) == ()
+    assert proposed(rollout_engine, build) == ()
 
 
 # Who waits for whom, while weights are sent.
@@ -163,7 +163,7 @@ def test_a_worker_that_takes_weights_waits_in_turn_for_its_rank(
     worker.stack = stack
     if works:
         worker.works(stack, moves=False)
-    label = only(propose, build)
+    label = only(rollout_engine, build)
     assert ("waits for the trainer" in label.reason) == in_turn
     if in_turn:
         assert (label.cause, label.node) == ("weight-sync-blocked", ProcessNode(WORKER))
@@ -173,7 +173,7 @@ def test_a_worker_that_takes_weights_waits_in_turn_for_its_rank(
 def test_a_transfer_from_a_rollout_is_one_of_its_phase() -> None:
     build = served()
     build.processes[WORKER].stack = TAKES
-    assert only(propose, build).phase == "rollout"
+    assert only(rollout_engine, build).phase == "rollout"
 
 
 # Servers that are not there, or not yet.
@@ -200,10 +200,10 @@ def test_a_job_that_has_never_got_on_may_wait_for_a_server_that_still_comes(
     asker: str, history: bool, cause: str, liveness: str
 ) -> None:
     build = without_server(frames(f"{asker} /home/me/train.py:5"), history=history)
-    label = only(propose, build)
+    label = only(rollout_engine, build)
     assert (label.cause, label.liveness) == (cause, liveness)
 
 
 def test_a_server_that_a_job_with_a_history_waits_for_is_not_on_its_way_up() -> None:
     build = without_server(frames("wait_for_server /home/me/train.py:5"), history=True)
-    assert proposed(propose, build) == ()
+    assert proposed(rollout_engine, build) == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.causes.storage import propose
+from grpo_doctor.hang.causes.locks import storage
 from grpo_doctor_probes.evidence import Disk, Frame
 from tests.evidence import BETWEEN_S, EvidenceBuilder, FakeProcess, frames
 from tests.unit.hang.causes.proposed import only, proposed
@@ -102,7 +102,7 @@ def test_a_sleep_of_twenty_seconds_in_the_kernel_is_no_flush(
     stack: tuple[Frame, ...], wchan: str, still_s: float, liveness: str
 ) -> None:
     build, _ = in_kernel(stack, wchan, still_s=still_s)
-    assert only(propose, build).liveness == liveness
+    assert only(storage, build).liveness == liveness
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_sleep_of_twenty_seconds_in_the_kernel_is_no_flush(
 def test_a_sleep_that_ends_now_and_then_is_ordinary(state: str, wakes: int, liveness: str) -> None:
     build, process = in_kernel()
     process.state, process.wakes = state, wakes
-    assert only(propose, build).liveness == liveness
+    assert only(storage, build).liveness == liveness
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_loader_s_wait_for_a_file_is_its_own_unless_the_kernel_hangs(
 ) -> None:
     build, process = in_kernel(stack)
     process.state = state
-    assert only(propose, build).cause == cause
+    assert only(storage, build).cause == cause
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_loader_s_wait_for_a_file_is_its_own_unless_the_kernel_hangs(
 def test_a_file_system_that_takes_its_time(bytes_per_s: int, text: str | None) -> None:
     build, process = in_kernel()
     process.written_bytes = round(bytes_per_s * BETWEEN_S)
-    reasons = [label.reason for label in proposed(propose, build)]
+    reasons = [label.reason for label in proposed(storage, build)]
     assert len(reasons) == (0 if text is None else 1)
     assert text is None or text in reasons[0]
 
@@ -147,7 +147,7 @@ def test_a_file_system_that_takes_its_time(bytes_per_s: int, text: str | None) -
 def test_who_computes_does_not_wait_for_a_file_that_it_writes_a_little_to() -> None:
     build, process = in_kernel()
     process.written_bytes, process.cpu_share, process.delay_share = 1000, 0.5, 0.0
-    assert proposed(propose, build) == ()
+    assert proposed(storage, build) == ()
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_what_is_no_wait_for_a_file(how: str, count: int) -> None:
         process.state, process.wchan = "D", "mem_cgroup_handle_over_high"
     else:
         process.blocks("file", "/dev/pts/3" if how == "waits for a terminal" else "/data/rows")
-    assert len(proposed(propose, build)) == count
+    assert len(proposed(storage, build)) == count
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_what_is_no_wait_for_a_file(how: str, count: int) -> None:
 def test_which_folder_is_to_be_looked_at(kind: str, path: str, looks_at: str) -> None:
     build = EvidenceBuilder()
     build.elsewhere(0, UPDATE).blocks(kind, path)
-    assert only(propose, build).confirm[0].startswith(looks_at)
+    assert only(storage, build).confirm[0].startswith(looks_at)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_full_disk_matters_to_who_writes(stack: tuple[Frame, ...], writes: boo
     build = EvidenceBuilder()
     build.elsewhere(0, stack)
     build.disks = [Disk("/ckpt", "ext4", 10**12, 1000, 50)]
-    assert ["full disk" in label.reason for label in proposed(propose, build)] == (
+    assert ["full disk" in label.reason for label in proposed(storage, build)] == (
         [True] if writes else []
     )
 
@@ -207,4 +207,4 @@ def test_a_rank_that_is_at_work_may_still_make_room(computes: bool, liveness: st
     if computes:
         process.works(SAVES, moves=False)
     build.disks = [Disk("/ckpt", "ext4", 10**12, 1000, 50)]
-    assert only(propose, build).liveness == liveness
+    assert only(storage, build).liveness == liveness

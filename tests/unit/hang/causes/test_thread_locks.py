@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.causes.thread_locks import propose
+from grpo_doctor.hang.causes.locks import thread_locks
 from grpo_doctor_probes.evidence import Evidence, Frame, PythonThread, Stack, Thread
 from tests.evidence import BETWEEN_S, FIRST_NS, EvidenceBuilder, FakeProcess, collective, frames
 from tests.unit.hang.causes.proposed import only, proposed
@@ -174,7 +174,7 @@ def test_a_thread_that_runs_keeps_the_gil_if_the_main_one_asks_for_it_in_vain(
         process.state = state
     if moves:
         process.later_stack = tuple(replace(frame, line=frame.line + 1) for frame in UPDATE)
-    labels = [label for label in proposed(propose, build) if label.cause == "gil-held"]
+    labels = [label for label in proposed(thread_locks, build) if label.cause == "gil-held"]
     assert [label.liveness for label in labels] == (
         ["never-wakes" if state == "S" else "computing"] if blamed else []
     )
@@ -183,7 +183,7 @@ def test_a_thread_that_runs_keeps_the_gil_if_the_main_one_asks_for_it_in_vain(
 @pytest.mark.parametrize(("share", "blamed"), [(0.05, True), (0.075, False)])
 def test_who_sleeps_and_keeps_the_gil_uses_no_core(share: float, blamed: bool) -> None:
     build, _ = gil(cpu_share=share)
-    assert ["gil-held"] * blamed == [label.cause for label in proposed(propose, build)]
+    assert ["gil-held"] * blamed == [label.cause for label in proposed(thread_locks, build)]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_who_sleeps_and_keeps_the_gil_uses_no_core(share: float, blamed: bool) -
 )
 def test_in_what_the_owner_of_the_gil_is(wchan: str, state: str, words: str) -> None:
     build, _ = gil(state=state, wchan=wchan, wakes=200)
-    label = only(propose, build)
+    label = only(thread_locks, build)
     assert label.evidence[0].text == (
         f"thread 901 helper owns the GIL {words}; no other thread can run Python"
     )
@@ -212,7 +212,7 @@ def test_the_gil_of_a_rank_that_may_not_run_or_gets_on_is_not_looked_at(
         process.works(UPDATE)
     else:
         process.state = state
-    assert bool(proposed(propose, build)) == blamed
+    assert bool(proposed(thread_locks, build)) == blamed
 
 
 def with_stack(evidence: Evidence, **more: Any) -> Evidence:
@@ -225,10 +225,10 @@ def with_stack(evidence: Evidence, **more: Any) -> Evidence:
 def test_a_thread_that_has_the_gil_at_one_look_alone_keeps_it_not() -> None:
     build, _ = gil()
     evidence = build.build()
-    assert [label.cause for label in proposed(propose, with_stack(evidence, native=True))] == [
+    assert [label.cause for label in proposed(thread_locks, with_stack(evidence, native=True))] == [
         "gil-held"
     ]
-    assert [label.cause for label in proposed(propose, with_stack(evidence))] == []
+    assert [label.cause for label in proposed(thread_locks, with_stack(evidence))] == []
 
 
 def test_a_look_without_threads_says_nothing_of_the_gil() -> None:
@@ -236,7 +236,7 @@ def test_a_look_without_threads_says_nothing_of_the_gil() -> None:
     evidence = build.build()
     empty = Stack(101, FIRST_NS, (), problem="refused")
     changed_evidence = replace(evidence, stacks=((empty, *evidence.stacks[0]), evidence.stacks[1]))
-    assert [label.cause for label in proposed(propose, changed_evidence)] == ["gil-held"]
+    assert [label.cause for label in proposed(thread_locks, changed_evidence)] == ["gil-held"]
 
 
 def test_a_rank_that_was_not_there_at_the_first_look_has_not_asked_for_the_gil_before() -> None:
@@ -248,7 +248,7 @@ def test_a_rank_that_was_not_there_at_the_first_look_has_not_asked_for_the_gil_b
     changed_evidence = replace(
         evidence, looks=(replace(evidence.looks[0], processes=first), evidence.looks[1])
     )
-    assert proposed(propose, changed_evidence) == ()
+    assert proposed(thread_locks, changed_evidence) == ()
 
 
 # Which waits are for a lock.
@@ -259,7 +259,7 @@ def wants(line: str) -> tuple[str, ...]:
     build = EvidenceBuilder()
     process = build.elsewhere(1, (*frames(line), *UPDATE))
     process.blocks("futex")
-    return tuple(label.cause for label in proposed(propose, build))
+    return tuple(label.cause for label in proposed(thread_locks, build))
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_who_may_have_the_lock_that_a_rank_wants(
     process = build.elsewhere(1, UPDATE)
     process.blocks("futex")
     process.threads = [futex(901 + number, *lines) for number, lines in enumerate(others)]
-    label = only(propose, build)
+    label = only(thread_locks, build)
     assert label.cause == cause
     if cause == "lock-held":
         never = "waits for a lock that is never released, at train.py:31, clip"
@@ -331,7 +331,7 @@ def test_a_thread_without_a_name_is_known_by_its_number() -> None:
     process = build.elsewhere(1, UPDATE)
     process.blocks("futex")
     process.threads = [futex(901, *READS, name="")]
-    assert "while thread 901 is at fill.py:4" in only(propose, build).reason
+    assert "while thread 901 is at fill.py:4" in only(thread_locks, build).reason
 
 
 def test_a_rank_one_of_whose_threads_has_the_gil_runs_python() -> None:
@@ -340,7 +340,7 @@ def test_a_rank_one_of_whose_threads_has_the_gil_runs_python() -> None:
     process.blocks("futex")
     runs = PythonThread(901, "loader", frames(*READS), owns_gil=True)
     process.threads = [(runs, Thread(901, "loader", "R", last_ran_ns=1))]
-    assert proposed(propose, build) == ()
+    assert proposed(thread_locks, build) == ()
 
 
 def test_a_rank_without_a_stack_wants_no_lock_that_is_known() -> None:
@@ -351,14 +351,14 @@ def test_a_rank_without_a_stack_wants_no_lock_that_is_known() -> None:
         tuple(replace(stack, threads=()) if stack.pid == 101 else stack for stack in look)
         for look in evidence.stacks
     )
-    assert proposed(propose, replace(evidence, stacks=unseen)) == ()
+    assert proposed(thread_locks, replace(evidence, stacks=unseen)) == ()
 
 
 def test_a_line_of_a_library_names_a_thread_that_has_no_other() -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(1, frames("acquire /usr/lib/python3.11/threading.py:90"))
     process.blocks("futex")
-    assert only(propose, build).reason.endswith("at threading.py:90, acquire")
+    assert only(thread_locks, build).reason.endswith("at threading.py:90, acquire")
 
 
 SLEEPS = "sleep /usr/lib/python3.11/time.py:1"
@@ -399,7 +399,7 @@ def test_who_waits_without_a_limit_for_a_thread_is_in_a_deadlock_with_it(
         )
         for look in evidence.looks
     )
-    causes = [label.cause for label in proposed(propose, replace(evidence, looks=looks))]
+    causes = [label.cause for label in proposed(thread_locks, replace(evidence, looks=looks))]
     assert causes == ["thread-deadlock"] * deadlock
 
 
@@ -409,6 +409,6 @@ def test_a_thread_that_the_kernel_does_not_show_is_taken_by_what_blocks_it() -> 
     process.blocks("futex")
     hidden = PythonThread(901, "writer", frames("flush /home/me/log.py:7"))
     process.threads = [(hidden, Thread(902, "other", "S", "futex_do_wait", last_ran_ns=1))]
-    assert only(propose, build).cause == "lock-held"
+    assert only(thread_locks, build).cause == "lock-held"
     process.blocks("futex", tid=901)
-    assert only(propose, build).cause == "thread-deadlock"
+    assert only(thread_locks, build).cause == "thread-deadlock"

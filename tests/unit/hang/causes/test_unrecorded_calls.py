@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.causes.unrecorded_calls import propose
+from grpo_doctor.hang.causes.calls import unrecorded_calls
 from grpo_doctor.hang.model.matching import Wait
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import CallArguments, Frame
@@ -162,7 +162,7 @@ def transfer(
         build.local_ranks = local_ranks
     return [
         (label.culprits, label.reason)
-        for label in proposed(propose, build)
+        for label in proposed(unrecorded_calls, build)
         if label.cause == "p2p-unmatched"
     ]
 
@@ -235,7 +235,9 @@ def roots(*meant: tuple[int, str], why: Any = "joined") -> list[tuple[int, ...]]
             build.arguments.append(CallArguments(100 + rank, "broadcast", {"src": root}))
         waits.append(Wait(rank, "0", 7, "broadcast", (3,), why))
     case = with_matching(case_of(build), waits=tuple(waits), heard=(0, 1, 2, 3))
-    return [label.culprits for label in propose(case) if label.cause == "collective-mismatch"]
+    return [
+        label.culprits for label in unrecorded_calls(case) if label.cause == "collective-mismatch"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +279,9 @@ def test_the_few_that_do_not_come_to_a_barrier(
     for rank, operation in enumerate(operations):
         checks = () if operation == "all_reduce" else ("check /home/me/train.py:90",)
         build.rank(rank).stack = collective(operation, *checks)
-    labels = [label for label in proposed(propose, build) if label.cause == "collective-skipped"]
+    labels = [
+        label for label in proposed(unrecorded_calls, build) if label.cause == "collective-skipped"
+    ]
     assert [label.culprits for label in labels] == culprits
     for label in labels:
         assert label.reason == (
@@ -301,7 +305,7 @@ def test_ranks_that_stand_in_another_operation_than_most(
     build = EvidenceBuilder(ranks=len(operations), recorded=False)
     for rank, operation in enumerate(operations):
         build.rank(rank).stack = collective(operation)
-    labels = proposed(propose, build)
+    labels = proposed(unrecorded_calls, build)
     assert [label.culprits for label in labels] == culprits
     assert all(label.reason == reason for label in labels)
 
@@ -338,7 +342,7 @@ def test_an_operation_that_may_be_one_with_an_engine_may_end(
         first.works(stack, moves=False)
     elif how == "is_active":
         first.cpu_share, first.wakes = 0.2, 300
-    (label,) = proposed(propose, build)
+    (label,) = proposed(unrecorded_calls, build)
     assert (label.culprits, label.liveness) == ((0,), liveness)
 
 
@@ -348,5 +352,7 @@ def test_with_ranks_on_other_hosts_it_may_be_one_with_those() -> None:
         build.rank(rank).stack = collective("barrier")
     build.lose(3)
     build.local_ranks = 3
-    labels = [label for label in proposed(propose, build) if label.cause == "collective-mismatch"]
+    labels = [
+        label for label in proposed(unrecorded_calls, build) if label.cause == "collective-mismatch"
+    ]
     assert [(label.culprits, label.liveness) for label in labels] == [((0,), "unseen")]
