@@ -53,6 +53,16 @@ class Gate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Any
 
 
+class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings without effect while each of `parents` is known to have a value in `off`, or where
+    there are values `on`, one that is none of them."""
+
+    settings: tuple[str, ...]
+    parents: tuple[str, ...]
+    off: tuple[Any, ...] = ()
+    on: tuple[Any, ...] = ()
+
+
 class Spelling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A setting's name in one framework, from version `since` on and before version `until`.
 

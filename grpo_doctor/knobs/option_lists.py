@@ -11,37 +11,6 @@ from pathlib import Path
 from grpo_doctor.knobs.model import Version, version_of
 
 FOLDER = Path(__file__).parent / "options"
-# What was renamed and is not a knob of ours; the new names are known to the lists.
-RENAMED: Mapping[tuple[str, str], str] = {
-    ("ms-swift", "multi_turn_func"): "multi_turn_scheduler",
-    ("ms-swift", "limit_mm_per_prompt"): "vllm_limit_mm_per_prompt",
-    ("ms-swift", "gpu_memory_utilization"): "vllm_gpu_memory_utilization",
-    ("ms-swift", "tensor_parallel_size"): "vllm_tensor_parallel_size",
-    ("ms-swift", "enforce_eager"): "vllm_enforce_eager",
-    ("ms-swift", "use_async_engine"): "vllm_use_async_engine",
-    ("ms-swift", "vllm_device"): "vllm_mode",
-    ("ms-swift", "num_infer_workers"): "vllm_mode",
-    ("ms-swift", "model_id_or_path"): "model",
-    ("ms-swift", "sft_type"): "tuner_type",
-    ("ms-swift", "lora_target_modules"): "target_modules",
-    ("ms-swift", "eval_batch_size"): "per_device_eval_batch_size",
-    ("ms-swift", "batch_size"): "per_device_train_batch_size",
-    ("ms-swift", "dtype"): "torch_dtype",
-    ("ms-swift", "offload_optimizer_states"): "offload_optimizer",
-    ("ms-swift", "guided_decoding_regex"): "structured_outputs_regex",
-    ("ms-swift", "vllm_guided_decoding_regex"): "structured_outputs_regex",
-    ("ms-swift-megatron", "load"): "mcore_model",
-    ("ms-swift-megatron", "eval_interval"): "eval_steps",
-    ("ms-swift-megatron", "log_interval"): "logging_steps",
-    ("ms-swift-megatron", "max_epochs"): "num_train_epochs",
-    ("trl", "vllm_guided_decoding_regex"): "vllm_structured_outputs_regex",
-    ("trl", "vllm_device"): "vllm_mode",
-    ("trl", "vllm_init_kwargs"): "vllm_gpu_memory_utilization",
-    ("trl", "use_liger_loss"): "use_liger_kernel",
-    ("trl", "torch_dtype"): "dtype",
-    ("trl", "evaluation_strategy"): "eval_strategy",
-    ("verl", "reward_model.launch_reward_fn_async"): "reward.num_workers",
-}
 _NEAR = 0.75  # of difflib: `num_generation` is near `num_generations`, `model_x` is near nothing
 _LAST = (10**6,)
 

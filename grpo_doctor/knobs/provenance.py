@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from grpo_doctor import knobs
-from grpo_doctor.knobs.tables import KNOBS
+from grpo_doctor.knobs.model import Needs
+from grpo_doctor.knobs.tables import KNOBS, NEEDS
 
 
 class Provenance(str, Enum):
@@ -77,60 +78,6 @@ class Settings:
         return knobs.default(self.framework, self.version, knob)
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """Settings without effect while each of `parents` is known to have a value in `off`, or where
-    there are values `on`, one that is none of them."""
-
-    settings: tuple[str, ...]
-    parents: tuple[str, ...]
-    off: tuple[Any, ...] = ()
-    on: tuple[Any, ...] = ()
-
-    def are_taken_away(self, settings: Settings) -> bool:
-        """Return whether nothing of what these settings need is there."""
-        values = [settings.settled(name) for name in self.parents if settings.is_known(name)]
-        is_off = [value not in self.on if self.on else value in self.off for value in values]
-        return len(values) == len(self.parents) and all(is_off)
-
-
-def _needs(settings: str, parents: str, off: tuple[Any, ...] = (), **on: tuple[Any, ...]) -> Needs:
-    return Needs(tuple(settings.split()), tuple(parents.split()), off, **on)
-
-
-_ZERO_3 = (
-    "deepspeed.offload_param deepspeed.prefetch_bucket_size deepspeed.persistence_threshold "
-    "deepspeed.hpz_partition_size"
-)
-_ZERO = f"{_ZERO_3} deepspeed.offload_optimizer deepspeed.pin_memory deepspeed.overlap_comm"
-_BELOW_3 = (None, 0, 1, 2, "zero0", "zero1", "zero2")
-_MEGATRON = "parallel.distributed_optimizer parallel.recompute parallel.sequence"
-NEEDS: tuple[Needs, ...] = (
-    _needs("vllm.[!u]* sync.move_model_batches", "vllm.use", (False,)),
-    _needs("vllm.*", "rollout.engine", on=(None, "vllm", "sglang", "trtllm")),
-    _needs("vllm.server_* vllm.group_port", "vllm.mode", ("colocate",)),
-    _needs("vllm.max_lora_rank", "vllm.enable_lora", (False,)),
-    _needs("train.lora_* vllm.enable_lora", "train.type", ("full",)),
-    _needs("train.lora_alpha train.lora_targets", "train.lora_rank", (0,)),
-    _needs(_ZERO, "deepspeed.preset deepspeed.stage", (None, 0, "zero0")),
-    _needs(_ZERO_3, "deepspeed.stage", (0, 1, 2)),
-    _needs("sync.gather_for_generation", "deepspeed.stage deepspeed.preset", _BELOW_3),
-    _needs("rollout.importance_mode rollout.importance_cap", "rollout.importance_correction",
-           (False,)),
-    _needs("rollout.queue_size", "rollout.async", (False,)),
-    _needs("rollout.max_resample", "rollout.dynamic_sampling", (False,)),
-    _needs("train.max_tokens_per_gpu", "train.dynamic_batch", (False,)),
-    _needs("train.micro_batch", "train.dynamic_batch", (True,)),
-    _needs("dataload.prefetch_factor dataload.persistent_workers", "dataload.num_workers", (0,)),
-    _needs("parallel.reshard parallel.fsdp_*", "parallel.strategy", ("megatron", "deepspeed")),
-    _needs(f"{_MEGATRON} parallel.virtual_pipeline", "parallel.strategy",
-           ("fsdp", "fsdp2", "deepspeed")),
-    _needs("parallel.virtual_pipeline", "parallel.pipeline", (1,)),
-    _needs("parallel.sequence", "parallel.tensor", (1,)),
-    _needs("eval.micro_batch", "eval.steps", (0,)),
-    _needs("model.reference sync.ref_model", "train.beta", (0,)),
-)  # fmt: skip
-"""A setting is active only if none of these takes its effect away."""
 _NEEDS_OF: Mapping[str, tuple[Needs, ...]] = {
     knob.name: tuple(
         need for need in NEEDS if any(fnmatchcase(knob.name, name) for name in need.settings)
@@ -141,4 +88,10 @@ _NEEDS_OF: Mapping[str, tuple[Needs, ...]] = {
 
 def is_active(knob: str, settings: Settings) -> bool:
     """Return whether a setting may have an effect: no setting that it needs is known to be off."""
-    return not any(need.are_taken_away(settings) for need in _NEEDS_OF.get(knob, ()))
+    return not any(_is_missing(need, settings) for need in _NEEDS_OF.get(knob, ()))
+
+
+def _is_missing(need: Needs, settings: Settings) -> bool:
+    values = [settings.settled(name) for name in need.parents if settings.is_known(name)]
+    is_off = [value not in need.on if need.on else value in need.off for value in values]
+    return len(values) == len(need.parents) and all(is_off)

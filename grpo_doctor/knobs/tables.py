@@ -12,13 +12,14 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from grpo_doctor.knobs.model import Kind, Knob, Spelling, Syntax
+from grpo_doctor.knobs.model import Kind, Knob, Needs, Spelling, Syntax
 from grpo_doctor.knobs.option_lists import option_list
 
 
 class _Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`options` names its list; without one all names are of the versions from `first` on, before
-    `end`. What it does not name itself it takes from `base`."""
+    `end`. What it does not name itself it takes from `base`. `renamed` has options that are not a
+    setting here, with what they are called now."""
 
     about: str
     syntax: Syntax = "flags"
@@ -26,6 +27,7 @@ class _Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first: str = ""
     end: str | None = None
     base: str = ""
+    renamed: dict[str, str] = {}
 
     def dated(self, row: Spelling) -> Spelling:
         """Return the row with its versions."""
@@ -46,6 +48,7 @@ class _Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frameworks: dict[str, _Framework]
     settings: tuple[_Setting, ...]
+    needs: tuple[Needs, ...]
 
     def table(self, name: str) -> Iterator[Spelling]:
         """Yield the rows of one framework."""
@@ -67,6 +70,11 @@ FRAMEWORKS: Mapping[str, tuple[Spelling, ...]] = {
     name: TABLES[name] for name in ("bundled", "ms-swift", "trl", "verl", "openrlhf")
 }
 """The trainers."""
+NEEDS = _FILE.needs
+"""A setting is active only if none of these takes its effect away."""
+RENAMED: Mapping[str, Mapping[str, str]] = {
+    name: framework.renamed for name, framework in _FILE.frameworks.items()
+}
 
 
 def syntax_of(framework: str) -> Syntax:

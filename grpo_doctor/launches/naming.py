@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Literal
 
 from grpo_doctor import knobs
-from grpo_doctor.knobs.option_lists import RENAMED, OptionList, option_list
+from grpo_doctor.knobs.option_lists import OptionList, option_list
+from grpo_doctor.knobs.tables import RENAMED
 from grpo_doctor.launches.flags import Option
 from grpo_doctor.launches.model import Problem
 from grpo_doctor.launches.programs import Program
@@ -130,7 +131,7 @@ def _renamed(listed: OptionList, program: Program, name: str, version: str | Non
         for row in rows:
             if row.knob == old.knob and row.covers(number) and row.key != name:
                 return row.key
-    new = RENAMED.get((listed.name, name)) or RENAMED.get((program.framework, name))
+    new = RENAMED[program.table].get(name) or RENAMED[program.framework].get(name)
     return new if new is not None and listed.takes(new, version) else None
 
 

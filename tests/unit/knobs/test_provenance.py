@@ -8,7 +8,9 @@ import pytest
 
 from grpo_doctor import knobs
 from grpo_doctor.knobs import KNOBS, TABLES
-from grpo_doctor.knobs.provenance import NEEDS, Needs, Provenance, Setting, Settings
+from grpo_doctor.knobs.model import Needs
+from grpo_doctor.knobs.provenance import Provenance, Setting, Settings
+from grpo_doctor.knobs.tables import NEEDS
 
 NAMES = [knob.name for knob in KNOBS]
 CHILDREN = [
