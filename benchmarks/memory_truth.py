@@ -36,11 +36,9 @@ MODELS = (
 )  # fmt: skip
 HELD_OUT_FAMILY, HELD_OUT_TARGETS = "qwen3", "attention"
 TINY = "tiny"
-TOWERS = ("Qwen/Qwen2.5-VL-3B", "Qwen/Qwen2.5-VL-7B", "Qwen/Qwen2.5-VL-72B")
 _LOSSES = {
     "cross entropy": "float32", "rows": "upcast", "rows in 16 bits": "bfloat16", "trl": "triton",
     "bundled": "blocks", "verl": "inplace", "verl, entropy": "entropy", "none": "none",
-    "vision": "none",
 }  # fmt: skip
 _KERNELS = {"fused": "flash", "masked": "fused", "eager": "eager"}
 STATES = ("trained weights", "frozen weights", "gradients", "optimizer states")

@@ -330,15 +330,20 @@ def _vision_bytes(setup: Setup, tokens: Tokens) -> float:
     if vision is None or not tokens.images:
         return 0.0
     patches = tokens.images * vision.merge**2
-    gated = vision.kind == "qwen2_5_vl"
-    layer = patches * (2 * (10 * vision.hidden + (4 if gated else 2) * vision.intermediate))
     pixels = patches * 3 * vision.temporal_patch * vision.patch**2 * 4
     mask = vision_mask_bytes(setup, tokens.images)
+    hidden, inner = vision.hidden, vision.intermediate
+    turned = vision.kind.startswith("qwen")  # queries and keys are turned in float32
     if setup.freeze_vision:
-        return pixels + layer / 2 + mask
+        return pixels + patches * (36 * hidden if turned else 10 * hidden + 2 * inner) + mask
+    gated = vision.kind == "qwen2_5_vl"
+    results = {"qwen2_5_vl": 8, "qwen2_vl": 6}.get(vision.kind, 4)  # a sigmoid of its own more
+    layer = (24 if gated else 16) * hidden + results * inner + 6 * hidden * turned
+    merged, backward = 16 * hidden, 4 * hidden + 2 * inner + 8 * hidden * turned
     if setup.vision_recompute:
-        return pixels + layer + mask + patches * 2 * vision.hidden * vision.layers
-    return pixels + (layer + mask) * vision.layers
+        kept = 2 * hidden * vision.layers + layer
+        return pixels + patches * (kept + merged + backward) + mask
+    return pixels + patches * (layer * vision.layers + merged + backward) + mask * vision.layers
 
 
 def vision_mask_bytes(setup: Setup, image_tokens: int) -> float:

@@ -24,6 +24,9 @@ ROLLED = replace(ALONE, packing=False, prompt_tokens=700, completion_tokens=300,
 # Instructions that nobody packed: rows of up to 1500 tokens, usually of 100, are assumed.
 READ = replace(ALONE, packing=False, prompt_tokens=4000, micro_batch=4)
 SEEING = replace(TINY, vision=tower())
+WHOLE = {"freeze_vision": False, "vision_recompute": False}
+QWEN2, BACKWARD = 22 * 4 + 6 * 8, 16 * 4 + 12 * 4 + 2 * 8
+"""Of a patch: kept by a layer; of the merger and in a layer's backward pass."""
 CAPPED = replace(TINY, vocabulary=1000, capped_logits=True)
 FACTORS = calibration()
 
@@ -216,19 +219,22 @@ def test_capped_logits_have_the_result_of_a_tanh_beside_them(loss: str, each: in
 @pytest.mark.parametrize(
     ("kind", "change", "size"),
     [
-        # 40 patches of 24 numbers in float32; a layer keeps ten widths and two or, gated, four
-        # times the MLP of each; frozen, half of one layer is there at once.
-        ("qwen2_vl", {}, 3840 + 4480 / 2),
-        ("qwen2_5_vl", {}, 3840 + 5760 / 2),
-        ("qwen2_vl", {"freeze_vision": False}, 3840 + 4480 + 40 * 2 * 4 * 3),
-        ("qwen2_vl", {"freeze_vision": False, "vision_recompute": False}, 3840 + 3 * 4480),
+        # 40 patches of 24 numbers in float32, width 4, MLP 8; frozen, one layer is there.
+        ("qwen2_vl", {}, 3840 + 40 * 36 * 4),
+        ("qwen2_5_vl", {}, 3840 + 40 * 36 * 4),
+        ("siglip", {}, 3840 + 40 * (10 * 4 + 2 * 8)),
+        # A layer keeps 22 widths and, with a sigmoid or gates of its own, six or eight of the MLP.
+        ("qwen2_vl", {"freeze_vision": False}, 3840 + 40 * (2 * 4 * 3 + QWEN2 + BACKWARD)),
+        ("qwen2_vl", WHOLE, 3840 + 40 * (3 * QWEN2 + BACKWARD)),
+        ("qwen2_5_vl", WHOLE, 3840 + 40 * (3 * (30 * 4 + 8 * 8) + BACKWARD)),
+        ("qwen3_vl", WHOLE, 3840 + 40 * (3 * (22 * 4 + 4 * 8) + BACKWARD)),
         # 3 B of each pair of patches.
-        ("qwen2_vl", {"old_vision_tower": True}, 3840 + 4480 / 2 + 4800),
+        ("qwen2_vl", {"old_vision_tower": True}, 3840 + 40 * 36 * 4 + 4800),
         ("qwen2_vl", {"old_vision_tower": True, "freeze_vision": False},
-         3840 + 4480 + 4800 + 40 * 2 * 4 * 3),
-        ("qwen2_vl", {"old_vision_tower": True, "freeze_vision": False,
-                      "vision_recompute": False}, 3840 + 3 * (4480 + 4800)),
-        ("qwen3_vl", {"old_vision_tower": True}, 3840 + 4480 / 2),
+         3840 + 4800 + 40 * (2 * 4 * 3 + QWEN2 + BACKWARD)),
+        ("qwen2_vl", {"old_vision_tower": True, **WHOLE},
+         3840 + 3 * 4800 + 40 * (3 * QWEN2 + BACKWARD)),
+        ("qwen3_vl", {"old_vision_tower": True}, 3840 + 40 * 36 * 4),
     ],
 )  # fmt: skip
 def test_a_vision_tower_keeps_pixels_and_layers(
