@@ -1,15 +1,25 @@
-"""Who waits for whom, and where all ways through that end."""
+"""Who waits for whom, where all waits end, and everything that blame is derived from."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from grpo_doctor.hang.model.matching.joint_ops import JointOp, JointOps
-from grpo_doctor.hang.model.matching.model import Cycle, Side, Wait, Why
-from grpo_doctor.hang.model.matching.queues import UNKNOWN, Queue, QueuedOp, on_device
-from grpo_doctor.hang.model.matching.signatures import Signatures
+from grpo_doctor.hang.dumps import Recording
+from grpo_doctor.hang.model.matching.groups import Gathered, History, Signatures, Track, history
+from grpo_doctor.hang.model.matching.model import Blame, Cycle, Shift, Side, Wait, Why
+from grpo_doctor.hang.model.matching.queues import (
+    UNKNOWN,
+    Families,
+    JointOp,
+    JointOps,
+    Queue,
+    QueuedOp,
+    on_device,
+    queues,
+)
 
 Node = int | QueuedOp | JointOp
 N = TypeVar("N", bound=Hashable)
@@ -251,3 +261,60 @@ def _closure(direct: frozenset[N], targets: Mapping[N, frozenset[N]]) -> frozens
         todo += further - nodes
         nodes |= further
     return frozenset(nodes)
+
+
+@dataclass(slots=True)
+class MatchContext:
+    """Groups by `Group.key`, queues by rank, and what was found in them."""
+
+    gathered: Mapping[str, Gathered]
+    pasts: Mapping[str, History]
+    signatures: Signatures
+    families: Families
+    heard: frozenset[int]
+    queues: Mapping[int, Queue]
+    waiting: Waiting = field(init=False)
+    hung: tuple[Blame, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    shifts: tuple[Shift, ...] = ()
+    sides: dict[JointOp, tuple[tuple[Side, ...], bool]] = field(default_factory=dict)
+
+    def title(self, key: str) -> str:
+        """A group in words."""
+        group = self.gathered.get(key)
+        return group.group.title() if group is not None else "group known only from a counter"
+
+    def is_off(self, rank: int, key: str | None) -> bool:
+        """Whether a rank had called more or fewer collectives of this kind of group, before it came
+        to something else, than others of its role; with `key` None, more or fewer transfers.
+        """
+        units = (unit for unit in self.queues[rank].units if not unit.transfer)
+        return any(self.families.out_of_step(u, key) for u in units if u.group != key)
+
+    def latest(self, rank: int) -> tuple[str, int] | None:
+        """The group and number of the last collective that a rank called."""
+        made = [
+            (track.calls[track.last][0].created_ns or 0, key, track.last)
+            for key, group in self.gathered.items()
+            if (track := group.tracks.get(rank)) is not None and track.last is not None
+        ]
+        return max(made)[1:] if made else None
+
+
+def context_of(recordings: Sequence[Recording], gathered: Mapping[str, Gathered]) -> MatchContext:
+    """What ranks did in each group, and what is not over."""
+    signatures = Signatures()
+    pasts = {key: history(group.tracks, signatures) for key, group in gathered.items()}
+    tracks: dict[int, dict[str, Track]] = defaultdict(dict)
+    for key, merged in gathered.items():
+        for rank, track in merged.tracks.items():
+            tracks[rank][key] = track
+    queued = queues(recordings, tracks)
+    return MatchContext(
+        gathered=gathered,
+        pasts=pasts,
+        signatures=signatures,
+        families=Families(gathered, pasts, signatures),
+        heard=frozenset(queued),
+        queues=queued,
+    )

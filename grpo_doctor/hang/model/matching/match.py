@@ -1,22 +1,248 @@
-"""From recordings to a matching."""
+"""From recordings to a matching: who waits for whom, and whom that points at."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from grpo_doctor.hang.dumps import Recording, Recordings
 from grpo_doctor.hang.model.matching import groups
-from grpo_doctor.hang.model.matching.blame import blame
-from grpo_doctor.hang.model.matching.context import MatchContext, context_of
-from grpo_doctor.hang.model.matching.devices import hung
-from grpo_doctor.hang.model.matching.graph import Waiting, cycles, waits
+from grpo_doctor.hang.model.matching.graph import (
+    DIRECTED,
+    MatchContext,
+    Node,
+    Waiting,
+    context_of,
+    cycles,
+    waits,
+)
 from grpo_doctor.hang.model.matching.groups import gather
-from grpo_doctor.hang.model.matching.joint_ops import JointOps
-from grpo_doctor.hang.model.matching.model import Backlog, GroupStatus, Kind, Matching
-from grpo_doctor.hang.model.matching.pace import pace
-from grpo_doctor.hang.model.matching.shifts import shifts
-from grpo_doctor.hang.model.matching.sides import sides_of
+from grpo_doctor.hang.model.matching.history import pace, shifts
+from grpo_doctor.hang.model.matching.model import (
+    STRENGTH,
+    Backlog,
+    Blame,
+    Grounds,
+    GroupStatus,
+    Kind,
+    Matching,
+    Reason,
+    Shift,
+    Side,
+    Wait,
+)
+from grpo_doctor.hang.model.matching.queues import JointOp, JointOps
+from grpo_doctor.hang.model.matching.suspects import (
+    hung,
+    left_out,
+    not_begun,
+    novel,
+    of_ring,
+    sides_of,
+)
+from grpo_doctor.hang.wording import ranks_text
+
+FEW = 0.25  # of a group, or fewer: they may have come by mistake
+
+
+def blame(context: MatchContext) -> tuple[Blame, ...]:
+    """One blame per rank, the strongest grounds first.
+
+    Every sink of the waits has its own: a host with nothing left to do, an operation that all have
+    joined, or a ring. A rank without a dump is named only where no other rank explains anything.
+    """
+    blames = list(context.hung)
+    blames += _mistaken(context)
+    mistaken = {(blamed.rank, blamed.group) for blamed in blames if blamed.reason == "extra"}
+    explained: set[str] = set()
+    for sink in context.waiting.sinks:
+        blames += _of_sink(context, sink, explained, mistaken)
+    if all(blamed.grounds == "unrecorded" for blamed in blames):
+        blames += _of_heads(context)
+    if any(blamed.grounds != "unrecorded" for blamed in blames):
+        blames = [blamed for blamed in blames if blamed.grounds != "unrecorded"]
+    strongest: dict[int, Blame] = {}
+    for candidate in sorted(blames, key=_order):
+        strongest.setdefault(candidate.rank, candidate)
+    return tuple(sorted(strongest.values(), key=_order))
+
+
+def _order(blamed: Blame) -> tuple[int, int, str, str, int]:
+    return (
+        STRENGTH.index(blamed.grounds),
+        blamed.rank,
+        blamed.reason,
+        blamed.group,
+        blamed.sequence or 0,
+    )
+
+
+def _of_sink(
+    context: MatchContext,
+    sink: frozenset[Node],
+    explained: set[str],
+    mistaken: Collection[tuple[int, str]],
+) -> Iterator[Blame]:
+    joint_ops = sorted(
+        (node for node in sink if isinstance(node, JointOp)), key=lambda m: (m.group, m.number)
+    )
+    hosts = [node for node in sink if isinstance(node, int)]
+    behind = [w for w in context.waits if w.why in DIRECTED and not set(hosts).isdisjoint(w.on)]
+    groups = {joint_op.group for joint_op in joint_ops} or {wait.group for wait in behind}
+    shifted = [shift for shift in context.shifts if shift.group in groups]
+    if shifted:
+        yield from _of_shifts((shift for shift in shifted if shift.group not in explained), context)
+        explained |= groups
+    elif not joint_ops and hosts:
+        if unexplained := [w for w in behind if (w.rank, w.group) not in mistaken]:
+            yield _of_host(context, hosts[0], unexplained)
+    elif joint_ops and (
+        wrong := [differing for joint_op in joint_ops for differing in _of_camps(context, joint_op)]
+    ):
+        yield from wrong
+    elif len(sink) > 1:
+        yield from of_ring(context, sink)
+    elif joint_ops:
+        yield from not_begun(context, joint_ops[0])
+
+
+def _of_shifts(shifts: Iterable[Shift], context: MatchContext) -> Iterator[Blame]:
+    """A rank that is some collectives ahead of, or behind, its count."""
+    for shift in shifts:
+        did = "issued" if shift.kind == "extra" else "skipped"
+        extra = " that the others did not" if shift.kind == "extra" else " that the others issued"
+        also = f" and {shift.count - 1} more" if shift.count > 1 else ""
+        where = f" at {shift.site}" if shift.site else ""
+        text = (
+            f"Rank {shift.rank} {did} {shift.operation}{where}{also}{extra}, as number "
+            f"{shift.first} of the {context.title(shift.group)}; everything after it is shifted."
+        )
+        yield Blame(shift.rank, "shown", shift.kind, text, shift.group, shift.first)
+
+
+def _of_camps(context: MatchContext, joint_op: JointOp) -> Iterator[Blame]:
+    """Ranks that called something else than most."""
+    sides, even = sides_of(context, joint_op)
+    if len(sides) < 2:
+        return
+    right = sides[0]
+    for side in sides:
+        tied = even and len(side.ranks) == len(right.ranks)
+        if side is right and not tied:
+            continue
+        other = right if side is not right else sides[1]
+        for rank in side.ranks:
+            text = _differs(rank, side, other, joint_op, context)
+            grounds: Grounds = "either" if tied else "outnumbered"
+            reason = _difference(side, other)
+            yield Blame(rank, grounds, reason, text, joint_op.group, joint_op.number)
+
+
+def _of_heads(context: MatchContext) -> Iterator[Blame]:
+    """Where the waits end at ranks of which nothing is known: an operation to which ranks came with
+    different calls never ends, whichever other ranks are missing.
+    """
+    joint_ops = {
+        joint_op
+        for unit in context.waiting.heads
+        for joint_op in context.waiting.joint_ops.of(unit)
+    }
+    for joint_op in sorted(joint_ops, key=lambda met: (met.group, met.number)):
+        yield from _of_camps(context, joint_op)
+
+
+def _difference(side: Side, other: Side) -> Reason:
+    if side.signature.op != other.signature.op:
+        return "other-op"
+    same_sizes = side.signature.sizes == other.signature.sizes
+    same_types = side.signature.dtypes == other.signature.dtypes
+    return "other-type" if same_sizes and not same_types else "other-size"
+
+
+def _differs(rank: int, side: Side, other: Side, joint_op: JointOp, context: MatchContext) -> str:
+    mine, theirs = side.signature, other.signature
+    own_site = f" at {mine.site}" if mine.site else ""
+    their_site = f" at {theirs.site}" if theirs.site else ""
+    text = (
+        f"Rank {rank} called {mine.text()}{own_site} as number {joint_op.number} of the "
+        f"{context.title(joint_op.group)}, where {ranks_text(other.ranks)} called "
+        f"{theirs.text()}{their_site}"
+    )
+    before = context.pasts[joint_op.group].expected(joint_op.number)
+    usual = "" if before is None else context.signatures.text(context.signatures.key(before))
+    return f"{text}, as in earlier rounds." if usual == theirs.text() != mine.text() else f"{text}."
+
+
+def _mistaken(context: MatchContext) -> Iterator[Blame]:
+    """Yield ranks almost alone in a collective: a call under `if rank == 0:` looks like this, and
+    so do ranks that are a round ahead after one. Members without a recording are unknown.
+    """
+    came: dict[tuple[str, int], list[Wait]] = defaultdict(list)
+    for wait in context.waits:
+        if wait.why == "missing":
+            came[wait.group, wait.sequence].append(wait)
+    for (key, sequence), waiting in sorted(came.items()):
+        members = context.gathered[key].group.members
+        recorded = context.heard.intersection(members)
+        if len(recorded) < 4 or len(waiting) > FEW * len(recorded):
+            continue
+        if any(len(wait.on) + len(waiting) < len(members) for wait in waiting):
+            continue  # some are already through, or have called it
+        before = {
+            wait.rank
+            for wait in context.waits
+            if (wait.group, wait.why) == (key, "joined") and wait.sequence < sequence
+        }
+        if all(before.issuperset(wait.on) for wait in waiting):
+            continue  # the root of a broadcast, for one, is through it before its receivers are
+        usual = context.pasts[key].expected(sequence)
+        for wait in waiting:
+            mine = context.pasts[key].calls.get(sequence, {}).get(wait.rank)
+            if mine is None:
+                continue
+            ahead = usual == mine
+            text = (
+                f"Rank {wait.rank} called "
+                f"{wait.operation}{f' at {wait.site}' if wait.site else ''} of the "
+                f"{context.title(key)}, which {ranks_text(recorded.intersection(wait.on))} did "
+                f"not{': it is one ahead' if ahead else ', unlike in earlier rounds'}."
+            )
+            grounds: Grounds = "unlike-before" if novel(context, wait) else "either"
+            yield Blame(wait.rank, grounds, "extra", text, key, sequence)
+
+
+def _telling(context: MatchContext, rank: int, behind: Sequence[Wait]) -> Sequence[Wait]:
+    """The waits that say what the rank did not do. Who has stopped before a collective has not come
+    to the sends after it either: those count where it went past them, or nothing else waits.
+    """
+    transfers = [wait for wait in behind if wait.why == "p2p"]
+    if not transfers or len(transfers) == len(behind):
+        return behind
+    latest = context.latest(rank)
+    passed = [wait for wait in transfers if latest and left_out(context, rank, *latest, wait)]
+    return passed or [wait for wait in behind if wait.why != "p2p"]
+
+
+def _of_host(context: MatchContext, rank: int, behind: Sequence[Wait]) -> Blame:
+    behind = _telling(context, rank, behind)
+    # The wait that began first is nearest to where the rank stands: the others came of it.
+    first = min(behind, key=lambda w: (w.since_ns or float("inf"), w.group, w.sequence))
+    same = sorted({w.rank for w in behind if (w.group, w.why) == (first.group, first.why)})
+    waiters = f"{ranks_text(same)} {'wait' if len(same) > 1 else 'waits'}"
+    title, number = context.title(first.group), first.sequence
+    if rank not in context.heard:
+        text = f"There is no recording of rank {rank}, and {waiters} for it in {first.operation}."
+        return Blame(rank, "unrecorded", "not-recorded", text, first.group, number)
+    if first.why == "p2p":
+        reason: Reason = "not-sent" if first.operation.startswith("receive") else "not-received"
+        verb = "send to" if reason == "not-sent" else "receive from"
+        text = f"Rank {rank} did not {verb} rank {first.rank}, which waits for it ({title})."
+        return Blame(rank, "awaited", reason, text, first.group, number)
+    text = (
+        f"Rank {rank} has not reached {first.operation}, number {number} of the {title}, in which "
+        f"{waiters} for it."
+    )
+    return Blame(rank, "awaited", "not-arrived", text, first.group, number)
 
 
 def match(recordings: Recordings, world_size: int | None = None) -> Matching:
