@@ -27,7 +27,7 @@ from grpo_doctor.hang.decision.state import as_of_one_look, state_of
 from grpo_doctor.hang.model.nodes import Node, RankNode
 from grpo_doctor.hang.model.view import JobView, build
 from grpo_doctor.hang.model.waiting import waits
-from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.verdict import SCHEMA, Cost, Diagnosis, JobSeen, Verdict, WaitGraph
 from grpo_doctor_probes.evidence import Evidence
 

@@ -59,14 +59,13 @@ LAYERS = {
         {"process"},
         {"hosts"},
         {"matching"},
-        {"engine_counters", "gpus", "gpu_activity", "xids", "parallelism"},
+        {"engine_counters", "gpus", "parallelism"},
         {"nodes", "__init__"},
     ),
     "grpo_doctor.hang.decision": (
         {"render"},
         {"state", "root"},
         {"stall"},
-        {"silence"},
         {"__init__"},
     ),
 }

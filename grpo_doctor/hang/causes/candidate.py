@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 from grpo_doctor.hang.certainty import Certainty
 from grpo_doctor.hang.model.nodes import Node, RankNode
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.verdict import Fix, Item, Undo
 
 Liveness = Literal[

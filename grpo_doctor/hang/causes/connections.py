@@ -23,12 +23,11 @@ from grpo_doctor.hang.causes.description import (
 from grpo_doctor.hang.causes.gpu import even_items
 from grpo_doctor.hang.model.hosts import parted
 from grpo_doctor.hang.model.matching.model import GroupStatus, Matching, Wait
-from grpo_doctor.hang.model.process.known_code import short
+from grpo_doctor.hang.model.process.stacks import short
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import polls, wakeups
-from grpo_doctor.hang.model.waiting.chain import end_of
 from grpo_doctor.hang.model.waiting.waits import asks_engine
-from grpo_doctor.hang.model.waiting.wakeups import place_of_server
+from grpo_doctor.hang.model.waiting.wakeups import end_of, place_of_server
 from grpo_doctor.hang.verdict import Fix, Item, Undo
 from grpo_doctor.hang.wording import ranks_text
 from grpo_doctor_probes.evidence import Blocked

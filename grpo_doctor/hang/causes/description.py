@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from grpo_doctor.hang.model.process.call_stack import Place
 from grpo_doctor.hang.model.process.progress import BUSY_SHARE
+from grpo_doctor.hang.model.process.stacks import Place
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import bytes_text, seconds_text

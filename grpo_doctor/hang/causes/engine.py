@@ -16,10 +16,10 @@ from grpo_doctor.hang.causes.description import (
 )
 from grpo_doctor.hang.causes.host import oom_items, out_of_memory
 from grpo_doctor.hang.model.engine_counters import Counted
-from grpo_doctor.hang.model.process.call_stack import place_of
+from grpo_doctor.hang.model.process.stacks import place_of
 from grpo_doctor.hang.model.rollout_engine import RolloutEngine, awaits_server, engine_of, refusals
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.model.waiting.chain import asks_strangers, family
+from grpo_doctor.hang.model.waiting.wakeups import asks_strangers, family
 from grpo_doctor.hang.verdict import Fix, Item
 
 _THRASHES = 2  # preemptions between two answers, and not one token

@@ -20,7 +20,7 @@ from grpo_doctor.hang.causes.description import (
     standstill,
 )
 from grpo_doctor.hang.dumps.ras import Failure, Findings, LateRank, hear, judge
-from grpo_doctor.hang.model import gpus, xids
+from grpo_doctor.hang.model import gpus
 from grpo_doctor.hang.model.view import JobView, Process, has_pending
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text, verb
@@ -93,10 +93,10 @@ def _in_kernel_log(case: Case) -> Iterator[Item]:
     view = case.view
     on_gpus = gpus.ranks_of_gpus(view.evidence)
     rank_of = {pid: proc.rank for pid, proc in view.by_pid.items()}
-    for line in xids.xids(view.evidence):
+    for line in gpus.xids(view.evidence):
         if not line.fatal or line.age_s > RECENT_S:
             continue
-        owner = xids.owner(line, on_gpus, rank_of)
+        owner = gpus.owner(line, on_gpus, rank_of)
         if owner.foreign:  # of another job, or of an earlier run of this one
             continue
         if not owner.ranks:

@@ -26,12 +26,11 @@ from grpo_doctor.hang.causes.engine import rollout_engine
 from grpo_doctor.hang.causes.host import cpu
 from grpo_doctor.hang.causes.locks import storage, waits_in_fork
 from grpo_doctor.hang.model.process import ray_code
-from grpo_doctor.hang.model.process.call_stack import works_for_pool
-from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.process.progress import BUSY_SHARE
+from grpo_doctor.hang.model.process.stacks import short, works_for_pool
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
-from grpo_doctor.hang.model.waiting.chain import family, has_succeeded, most_telling, rests
+from grpo_doctor.hang.model.waiting.wakeups import family, has_succeeded, most_telling, rests
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text, seconds_text, verb
 

@@ -18,8 +18,7 @@ from grpo_doctor.hang.causes.description import (
     standstill,
 )
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.model.waiting.chain import ASKS, rests
-from grpo_doctor.hang.model.waiting.starvation import DELAYED, hardly_runs, throttled
+from grpo_doctor.hang.model.waiting.wakeups import ASKS, DELAYED, hardly_runs, rests, throttled
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import bytes_text
 

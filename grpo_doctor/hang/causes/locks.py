@@ -23,9 +23,8 @@ from grpo_doctor.hang.causes.description import (
     title,
 )
 from grpo_doctor.hang.model.hosts import disks_of
-from grpo_doctor.hang.model.process.call_stack import is_library, place_of
-from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.process.progress import has_time_limit
+from grpo_doctor.hang.model.process.stacks import is_library, place_of, short
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.wakeups import only_by_signals
 from grpo_doctor.hang.verdict import Fix, Item

@@ -23,9 +23,8 @@ from grpo_doctor.hang.causes.host import (
     unassigned_kills,
 )
 from grpo_doctor.hang.model.hosts import commands, hosts_of
-from grpo_doctor.hang.model.process.call_stack import is_library
-from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
+from grpo_doctor.hang.model.process.stacks import is_library, short
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.multihost.visits import is_old
 from grpo_doctor.hang.verdict import Fix, Item, Undo

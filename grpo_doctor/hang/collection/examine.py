@@ -19,8 +19,8 @@ from grpo_doctor.hang.collection.visit import Visit
 from grpo_doctor.hang.decision.stall import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model import view
-from grpo_doctor.hang.model.process.known_code import short
 from grpo_doctor.hang.model.process.proc import Process
+from grpo_doctor.hang.model.process.stacks import short
 from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.model.waiting import polls
 from grpo_doctor_probes import flight, look

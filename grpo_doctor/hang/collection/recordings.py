@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from grpo_doctor.hang.collection.visit import Visit
-from grpo_doctor.hang.model.process.observations import index
+from grpo_doctor.hang.model.process.proc import index
 from grpo_doctor_probes import flight
 from grpo_doctor_probes.evidence import FlightDump
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from grpo_doctor.hang.collection.visit import Visit
-from grpo_doctor.hang.model.process.observations import index
+from grpo_doctor.hang.model.process.proc import index
 from grpo_doctor_probes import look
 from grpo_doctor_probes.evidence import Look
 

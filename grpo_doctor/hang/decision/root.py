@@ -13,7 +13,7 @@ from grpo_doctor.hang.decision.stall import MOMENT_S
 from grpo_doctor.hang.model.matching.model import strongest
 from grpo_doctor.hang.model.nodes import Node, RankNode
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import conjugated, ranks_text
 

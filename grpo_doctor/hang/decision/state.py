@@ -14,12 +14,12 @@ from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.causes.description import peers_seen
 from grpo_doctor.hang.certainty import at_most
-from grpo_doctor.hang.decision.silence import nobody_is_at_it, silence_s
+from grpo_doctor.hang.decision.stall import nobody_is_at_it, silence_s
 from grpo_doctor.hang.limits import FLOOR_S, LIMITS, WaitKind
 from grpo_doctor.hang.model.nodes import RankNode
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import polls
-from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.verdict import State, Verdict
 
 _OPEN = "Only one sample was taken, which cannot show whether the job makes progress."

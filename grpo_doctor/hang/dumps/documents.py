@@ -1,11 +1,10 @@
-"""The bytes of a dump to the plain data in it: JSON and pickles, from jobs we do not trust.
+"""The bytes of a dump to the plain data in it, and one entry of it, of any version, to an `Entry`.
 
 torch writes dumps with 25 of pickle's 68 instructions, none of which can name a function, a class
 or an outside object. Only those are let through, and only with memo slots that fit the file: the
 standard unpickler allocates (and touches) memory for whatever slot number the file names.
 
-A dump that ends early is not read at all. The calls that its rank made last are what it lacks, so
-that the rank would look behind.
+An operation is the same, whatever a backend calls it: `nccl:_all_gather_base` is an all_gather.
 """
 
 from __future__ import annotations
@@ -15,11 +14,15 @@ import json
 import pickle
 import pickletools
 import re
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
 from grpo_doctor.bounded import DUMP
+from grpo_doctor.hang.dumps.model import Entry, Sizes, Status
+from grpo_doctor_probes.evidence import Frame
 
 _PICKLE = 0x80
 _MAKES_A_LIST = b"[{]}\x85\x86\x87"  # a list, object or tuple, in either format: 60 bytes and more
@@ -169,3 +172,237 @@ def _name(data: bytes, at: int) -> str:
         argument = None
     shown = "" if argument is None else f" {str(argument)[:80]!r}"
     return f"it has the instruction {instruction.name}{shown}, which no flight recorder writes"
+
+
+OPERATIONS = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "barrier",
+    "send",
+    "recv",
+    "coalesced",  # the end of a coalesced group
+    "other",
+)
+LONGEST_TEXT = 300
+_HARMFUL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_PREFIX = re.compile(r"^([A-Za-z0-9_.\-]{1,20}):(?!:)")
+_PEERS = re.compile(r"^(send|recv)\s+(\d{1,9})\s*(->|<-)\s*(\d{1,9})$")
+_VARIANT = re.compile(r"(_oop|_base|_coalesced|_single|_v|_tensor|_into)$")
+_SPELLINGS = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "alltoall": "all_to_all",
+    "reducescatter": "reduce_scatter",
+    "all_reduce_barrier": "barrier",
+}
+MOST_TENSORS = 1024
+MOST_DIMENSIONS = 16
+MOST_FRAMES = 128
+# These also retire an entry when its watchdog gives up on it; others only when it is done.
+GIVES_UP = frozenset(
+    {"nccl", "ncclx", "rccl", "rcclx", "xccl", "hccl", "mccl", "bccl", "cncl", "eccl"}
+)
+_NO_STATUS = Status()
+
+
+class Operation(NamedTuple):
+    """A recorded name in parts. `source` and `target` are ranks in the group, of send and recv."""
+
+    backend: str
+    op: str
+    label: str
+    source: int | None = None
+    target: int | None = None
+
+
+def clean(value: Any) -> str:
+    """A text of a dump without what could steer a terminal, cut to a line."""
+    text = value if isinstance(value, str) else "" if value is None else repr(value)[:LONGEST_TEXT]
+    return _HARMFUL.sub(" ", text[:LONGEST_TEXT]).strip()
+
+
+@lru_cache(maxsize=4096)
+def operation(name: str) -> Operation:
+    """Takes a `profiling_name` apart: `nccl:recv 3<-0`, `xccl:ALLGATHER_coalesced`."""
+    label = clean(name)
+    prefix = _PREFIX.match(label)
+    backend = prefix[1].lower() if prefix else ""
+    bare = label[prefix.end() :] if prefix else label
+    peers = _PEERS.match(bare)
+    if peers:
+        first, second = int(peers[2]), int(peers[4])
+        source, target = (first, second) if peers[3] == "->" else (second, first)
+        return Operation(backend, peers[1], label, source, target)
+    return Operation(backend, _canonical(bare), label)
+
+
+def _canonical(bare: str) -> str:
+    """`ALLGATHER_coalesced` ends a coalesced group; `allreduce_coalesced` is one all_reduce."""
+    if bare == "coalesced" or (bare.endswith("_coalesced") and bare[0].isupper()):
+        return "coalesced"
+    name = bare.lower().lstrip("_").partition(" ")[0]
+    while (shorter := _VARIANT.sub("", name)) != name:
+        name = shorter
+    name = _SPELLINGS.get(name, name)
+    return name if name in OPERATIONS else "other"
+
+
+class SharedValues:
+    """What entries have in common, made once for all dumps of a job: a thousand ranks run one
+    program, so they have the same stacks, shapes and groups.
+    """
+
+    def __init__(self) -> None:
+        self.dtypes: dict[str, tuple[str, ...]] = {}
+        self.shapes: dict[tuple[Any, ...], Sizes] = {}
+        self.frames: dict[tuple[Any, ...], Frame] = {}
+        self.stacks: dict[tuple[Frame, ...], tuple[Frame, ...]] = {}
+        self.groups: dict[tuple[str, str], tuple[str, str]] = {}
+        self.members: dict[str, tuple[int, ...]] = {}
+
+
+class EntryReader:
+    """Makes entries of one dump, whose plain data must outlive it."""
+
+    def __init__(
+        self,
+        names: Mapping[str, tuple[str, str]],
+        statuses: Mapping[str, Status],
+        shared: SharedValues,
+    ) -> None:
+        """`names` are (name, description) by group id, for versions whose entries have the id
+        alone; `statuses` are by group id.
+        """
+        self._names = names
+        self._statuses = statuses
+        self._shared = shared
+        self._stacks: dict[tuple[int, ...], tuple[Frame, ...]] = {}  # by their frames' identities
+
+    def read(self, raw: Mapping[str, Any], position: int) -> Entry:
+        """Raises `TypeError` or `ValueError` where it is not an entry at all."""
+        get = raw.get
+        kind = operation(_text(get("profiling_name")))
+        group_id = str(get("pg_id", ""))[:40]
+        name, description = self._group(get("process_group"), group_id)
+        is_p2p = bool(get("is_p2p")) or kind.source is not None
+        sequence = integer(get("collective_seq_id", get("seq_id")))
+        transfers = integer(get("p2p_seq_id"))
+        completed_ns = integer(get("time_discovered_completed_ns")) or None
+        started_ns = integer(get("time_discovered_started_ns")) or None
+        created_ns = integer(get("time_created_ns")) or integer(get("time_created_us")) * 1000
+        state = get("state")
+        retired = bool(get("retired"))
+        gives_up = kind.backend in GIVES_UP
+        status = self._statuses.get(group_id, _NO_STATUS)
+        done = bool(
+            completed_ns
+            or state == "completed"
+            or (retired and not gives_up)
+            or (gives_up and not is_p2p and not transfers and 0 <= sequence <= status.completed)
+        )
+        started = bool(started_ns) or state in {"started", "completed"} or done
+        frames = get("frames")
+        return Entry(
+            record=integer(get("record_id", get("id")), position),
+            group=name,
+            group_id=group_id,
+            description=description,
+            backend=kind.backend,
+            op=kind.op,
+            label=kind.label,
+            sequence=sequence,
+            p2p_sequence=transfers,
+            is_p2p=is_p2p,
+            source=kind.source,
+            target=kind.target,
+            input_sizes=self._sizes(get("input_sizes")),
+            output_sizes=self._sizes(get("output_sizes")),
+            input_dtypes=self._types(get("input_dtypes")),
+            output_dtypes=self._types(get("output_dtypes")),
+            created_ns=created_ns or None,
+            started_ns=started_ns,
+            completed_ns=completed_ns,
+            started=started if started or gives_up else None,
+            done=done,
+            timed_out=retired and not done,
+            thread_name=clean(get("thread_name")) if get("thread_name") else "",
+            frames=self._stack(frames) if frames else (),
+        )
+
+    def _group(self, process_group: Any, group_id: str) -> tuple[str, str]:
+        """Name and description; from 2.4 an entry has both, before only an id."""
+        if isinstance(process_group, (list, tuple)) and process_group:
+            key = (str(process_group[0]), str(process_group[1]) if len(process_group) > 1 else "")
+        else:
+            key = self._names.get(group_id, (str(process_group or group_id), ""))
+        shared = self._shared.groups.get(key)
+        if shared is None:
+            shared = clean(key[0]), clean(key[1]).replace("undefined", "")
+            self._shared.groups[key] = shared
+        return shared
+
+    def _sizes(self, raw: Any) -> Sizes:
+        """Most operations have one tensor, of one of few shapes."""
+        if not raw or len(raw) != 1 or not isinstance(raw[0], (list, tuple)):
+            return _sizes(raw)
+        key = tuple(raw[0][:MOST_DIMENSIONS])
+        shared = self._shared.shapes.get(key)
+        if shared is None:
+            shared = self._shared.shapes[key] = _sizes(raw)
+        return shared
+
+    def _types(self, raw: Any) -> tuple[str, ...]:
+        if not raw:
+            return ()
+        key = raw if isinstance(raw, str) else "\0".join(map(str, raw[:MOST_TENSORS]))
+        shared = self._shared.dtypes.get(key)
+        if shared is None:
+            shared = self._shared.dtypes[key] = tuple(clean(name) for name in key.split("\0"))
+        return shared
+
+    def _stack(self, raw: Any) -> tuple[Frame, ...]:
+        """torch writes a frame that entries share once, and refers to it."""
+        identity = tuple(map(id, raw[:MOST_FRAMES]))
+        shared = self._stacks.get(identity)
+        if shared is None:
+            stack = tuple([self._frame(item) for item in raw[:MOST_FRAMES]])
+            shared = self._stacks[identity] = self._shared.stacks.setdefault(stack, stack)
+        return shared
+
+    def _frame(self, raw: Any) -> Frame:
+        key = (raw.get("name"), raw.get("filename"), raw.get("line"))
+        shared = self._shared.frames.get(key)
+        if shared is None:
+            shared = self._shared.frames[key] = Frame(clean(key[0]), clean(key[1]), integer(key[2]))
+        return shared
+
+
+def integer(value: Any, otherwise: int = 0) -> int:
+    """An integer that JSON may have as text, None or a float."""
+    if type(value) is int:
+        return value
+    if value is None:
+        return otherwise
+    try:
+        return int(value)
+    except (ValueError, OverflowError):
+        return otherwise
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _sizes(raw: Any) -> Sizes:
+    """Shapes of tensors; a recorder may also write one flat shape."""
+    if not raw or isinstance(raw, str):
+        return ()
+    if not isinstance(raw[0], (list, tuple)):
+        return (tuple(integer(n) for n in raw[:MOST_DIMENSIONS]),)
+    return tuple([tuple(map(integer, shape[:MOST_DIMENSIONS])) for shape in raw[:MOST_TENSORS]])

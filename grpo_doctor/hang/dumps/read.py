@@ -1,21 +1,229 @@
-"""From raw dumps to recordings: which rank each is of, and one for each rank."""
+"""From raw dumps to recordings: one per rank, of one job and one moment.
+
+A folder also has dumps of earlier runs, of an engine's own world, and of ranks that had continued
+when the others were written.
+"""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from pathlib import PurePath
+from typing import NamedTuple
 
 import msgspec
 
-from grpo_doctor.hang.dumps.consistency import of_one_moment, of_one_world
-from grpo_doctor.hang.dumps.documents import NotADumpError, load
-from grpo_doctor.hang.dumps.entries import GIVES_UP, SharedValues, clean
-from grpo_doctor.hang.dumps.model import DumpProblem, Entry, Recording, Recordings
+from grpo_doctor.hang.dumps.documents import GIVES_UP, NotADumpError, SharedValues, clean, load
+from grpo_doctor.hang.dumps.model import DumpProblem, Entry, GroupSeen, Recording, Recordings
 from grpo_doctor.hang.dumps.normalise import normalise
+from grpo_doctor.hang.wording import seconds_text
 from grpo_doctor_probes.evidence import FlightDump
+
+ALONE = "Give --dumps a folder with the dumps of one job and one hang."
+_DEFAULT = "default_pg"
+# No member can be through before all have come. An all_to_all skips who gets nothing from it.
+_OF_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "barrier"})
+_NS = 1_000_000_000
+_CLOCKS_NS = 60 * _NS  # clocks of hosts and file servers differ by less
+_LONGEST_WAIT_NS = 3600 * _NS  # torch ends a job after 10 (NCCL) or 30 minutes, if not told more
+_FOR_EVER = 1 << 63
+_RULED_OUT = "it is from another run or time than most others: their collectives contradict it"
+
+
+class _Span(NamedTuple):
+    """Where a recording may be in common with others: times, or numbers of one group."""
+
+    rank: int
+    low: int
+    high: int
+    is_file: bool
+
+
+class _Age(NamedTuple):
+    """How far a file is from the others."""
+
+    ns: int
+    older: bool
+
+    def __str__(self) -> str:
+        return seconds_text(self.ns / _NS)
+
+
+def of_one_world(recordings: Sequence[Recording]) -> tuple[list[Recording], list[DumpProblem]]:
+    """The parts whose default group has the members that most list, and those that list none."""
+    worlds = [_world(recording) for recording in recordings]
+    listed = Counter(world for world in worlds if world)
+    if len(listed) < 2:
+        return list(recordings), []
+    usual = max(listed, key=lambda world: (listed[world], len(world), world))
+    usable: list[Recording] = []
+    problems: list[DumpProblem] = []
+    for recording, world in zip(recordings, worlds):
+        if world in ((), usual):
+            usable.append(recording)
+            continue
+        reason = f"it is from a job of {len(world)} ranks, most others are from one of {len(usual)}"
+        problems.append(_exclusion(recording, reason))
+    return usable, problems
+
+
+def _exclusion(recording: Recording, reason: str, *, at_once: bool = False) -> DumpProblem:
+    remedy = ALONE if recording.from_file else ""
+    return DumpProblem(recording.sources[0], recording.rank, f"{reason}; not used", remedy, at_once)
+
+
+def _world(recording: Recording) -> tuple[int, ...]:
+    """The members of the default group, in order; empty where they are not listed."""
+    for group in recording.groups:
+        if group.ranks and (group.description == _DEFAULT or _is_first(group)):
+            return tuple(sorted(group.ranks))
+    return ()
+
+
+def _is_first(group: GroupSeen) -> bool:
+    return group.name == "0" and not group.description
+
+
+def of_one_moment(
+    recordings: Sequence[Recording],
+) -> tuple[list[Recording], list[DumpProblem]]:
+    """Without the files that contradict most of the others. Who is behind in a file of an earlier
+    moment, or ahead in one of a later, is not to blame.
+    """
+    apart: dict[int, str] = {}
+    written = [_written(recording) for recording in recordings if recording.rank is not None]
+    for rank, age in _strangers(written, apart):
+        apart[rank] = (
+            f"it was written {age} before the last calls of the other files"
+            if age.older
+            else f"its last call is {age} newer than those of the other files"
+        )
+    active = [span for recording in recordings if (span := _active(recording)) is not None]
+    for rank, age in _strangers(active, apart):
+        direction = "older" if age.older else "newer"
+        apart[rank] = (
+            f"its calls are {age} {direction} than those of most others: it is from another run"
+        )
+    last_ns = {span.rank: span.low for span in written}
+    at_once: set[int] = set()
+    for reaches in _reaches(recordings):
+        strangers = dict(_strangers(reaches, apart))
+        used = [span.rank for span in reaches if span.rank not in strangers.keys() | apart.keys()]
+        neighbours = {rank for rank in strangers if _is_near(rank, used, last_ns)}
+        excluded = strangers if len(used) > len(strangers) else strangers.keys() - neighbours
+        apart |= dict.fromkeys(excluded, _RULED_OUT)
+        at_once |= neighbours
+    problems = [
+        _exclusion(recording, apart[recording.rank], at_once=recording.rank in at_once)
+        for recording in recordings
+        if recording.rank in apart
+    ]
+    return [recording for recording in recordings if recording.rank not in apart], problems
+
+
+def _is_near(rank: int, ranks: Sequence[int], last_ns: Mapping[int, int]) -> bool:
+    """Return whether its last call is of the same minute as theirs: dumps of a running job are
+    written one after the other.
+    """
+    return any(abs(last_ns[rank] - last_ns[peer]) <= _CLOCKS_NS for peer in ranks)
+
+
+def _strangers(spans: Sequence[_Span], apart: Container[int]) -> Iterator[tuple[int, _Age]]:
+    """The files that have nothing in common with most, and how far they are from those; where no
+    moment has most, those of the earlier ones.
+    """
+    candidates = [span for span in spans if span.rank not in apart]
+    if not candidates:
+        return
+    common = _common(candidates)
+    inside = [span for span in candidates if span.low <= common <= span.high]
+    begin, end = max(span.low for span in inside), min(span.high for span in inside)
+    for span in candidates:
+        if span.is_file and span.high < common:
+            yield span.rank, _Age(begin - span.high, older=True)
+        elif span.is_file and span.low > common:
+            yield span.rank, _Age(span.low - end, older=False)
+
+
+def _common(spans: Sequence[_Span]) -> int:
+    """What the most spans have in common; of equally many, the later."""
+    steps = Counter[int]()
+    for span in spans:
+        steps[span.low] += 1
+        steps[span.high + 1] -= 1
+    points = sorted(steps)
+    together = dict(zip(points, accumulate(steps[point] for point in points)))
+    return max(points, key=lambda point: (together[point], point))
+
+
+def _written(recording: Recording) -> _Span:
+    """Return the span from its last call to the write of its file: what it lacks was not called by
+    then. A copy is younger than its original, so a file that seems older than its calls shows
+    nothing.
+    """
+    low = max((entry.created_ns or 0 for entry in recording.entries[-1:]), default=0)
+    high = recording.at_unix_ns + _CLOCKS_NS
+    high = high if low <= high > _CLOCKS_NS else _FOR_EVER
+    return _Span(recording.rank or 0, low, high, recording.from_file)
+
+
+def _active(recording: Recording) -> _Span | None:
+    """From its first call to when others of the same run must have called, too."""
+    times = [entry.created_ns or 0 for entry in recording.entries[:1] + recording.entries[-1:]]
+    if recording.rank is None or not times or not all(times):
+        return None
+    return _Span(recording.rank, min(times), max(times) + _LONGEST_WAIT_NS, recording.from_file)
+
+
+def _reaches(recordings: Sequence[Recording]) -> Iterator[list[_Span]]:
+    """Yield, of every group whose members are listed, largest first, the spans from what each
+    member has finished to its last call. No rank has finished what a member has not called.
+    """
+    spans: dict[tuple[str, str, tuple[int, ...]], list[_Span]] = defaultdict(list)
+    partial = _partial_groups(recordings)
+    for recording in recordings:
+        if recording.rank is None:
+            continue
+        completed: dict[tuple[str, str], int] = {}
+        called: dict[tuple[str, str], int] = {}
+        for entry in recording.entries:
+            if entry.is_p2p or entry.backend not in GIVES_UP:
+                continue
+            key = entry.group, entry.backend
+            called[key] = max(called.get(key, -1), entry.sequence)
+            if entry.done and _waits_for_all(entry):
+                completed[key] = max(completed.get(key, -1), entry.sequence)
+        for group in recording.groups:
+            key = group.name, group.backend
+            if group.ranks and key in called:
+                through = completed.get(key, -1)
+                if key not in partial:
+                    through = max(through, group.status.completed)
+                last = max(called[key], group.status.enqueued, through)
+                reach = _Span(recording.rank, through, last, recording.from_file)
+                spans[(*key, group.ranks)].append(reach)
+    for key_of_all in sorted(spans, key=lambda key: (-len(spans[key]), key)):
+        yield spans[key_of_all]
+
+
+def _partial_groups(recordings: Sequence[Recording]) -> set[tuple[str, str]]:
+    """Groups of which a counter does not say that all members have come: some operation of theirs
+    does not wait for all, or transfers are counted with the rest.
+    """
+    return {
+        (entry.group, entry.backend)
+        for recording in recordings
+        for entry in recording.entries
+        if entry.is_p2p or entry.p2p_sequence or not _waits_for_all(entry)
+    }
+
+
+def _waits_for_all(entry: Entry) -> bool:
+    """Return whether it waits for all: without an element NCCL does nothing and does not wait."""
+    return entry.op in _OF_ALL and not any(0 in shape for shape in entry.input_sizes)
+
 
 NAME_IT = "Put the rank at the end of the file's name, as torch does: trace_rank_3."
 _IN_NAME = re.compile(r"rank[_\-. =]?(\d{1,7})", re.IGNORECASE)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from grpo_doctor.hang.model.engine_counters import Counted, counted
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.model.waiting.graph import Graph
-from grpo_doctor.hang.model.waiting.waits import asks_engine
+from grpo_doctor.hang.model.waiting.waits import Graph, asks_engine
 from grpo_doctor.hang.verdict import Item
 
 _DIED = re.compile(

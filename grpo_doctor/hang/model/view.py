@@ -9,14 +9,13 @@ from functools import lru_cache
 
 from grpo_doctor.hang import dumps
 from grpo_doctor.hang.dumps import Recording, Recordings
-from grpo_doctor.hang.dumps.entries import GIVES_UP
+from grpo_doctor.hang.dumps.documents import GIVES_UP
 from grpo_doctor.hang.model import gpus, matching
 from grpo_doctor.hang.model.gpus import GpuJudgement
 from grpo_doctor.hang.model.hosts import elsewhere, unseen
 from grpo_doctor.hang.model.matching import Matching
 from grpo_doctor.hang.model.process import ray_code
-from grpo_doctor.hang.model.process.observations import index, native_calls
-from grpo_doctor.hang.model.process.proc import Process, process_of
+from grpo_doctor.hang.model.process.proc import Process, index, native_calls, process_of
 from grpo_doctor.hang.model.process.wait_history import (
     WaitHistory,
     recorded_history,

@@ -6,8 +6,7 @@ that nothing else in `hang` needs to know of hosts; `with_hosts` renders the rea
 
 from __future__ import annotations
 
-from grpo_doctor.hang.multihost.join import joined
-from grpo_doctor.hang.multihost.naming import with_hosts
-from grpo_doctor.hang.multihost.same_job import DifferentJobsError
+from grpo_doctor.hang.multihost.join import DifferentJobsError, joined
+from grpo_doctor.hang.multihost.processes import with_hosts
 
 __all__ = ["DifferentJobsError", "joined", "with_hosts"]

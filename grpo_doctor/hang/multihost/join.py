@@ -1,16 +1,18 @@
-"""One `Evidence` of those of several hosts, with the processes at both ends of connections between
-them. Pure, and the same in whatever order they come.
+"""The evidence of several hosts of one job as one. Pure, and the same in any order of bundles.
+
+Bundles are of one job by the address at which their ranks were set to meet. Processes at both ends
+of a connection between two hosts are joined.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from grpo_doctor.hang.multihost import same_job
 from grpo_doctor.hang.multihost.processes import OF_ALL_LOOKS, OF_ONE_LOOK, Space, moved, space_of
 from grpo_doctor.hang.multihost.visits import (
     host_names,
@@ -22,6 +24,115 @@ from grpo_doctor.hang.multihost.visits import (
     without_doubles,
 )
 from grpo_doctor_probes.evidence import Blocked, Cost, Evidence, HostFacts, Job, Placement, Problem
+
+_NO_RUN_ID = "none"  # torchrun's default
+_LOCAL_NAMES = ("localhost", "ip6-localhost", "")
+_MOST_NAMED = 8
+
+
+class DifferentJobsError(Exception):
+    """The evidence is of several jobs; the message names each by its hosts and where it meets."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Papers:
+    """What distinguishes jobs."""
+
+    host: str
+    address: str
+    run_id: str
+    job_id: str
+    ranks: frozenset[int]
+    complete: bool
+
+    def text(self) -> str:
+        """`rendezvous 10.0.0.1:29500, run id r1, job 4711`."""
+        facts = [f"rendezvous {self.address or 'unknown'}"]
+        facts += [f"run id {self.run_id}"] if self.run_id else []
+        facts += [f"job {self.job_id}"] if self.job_id else []
+        return ", ".join(facts)
+
+
+def check(evidences: Sequence[Evidence]) -> None:
+    """Raises DifferentJobsError unless all can be of one job."""
+    jobs: list[list[_Papers]] = []
+    for papers in (_papers(evidence.job) for evidence in evidences):
+        fitting = [job for job in jobs if not any(_differ(papers, other) for other in job)]
+        if fitting:
+            fitting[0].append(papers)
+        else:
+            jobs.append([papers])
+    if len(jobs) > 1:
+        lines = "\n".join(f"  {_hosts(job)}: {_best(job).text()}" for job in jobs)
+        raise DifferentJobsError(
+            f"These are bundles of {len(jobs)} jobs; give those of one:\n{lines}"
+        )
+
+
+def fits(job: Job, other: Job) -> bool:
+    """Return whether two samples can be of one job."""
+    return not _differ(_papers(job), _papers(other))
+
+
+def _papers(job: Job) -> _Papers:
+    placement = job.placements[0] if job.placements else Placement(job.host)
+    ranks = frozenset(m.rank for m in job.ranks() if m.rank is not None)
+    return _Papers(
+        host=job.host,
+        address=job.address,
+        run_id="" if placement.run_id == _NO_RUN_ID else placement.run_id,
+        job_id=placement.job_id,
+        ranks=ranks,
+        complete=bool(ranks) and job.world_size == len(ranks),
+    )
+
+
+def _differ(papers: _Papers, other: _Papers) -> bool:
+    if papers.run_id and other.run_id:
+        return papers.run_id != other.run_id
+    if papers.job_id and other.job_id and papers.job_id != other.job_id:
+        return True
+    complete = papers.complete and other.complete
+    if complete and papers.host != other.host and papers.ranks & other.ranks:
+        return True  # each has all its ranks: two jobs that both meet at localhost
+    return bool(papers.address and other.address) and _elsewhere(papers.address, other.address)
+
+
+def _elsewhere(address: str, other: str) -> bool:
+    """Whether two rendezvous addresses are two places. A name and a number may be one host."""
+    (host, _, port), (other_host, _, other_port) = address.rpartition(":"), other.rpartition(":")
+    if port != other_port:
+        return True
+    if _is_loopback(host) or _is_loopback(other_host) or _is_number(host) != _is_number(other_host):
+        return False
+    if _is_number(host):
+        return host != other_host
+    return host.lower().partition(".")[0] != other_host.lower().partition(".")[0]
+
+
+def _is_loopback(host: str) -> bool:
+    return host in _LOCAL_NAMES or host.startswith("127.") or host in ("::1", "[::1]")
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _best(job: Sequence[_Papers]) -> _Papers:
+    return max(
+        job, key=lambda papers: (bool(papers.address), bool(papers.run_id), bool(papers.job_id))
+    )
+
+
+def _hosts(job: Sequence[_Papers]) -> str:
+    names = sorted({papers.host for papers in job})
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+
 
 MOST_NAMED = 4
 _Look = TypeVar("_Look")
@@ -41,7 +152,7 @@ def joined(evidences: Sequence[Evidence]) -> Evidence:
     visits = ordered(_single_hosts(evidences))
     if len(visits) == 1:
         return moved(visits[0], Space()) if len(visits[0].job.placements) > 1 else visits[0]
-    same_job.check(visits)
+    check(visits)
     chosen = newest_of_each_host(visits)
     current, aged = of_one_moment(chosen.evidences)
     if len(current) == 1:

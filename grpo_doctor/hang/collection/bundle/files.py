@@ -27,7 +27,7 @@ from grpo_doctor.hang.collection.bundle.packing import (
     packed,
     unpacked,
 )
-from grpo_doctor.hang.multihost import same_job
+from grpo_doctor.hang.multihost.join import fits
 from grpo_doctor.hang.multihost.visits import same_processes
 from grpo_doctor.hang.verdict import Diagnosis, encoded_document
 from grpo_doctor_probes.evidence import Evidence, Job
@@ -258,7 +258,7 @@ def _is_free(folder: Path, job: Job) -> bool:
         owner = read(folder).job
     except TraceError:
         return False
-    return same_processes(owner, job) or not same_job.fits(owner, job)
+    return same_processes(owner, job) or not fits(owner, job)
 
 
 def bundles_in(paths: Sequence[Path]) -> tuple[Path, ...]:

@@ -7,16 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from grpo_doctor.hang.causes.description import activity_item, in_phase, stack_item, working_class
 from grpo_doctor.hang.decision.render.stalled import hidden
-from grpo_doctor.hang.decision.silence import quiet_s
-from grpo_doctor.hang.decision.stall import Stall, called_since_first_look
+from grpo_doctor.hang.decision.stall import Stall, called_since_first_look, quiet_s
 from grpo_doctor.hang.model.engine_counters import counted
 from grpo_doctor.hang.model.nodes import Node
-from grpo_doctor.hang.model.process.known_code import Purpose
 from grpo_doctor.hang.model.process.progress import uses_gpu
+from grpo_doctor.hang.model.process.stacks import Purpose
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
-from grpo_doctor.hang.model.waiting.chain import family
-from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor.hang.model.waiting.waits import Graph
+from grpo_doctor.hang.model.waiting.wakeups import family
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor.hang.wording import (
     bytes_text,

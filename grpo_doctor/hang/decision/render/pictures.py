@@ -8,7 +8,7 @@ from functools import lru_cache
 from grpo_doctor.hang.model import nodes
 from grpo_doctor.hang.model.nodes import RankNode, ResourceNode
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.model.waiting.graph import Graph
+from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.verdict import Edge, Node, RankState, StackGroup
 from grpo_doctor.hang.wording import ranks_text, runs, shorten
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from grpo_doctor.hang.dumps.ras.answers import RasReport, hear
 from grpo_doctor.hang.dumps.ras.judge import Failure, Findings, LateRank, judge
-from grpo_doctor.hang.dumps.ras.reading import RasReport, hear
 
 __all__ = ["Failure", "Findings", "LateRank", "RasReport", "hear", "judge"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from grpo_doctor.hang.dumps.ras.model import (
+from grpo_doctor.hang.dumps.ras.answers import (
     ERRORS,
     IN_PROGRESS,
     SUCCESS,
@@ -22,8 +22,8 @@ from grpo_doctor.hang.dumps.ras.model import (
     Lost,
     Mesh,
     Process,
+    RasReport,
 )
-from grpo_doctor.hang.dumps.ras.reading import RasReport
 
 LEAST_NS = 500_000_000  # between two answers that are compared
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from grpo_doctor.hang.dumps import Entry, GroupSeen, Recordings, Status
-from grpo_doctor.hang.dumps.entries import GIVES_UP
+from grpo_doctor.hang.dumps.documents import GIVES_UP
 from grpo_doctor.hang.dumps.model import Sizes
 from grpo_doctor.hang.model.matching.model import Group, Signature
 from grpo_doctor_probes.evidence import Frame

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from grpo_doctor.hang.dumps import Entry, GroupSeen, Recording
-from grpo_doctor.hang.dumps.entries import GIVES_UP
+from grpo_doctor.hang.dumps.documents import GIVES_UP
 from grpo_doctor.hang.model.matching.groups import Gathered, History, Signatures, Track
 
 Order = tuple[int, int]  # when a rank gave it: creation time, and the recorder's own number

@@ -11,8 +11,7 @@ import re
 from collections.abc import Sequence
 from itertools import takewhile
 
-from grpo_doctor.hang.model.process.call_stack import works_for_pool
-from grpo_doctor.hang.model.process.known_code import FRAMEWORK, LIBRARY, short
+from grpo_doctor.hang.model.process.stacks import FRAMEWORK, LIBRARY, short, works_for_pool
 from grpo_doctor_probes.evidence import Frame, Member, PythonThread
 
 _WORKER = re.compile(r"/ray/_private/worker\.py$")

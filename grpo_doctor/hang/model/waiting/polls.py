@@ -5,7 +5,7 @@ so such a wait is as old as the job's last collective. Pure.
 from __future__ import annotations
 
 from grpo_doctor.hang.model.process import ray_code
-from grpo_doctor.hang.model.process.call_stack import is_heartbeat
+from grpo_doctor.hang.model.process.stacks import is_heartbeat
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpo_doctor.hang.model.process import ray_code
-from grpo_doctor.hang.model.process.call_stack import place_of
 from grpo_doctor.hang.model.process.progress import Activity, activity
+from grpo_doctor.hang.model.process.stacks import place_of
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor_probes.evidence import ProcessLook, PythonThread, Stack
 

@@ -10,7 +10,7 @@ import pytest
 
 from grpo_doctor.hang.causes import host
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.waiting.starvation import DELAYED
+from grpo_doctor.hang.model.waiting.wakeups import DELAYED
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Frame, HostFacts, Limits
 from tests.evidence import EvidenceBuilder, frames

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.process.observations import index
+from grpo_doctor.hang.model.process.proc import index
 from grpo_doctor.hang.model.process.progress import Activity
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Evidence, Look, ProcessLook, PythonThread, Thread

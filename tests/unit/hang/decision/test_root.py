@@ -11,7 +11,7 @@ from grpo_doctor.hang.decision.root import roots_of
 from grpo_doctor.hang.docs import precedence
 from grpo_doctor.hang.model.matching import Blame, Matching
 from grpo_doctor.hang.model.nodes import RankNode
-from grpo_doctor.hang.model.waiting.graph import Graph, Link
+from grpo_doctor.hang.model.waiting.waits import Graph, Link
 from tests.evidence import EvidenceBuilder, frames
 from tests.unit.hang.causes.proposed import case_of, with_view
 from tests.verdicts import verdict

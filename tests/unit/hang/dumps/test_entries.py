@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.dumps.entries import clean, operation
+from grpo_doctor.hang.dumps.documents import clean, operation
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.model.gpu_activity import Doing
-from grpo_doctor.hang.model.gpus import Conclusion, judge, ranks_of_gpus
+from grpo_doctor.hang.model.gpus import Conclusion, Doing, judge, ranks_of_gpus
 from grpo_doctor_probes.evidence import Evidence, GpuHolder, GpuLook, Job, Member
 
 FIRST_PID = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.model.xids import Owner, Xid, address, owner, xids
+from grpo_doctor.hang.model.gpus import Owner, Xid, address, owner, xids
 from grpo_doctor_probes.evidence import Evidence, HostFacts, Job
 
 UNKNOWN = (

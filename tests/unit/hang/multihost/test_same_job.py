@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.multihost.same_job import DifferentJobsError, check, fits
+from grpo_doctor.hang.multihost.join import DifferentJobsError, check, fits
 from grpo_doctor_probes.evidence import Job, Member, Placement
 from tests.evidence import EvidenceBuilder
 

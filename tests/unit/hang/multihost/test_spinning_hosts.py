@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from grpo_doctor.hang.model.process.observations import index
+from grpo_doctor.hang.model.process.proc import index
 from grpo_doctor.hang.multihost.processes import SPACE, Space, moved
 from grpo_doctor_probes.evidence import Locals, Position
 from tests.evidence import FIRST_NS, EvidenceBuilder, frames

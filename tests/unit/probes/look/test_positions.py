@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.hang.model.process.device import spins_in
+from grpo_doctor.hang.model.process.progress import spins_in
 from grpo_doctor_probes.evidence import Locals, Look, Position
 from grpo_doctor_probes.look.positions import positions
 from grpo_doctor_probes.look.processes import look_at

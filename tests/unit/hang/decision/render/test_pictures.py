@@ -10,7 +10,7 @@ import pytest
 from grpo_doctor.hang.decision.render.pictures import edges_of, groups_of, nodes_of, rank_states
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode, RankNode
-from grpo_doctor.hang.model.waiting.graph import Graph, Link
+from grpo_doctor.hang.model.waiting.waits import Graph, Link
 from grpo_doctor.hang.verdict import RankState, encoded_document
 from grpo_doctor_probes.evidence import Role
 from grpo_doctor_reports.hang.graph import make_graph

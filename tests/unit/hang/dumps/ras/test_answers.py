@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.hang.dumps.ras import hear, judge
-from grpo_doctor.hang.dumps.ras.answers import parse_text
-from grpo_doctor.hang.dumps.ras.model import CommRank, Lost, Mesh, Process
+from grpo_doctor.hang.dumps.ras.answers import CommRank, Lost, Mesh, Process, parse_text
 from grpo_doctor_probes.evidence import Job, Member, Placement, RasAnswer
 
 HEAD = """\

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.model.process.call_stack import (
+from grpo_doctor.hang.model.process.stacks import (
     Place,
     awaited,
     is_library,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.model import view
-from grpo_doctor.hang.model.process.device import is_device_library, spins_in
-from grpo_doctor.hang.model.process.observations import index
+from grpo_doctor.hang.model.process.proc import index
+from grpo_doctor.hang.model.process.progress import is_device_library, spins_in
 from grpo_doctor.hang.model.view import Process
 from grpo_doctor_probes.evidence import Evidence, Frame, Locals, Position, PythonThread, Thread
 from tests.evidence import FIRST_NS, TORCH, EvidenceBuilder, collective, frames

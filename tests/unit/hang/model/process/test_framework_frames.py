@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang.model.process.call_stack import Place, place_of
+from grpo_doctor.hang.model.process.stacks import Place, place_of
 from grpo_doctor_probes.evidence import PythonThread
 from tests.evidence import frames
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.model.process.observations import index, native_calls
+from grpo_doctor.hang.model.process.proc import index, native_calls
 from grpo_doctor_probes.evidence import (
     Evidence,
     Frame,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode
-from grpo_doctor.hang.model.process.call_stack import Place
+from grpo_doctor.hang.model.process.stacks import Place
 from grpo_doctor_probes.evidence import Frame, Limits, OpenSpanSeen, Role
 from tests.evidence import TORCH, frames
 from tests.unit.hang.model.process.procs import JOIN, OTHER, PID, of, proc, span, subject, thread

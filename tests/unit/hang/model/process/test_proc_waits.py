@@ -8,8 +8,7 @@ import pytest
 
 from grpo_doctor.hang.model.matching import Matching, Wait
 from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Why
-from grpo_doctor.hang.model.process.observations import index
-from grpo_doctor.hang.model.process.proc import process_of
+from grpo_doctor.hang.model.process.proc import index, process_of
 from grpo_doctor_probes.evidence import Blocked, Frame, OpenSpanSeen, Role
 from tests.evidence import collective, frames
 from tests.unit.hang.model.process.procs import (

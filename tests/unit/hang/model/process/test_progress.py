@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.model.process.device import SpinSample
-from grpo_doctor.hang.model.process.observations import index
-from grpo_doctor.hang.model.process.progress import Activity, activity, has_time_limit
+from grpo_doctor.hang.model.process.proc import index
+from grpo_doctor.hang.model.process.progress import Activity, SpinSample, activity, has_time_limit
 from grpo_doctor_probes.evidence import Frame, Locals, ProcessLook, PythonThread, Stack, Thread
 from tests.evidence import TORCH, EvidenceBuilder, collective, frames
 

@@ -9,7 +9,7 @@ import pytest
 
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.waiting import waits
-from grpo_doctor.hang.model.waiting.chain import (
+from grpo_doctor.hang.model.waiting.wakeups import (
     asks_strangers,
     end_of,
     family,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_doctor.hang.model.nodes import Node, RankNode
-from grpo_doctor.hang.model.waiting.graph import Graph, Link
+from grpo_doctor.hang.model.waiting.waits import Graph, Link
 
 NODES = st.integers(0, 6).map(RankNode)
 LINKS = st.lists(

@@ -9,7 +9,7 @@ import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.process.progress import Activity
-from grpo_doctor.hang.model.waiting.starvation import hardly_runs, throttled
+from grpo_doctor.hang.model.waiting.wakeups import hardly_runs, throttled
 from grpo_doctor_probes.evidence import Limits
 from tests.evidence import EvidenceBuilder, frames
 

@@ -11,8 +11,7 @@ from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.matching import Matching, Wait
 from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode, ResourceNode
 from grpo_doctor.hang.model.waiting import waits
-from grpo_doctor.hang.model.waiting.graph import Graph
-from grpo_doctor.hang.model.waiting.waits import absent, asks_engine
+from grpo_doctor.hang.model.waiting.waits import Graph, absent, asks_engine
 from grpo_doctor_probes.evidence import Blocked, CallArguments, Evidence, Frame, Role
 from tests.evidence import TORCH, EvidenceBuilder, collective, frames
 
