@@ -1,4 +1,4 @@
-"""What several rules share: thresholds, and which rule defers to which."""
+"""What several rules share: thresholds, words, and which rule defers to which."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ SYNC_FULL = 0.90
 # for 3 to 20 ms of steps of 50 to 300.
 MIN_SCORING_S = 0.03
 OUT_OF_MEMORY = "out of memory"
+# How a reader sees what Python does, of a run whose processes may be gone by then.
+STACKS = "`grpo-doctor attach` shows every rank's stack while the job runs"
+PROFILE = "run `py-spy record --subprocesses -d 30 -o profile.svg --pid PID`"
 # Rules of which at least one signal is a counter that of all trainers only the bundled one writes;
 # elsewhere `grpo_doctor_probes.counter` has to be fed with it.
 BUNDLED_ONLY = ("GD031", "GD071")

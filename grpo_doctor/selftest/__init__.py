@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from grpo_doctor.selftest.cases import BUSY_MACHINE, CASES, Case
-from grpo_doctor.selftest.judge import Outcome, judge
+from grpo_doctor.selftest.cases import BUSY_MACHINE, CASES, Case, Outcome, judge
 
 __all__ = ["BUSY_MACHINE", "CASES", "Case", "Outcome", "judge"]

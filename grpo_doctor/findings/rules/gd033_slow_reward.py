@@ -14,9 +14,8 @@ from grpo_doctor.findings.reward_functions import (
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.shared import MIN_SCORING_S
+from grpo_doctor.findings.shared import MIN_SCORING_S, PROFILE
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.findings.wording import PROFILE
 from grpo_doctor.whatif import Prediction, Replay, Settings, Withheld, without
 from grpo_doctor.whatif.models.reward import BUILT_IN
 

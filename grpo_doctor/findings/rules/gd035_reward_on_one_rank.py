@@ -14,9 +14,9 @@ from grpo_doctor.findings.reward_functions import (
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import STACKS
 from grpo_doctor.findings.straggler import slow_phases
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.findings.wording import STACKS
 from grpo_doctor.whatif import AsOthers, Edit, Replay
 
 RULE = timed_rule(

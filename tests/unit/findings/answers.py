@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from grpo_doctor.findings import RunView, rules
+from grpo_doctor.findings.engine import ask
 from grpo_doctor.findings.rule import Finding, Fix, NotApplicable, NotRun, Outcome, Passed
-from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.view import RuleFile
 from grpo_doctor.trace.model import Trace
 from tests.unit.findings.registry import EXAMPLES, runs_of

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from grpo_doctor.findings import RunView
+from grpo_doctor.findings.engine import ask
 from grpo_doctor.findings.rule import Finding, Outcome
-from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.view import RuleFile
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Kind

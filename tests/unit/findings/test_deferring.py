@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 
 from grpo_doctor.findings import RunView, run_rules
+from grpo_doctor.findings.engine import ask
 from grpo_doctor.findings.rule import Finding, Passed
-from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.rules import (
     ALL,
     gd002_data_starvation,

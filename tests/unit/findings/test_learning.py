@@ -12,6 +12,7 @@ import pytest
 from grpo_doctor.analysis.learning import METRICS
 from grpo_doctor.analysis.learning.curves import Curve
 from grpo_doctor.findings import RunView, rules
+from grpo_doctor.findings.engine import ask
 from grpo_doctor.findings.learning import (
     MOST_STEPS,
     fall_of,
@@ -23,7 +24,6 @@ from grpo_doctor.findings.learning import (
     reward_rises,
 )
 from grpo_doctor.findings.rule import Finding, NotApplicable, NotRun, Passed
-from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.severity import graded
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor.findings import RunView
+from grpo_doctor.findings.engine import ask
 from grpo_doctor.findings.rule import Finding, Fix
-from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.rules import ALL
 from grpo_doctor.launches.place import place_of
 from grpo_doctor.trace.model import Trace

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from grpo_doctor.findings import RunView, run_rules
+from grpo_doctor.findings.engine import ask
 from grpo_doctor.findings.rule import Finding
-from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.rules import ALL
 from tests.unit.findings.registry import EXAMPLES, runs_of
 

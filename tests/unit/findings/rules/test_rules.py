@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 from grpo_doctor.findings import RunView, docs, rules, run_rules
-from grpo_doctor.findings.engine import Results
+from grpo_doctor.findings.engine import Results, ask
 from grpo_doctor.findings.rule import Finding
-from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.view import RuleFile
 from grpo_doctor.trace.columns import in_order
 from grpo_doctor.trace.model import Trace

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from grpo_doctor.findings import NotRun, RunView
+from grpo_doctor.findings.engine import ask
 from grpo_doctor.findings.learning import metric
 from grpo_doctor.findings.rule import NotApplicable, Outcome, Passed, Rule
-from grpo_doctor.findings.rule_overlap import ask
 from grpo_doctor.findings.signals import (
     COLLECTIVES,
     GPU_MEMORY,
