@@ -122,6 +122,7 @@ def _optimizer(launch: Launch) -> str:
 def _layout(setup: Setup, launch: Launch) -> Setup:
     value = launch.value
     recompute: Recompute = "full" if value("train.gradient_checkpointing", True) else "none"
+    tower = str(launch.options.get("vit_gradient_checkpointing", recompute == "full")).lower()
     if setup.engine == "megatron":
         granularity = value("parallel.recompute")
         recompute = granularity if granularity in ("full", "none") else "selective"
@@ -138,6 +139,7 @@ def _layout(setup: Setup, launch: Launch) -> Setup:
         distributed_optimizer=bool(value("parallel.distributed_optimizer", True)),
         optimizer_offload_share=_share_on_host(launch),
         recompute=recompute,
+        vision_recompute=tower in ("true", "1"),
         activations_on_host=bool(value("train.activation_offload")),
         expandable_segments="expandable_segments:True"
         in launch.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""),

@@ -9,7 +9,7 @@ import pytest
 from grpo_doctor import knobs
 from grpo_doctor.knobs.tables import BY_NAME
 from grpo_doctor.launches import Launch, read
-from grpo_doctor.memory import GIB, Machine, estimate, setup_of
+from grpo_doctor.memory import GIB, Machine, estimate, ledger_of, setup_of
 from grpo_doctor.memory.domain import not_modelled
 
 MACHINE = Machine(80 * GIB, 8, host_bytes=2000 * GIB)
@@ -195,6 +195,18 @@ def test_a_setting_moves_the_phases_that_it_must_and_no_other(
     first, second = (phases(with_value(job, knob, value)) for value in (before, after))
     assert {name for name in first if second[name] > first[name]} == set(more.split())
     assert {name for name in first if second[name] < first[name]} == set(less.split())
+
+
+@pytest.mark.parametrize("option", ["vit_gradient_checkpointing", "gradient_checkpointing"])
+def test_a_tower_that_is_not_recomputed_keeps_its_layers(option: str) -> None:
+    before, after = (
+        setup_of(read([f"{JOBS['adapters']} --{option} {on}"]), MACHINE).trainer
+        for on in ("true", "false")
+    )
+    assert before and after
+    assert (before.vision_recompute, after.vision_recompute) == (True, False)
+    trains = [ledger_of(setup).train.phases[0].bytes for setup in (before, after)]
+    assert trains[1] > trains[0]
 
 
 NUMBERS = {"int": 64, "float": 0.5, "bool": True}
