@@ -12,7 +12,8 @@ from grpo_doctor.launches import Launch
 from grpo_doctor.memory.cards import Machine, card_bytes
 from grpo_doctor.memory.change import Change, fixes, relief, room, solve
 from grpo_doctor.memory.edits import Edit
-from grpo_doctor.memory.estimate import ledger_of, server_ledger
+from grpo_doctor.memory.estimate import ledger_of, server_pool
+from grpo_doctor.memory.facts import calibration
 from grpo_doctor.memory.from_launch import Job, setup_of
 from grpo_doctor.memory.ledger import Component, Interval, Ledger, Phase, Pool
 from grpo_doctor.memory.models import ModelShape, model_shape
@@ -35,7 +36,7 @@ def estimate(launch: Launch, machine: Machine) -> Ledger:
     job = setup_of(launch, machine)
     if job.trainer is None:
         assert job.server is not None
-        ledger = server_ledger(job.server)
+        ledger = Ledger((server_pool(job.server, calibration()),))
     else:
         ledger = ledger_of(job.trainer, server=job.server)
     return replace(ledger, assumptions=job.assumptions)

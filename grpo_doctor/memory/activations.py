@@ -96,11 +96,14 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     keeps_all = setup.recompute != "full"
     freed = kept / setup.model.layers if keeps_all else 0
     one = copies if keeps_all else copies / setup.model.layers
+    tables = f"{setup.model.vocabulary} x {setup.model.hidden}"
     at_head = one if setup.loss == "upcast" else copies  # Accelerate's autocast ends before it
     moments = (
         (_head(setup, tokens), groups.head, at_head),
         (_layer(setup, tokens, freed), groups.layer + max(0, groups.reducing - freed), one),
-        (_tables(setup, kept), 0, 0), (_NOTHING, groups.head_alone, 0),
+        (("gradients of tables", max(0.0, _tables(setup) - kept), tables, _EMBEDDING, "train.type"),
+         0, 0),
+        (_NOTHING, groups.head_alone, 0),
         (_NOTHING, max(groups.start, groups.end) - kept, 0),
     )  # fmt: skip
     (name, size, formula, source, knob), whole, copies = max(
@@ -214,14 +217,10 @@ def _arriving(setup: Setup) -> int:
     return model.hidden * (experts.intermediate if experts else model.intermediate)
 
 
-def _tables(setup: Setup, kept: float) -> Moment:
+def _tables(setup: Setup) -> float:
     """Gradients of the tables at the end of the backward pass, when nothing is kept any more."""
-    size = 0.0
-    if _trains_tables(setup):
-        tied = setup.model.tied and setup.loss != "none"
-        size = (3 if tied else 1) * _table_bytes(setup) - kept
-    formula, source = f"{setup.model.vocabulary} x {setup.model.hidden}", _EMBEDDING
-    return "gradients of tables", max(0.0, size), formula, source, "train.type"
+    tied = setup.model.tied and setup.loss != "none"
+    return (3 if tied else 1) * _table_bytes(setup) * _trains_tables(setup)
 
 
 def _trains_tables(setup: Setup) -> bool:

@@ -19,8 +19,6 @@ class Engine:
     cache: Component
     graphs: Component
     asleep: tuple[Component, ...]
-    sequences: int
-    """Longest sequences that the cache has room for."""
     refusals: tuple[str, ...]
 
     @property
@@ -58,7 +56,6 @@ def engine_of(setup: Setup, factors: Calibration, used: int = 0) -> Engine:
     return Engine(
         *awake,
         asleep=_asleep(setup, awake, factors),
-        sequences=int(max(0, cache) // max(1, sequence)),
         refusals=refusals,
     )
 

@@ -9,7 +9,7 @@ from grpo_doctor.memory.activations import logprob_activations, train_activation
 from grpo_doctor.memory.engine import Engine, cache_bytes_per_token, engine_of
 from grpo_doctor.memory.facts import Calibration, calibration, facts
 from grpo_doctor.memory.host import host_pool
-from grpo_doctor.memory.ledger import Component, Ledger, Phase, Pool
+from grpo_doctor.memory.ledger import Component, Ledger, Phase, Pool, Row, entries
 from grpo_doctor.memory.overhead import buffers, context, gathered_bytes, whole_model_bytes
 from grpo_doctor.memory.setup import GIB, RolloutEngine, Setup
 from grpo_doctor.memory.states import States, states_of
@@ -23,25 +23,15 @@ def ledger_of(
     states = states_of(setup, factors)
     pools = [_train_pool(setup, states, factors)]
     if server is not None:
-        pools.append(_server_pool(server, factors))
+        pools.append(server_pool(server, factors))
     return Ledger(tuple(pools), host_pool(setup, states, factors))
 
 
-def server_ledger(server: Setup, factors: Calibration | None = None) -> Ledger:
-    """Return the memory estimate of a rollout server alone."""
-    return Ledger((_server_pool(server, factors or calibration()),))
-
-
-def _server_pool(server: Setup, factors: Calibration) -> Pool:
+def server_pool(server: Setup, factors: Calibration) -> Pool:
+    """Return what a rollout server takes of each of its cards."""
     engine = engine_of(server, factors)
-    fixed = context(server, factors)
-    return Pool(
-        "rollout",
-        server.card_bytes,
-        (Phase("rollout", (*fixed, *engine.awake)),),
-        "every card of the server",
-        engine.refusals,
-    )
+    phase = Phase("rollout", (*context(server, factors), *engine.awake))
+    return Pool("rollout", server.card_bytes, (phase,), "every card of the server", engine.refusals)
 
 
 def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
@@ -53,13 +43,14 @@ def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
     asleep = engine.asleep if engine else ()
     working = buffers(setup, factors)
     training = (*resident, *asleep, *states.all, *working)
-    saved = Component("gathered for saving", gathered_bytes(setup), "layer by layer",
-                      "stage3_gather_16bit_weights_on_model_save", "checkpoint.save_only_model",
-                      factors.spread_overhead)  # fmt: skip
+    saved = entries(factors.spread_overhead, (
+        "gathered for saving", gathered_bytes(setup), "layer by layer",
+        "stage3_gather_16bit_weights_on_model_save", "checkpoint.save_only_model",
+    ))  # fmt: skip
     phases = [
         Phase("train", (*training, *train_activations(setup, factors))),
         Phase("optimizer", (*training, *states.scratch)),
-        Phase("checkpoint", (*resident, *asleep, *states.all, saved)),
+        Phase("checkpoint", (*resident, *asleep, *states.all, *saved)),
     ]
     if setup.is_grpo:
         passes = (*resident, *asleep, *states.weights, *states.between_steps, *working)
@@ -69,7 +60,11 @@ def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
         "train and rollout" if engine else "train",
         setup.card_bytes,
         tuple(phases),
-        _peak_rank(setup),
+        "the first pipeline stage"
+        if setup.pipeline_parallel > 1
+        else "the last card"
+        if setup.engine == "device_map"
+        else "every rank",
         (*(engine.refusals if engine else ()), *_start_refusals(setup, states, fixed)),
     )
 
@@ -119,11 +114,9 @@ def _gathered_for_sync(setup: Setup, factors: Calibration) -> tuple[Component, .
     else:
         size = whole_model_bytes(setup) // groups if divided else 0
         formula = f"the model in 16 bits / {groups} groups"
-    return (
-        Component("gathered for the engine", size, formula,
-                  "swift/trainers/rlhf_trainer/rollout_mixin.py", "sync.move_model_batches",
-                  factors.spread_states),
-    )  # fmt: skip
+    source = "swift/trainers/rlhf_trainer/rollout_mixin.py"
+    row = ("gathered for the engine", size, formula, source, "sync.move_model_batches")
+    return entries(factors.spread_states, row)
 
 
 def _generation(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
@@ -131,46 +124,39 @@ def _generation(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     rows = setup.completions_per_rank or setup.micro_batch
     cache = rows * (setup.prompt_tokens + setup.completion_tokens)
     cache *= cache_bytes_per_token(replace(setup, rollout_engine=RolloutEngine()))
-    entries = [
-        Component("generation cache", round(1.5 * cache), f"{rows} sequences, copied to grow",
-                  "transformers DynamicCache", "rollout.max_completion_length",
-                  factors.spread_activations),
+    held: list[Row] = [
+        ("generation cache", 1.5 * cache, f"{rows} sequences, copied to grow",
+         "transformers DynamicCache", "rollout.max_completion_length"),
     ]  # fmt: skip
     if setup.model.vision and setup.old_vision_tower:
         source = facts()["old_vision_tower"]["source"]
         patches = rows * setup.image_tokens
         logits = 2 * rows * setup.prompt_tokens * setup.model.vocabulary
-        entries += [
-            Component("logits of whole prompts", logits,
-                      f"{rows} x {setup.prompt_tokens} tokens x {setup.model.vocabulary} x 2 B",
-                      source, "data.max_length", factors.spread_activations),
-            Component("mask of the vision tower", round(vision_mask_bytes(setup, patches)),
-                      f"3 B x ({patches} image tokens x 4 patches)^2", source, "data.max_pixels",
-                      factors.spread_activations),
+        held += [
+            ("logits of whole prompts", logits,
+             f"{rows} x {setup.prompt_tokens} tokens x {setup.model.vocabulary} x 2 B", source,
+             "data.max_length"),
+            ("mask of the vision tower", vision_mask_bytes(setup, patches),
+             f"3 B x ({patches} image tokens x 4 patches)^2", source, "data.max_pixels"),
         ]  # fmt: skip
+    whole: tuple[Component, ...] = ()
     if setup.zero_stage == 3 and setup.gather_for_generation:
-        entries.append(
-            Component("gathered for generation", whole_model_bytes(setup), "the model in 16 bits",
-                      "trl ds3_gather_for_generation", "sync.gather_for_generation",
-                      factors.spread_states)
-        )  # fmt: skip
-    return tuple(entries)
+        row = ("gathered for generation", whole_model_bytes(setup), "the model in 16 bits",
+               "trl ds3_gather_for_generation", "sync.gather_for_generation")  # fmt: skip
+        whole = entries(factors.spread_states, row)
+    return (*entries(factors.spread_activations, *held), *whole)
 
 
-def _models_beside(setup: Setup, factors: Calibration) -> list[Component]:
+def _models_beside(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     """A reference model, teachers and reward models in the same processes."""
     divided = setup.shards if setup.zero_stage == 3 or setup.engine == "fsdp" else 1
-    split = setup.tensor_parallel * setup.pipeline_parallel
-    models = list(setup.beside)
-    if setup.reference and setup.method == "full":
-        models.insert(0, setup.model)
-    return [
-        Component("reference model" if model is setup.model else model.name,
-                  2 * model.parameters // divided // split,
-                  f"{model.parameters / 1e9:.2f}e9 x 2 B / {divided * split}", "config.json",
-                  "train.beta", factors.spread_states)
-        for model in models
-    ]  # fmt: skip
+    divided *= setup.tensor_parallel * setup.pipeline_parallel
+    reference = (setup.model,) if setup.reference and setup.method == "full" else ()
+    return entries(factors.spread_states, *(
+        ("reference model" if model is setup.model else model.name, 2 * model.parameters // divided,
+         f"{model.parameters / 1e9:.2f}e9 x 2 B / {divided}", "config.json", "train.beta")
+        for model in (*reference, *setup.beside)
+    ))  # fmt: skip
 
 
 def _start_refusals(setup: Setup, states: States, fixed: Sequence[Component]) -> tuple[str, ...]:
@@ -185,9 +171,3 @@ def _start_refusals(setup: Setup, states: States, fixed: Sequence[Component]) ->
     needs = f"vLLM needs {budget / GIB:.1f} GiB free at startup"
     left = f"only {max(0, free) / GIB:.1f} GiB is left after loading the trainer's weights"
     return (f"{needs}, but {left}",)
-
-
-def _peak_rank(setup: Setup) -> str:
-    if setup.pipeline_parallel > 1:
-        return "the first pipeline stage"
-    return "the last card" if setup.engine == "device_map" else "every rank"

@@ -17,11 +17,6 @@ def host_pool(setup: Setup, states: States, factors: Calibration) -> Pool | None
     """What one host needs; None where the size of its memory is unknown."""
     if setup.host_bytes is None:
         return None
-    return Pool("host", setup.host_bytes, (host_phase(setup, states, factors),), "each host")
-
-
-def host_phase(setup: Setup, states: States, factors: Calibration) -> Phase:
-    """The entries of one host's memory at its worst."""
     ranks = setup.ranks_per_node or setup.ranks
     processes = 1 if setup.engine == "device_map" else ranks
     optimizer = setup.zero_offload_optimizer
@@ -56,7 +51,7 @@ def host_phase(setup: Setup, states: States, factors: Calibration) -> Phase:
         entries.append(
             Component("loader processes", size, formula, allocator, "dataload.num_workers", 0.2)
         )
-    return Phase("host", tuple(entries))
+    return Pool("host", setup.host_bytes, (Phase("host", tuple(entries)),), "each host")
 
 
 def pinned(size: float) -> int:

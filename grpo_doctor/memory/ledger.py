@@ -30,6 +30,18 @@ class Component:
     spare_bytes: int = 0
 
 
+Row = tuple[str, float, str, str, str | None]
+"""Name, bytes, formula, source and setting of an entry."""
+
+
+def entries(spread: float, *rows: Row) -> tuple[Component, ...]:
+    """Entries that are equally sure."""
+    return tuple(
+        Component(name, round(size), formula, source, knob, spread)
+        for name, size, formula, source, knob in rows
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """From the least with which a phase runs to what it takes on a card with room."""

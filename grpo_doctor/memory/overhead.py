@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.memory.facts import Calibration, facts
-from grpo_doctor.memory.ledger import Component
+from grpo_doctor.memory.ledger import Component, Row, entries
 from grpo_doctor.memory.setup import GIB, Setup, share_of
 from grpo_doctor.memory.states import frozen_bytes, trained_bytes
 
@@ -15,25 +15,19 @@ def context(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     fact = facts()["overhead"]
     megatron = setup.engine == "megatron"  # TransformerEngine loads its kernels at once
     loading = fact["eager_context_bytes" if megatron else "context_bytes"]
-    entries = [_entry("CUDA context", loading, factors)]
-    groups = _groups(setup)
+    rows: list[Row] = [
+        ("CUDA context", loading["bytes"], loading["source"], loading["source"], None)
+    ]
+    groups, peers = _groups(setup), _peers(setup)
     if groups:
-        first = int(fact["communicator_bytes"]["bytes"])
-        size = first + round((groups - 1) * factors.communicator * GIB)
-        entries.append(
-            Component("NCCL buffers", size,
-                      f"1.45 GiB, and {factors.communicator:g} GiB for each of {groups - 1} more",
-                      fact["communicator_bytes"]["source"], None, factors.spread_overhead)
-        )  # fmt: skip
-        peers = _peers(setup)
-        if peers:
-            exchange = fact["exchange_bytes"]
-            entries.append(
-                Component("NCCL exchanges", peers * int(exchange["bytes"]),
-                          f"{peers} peers x 0.44 GiB", exchange["source"], None,
-                          factors.spread_overhead)
-            )  # fmt: skip
-    return tuple(entries)
+        first, each = fact["communicator_bytes"], factors.communicator
+        size = first["bytes"] + (groups - 1) * each * GIB
+        formula = f"1.45 GiB, and {each:g} GiB for each of {groups - 1} more"
+        rows.append(("NCCL buffers", size, formula, first["source"], None))
+    if groups and peers:
+        each, source = fact["exchange_bytes"]["bytes"], fact["exchange_bytes"]["source"]
+        rows.append(("NCCL exchanges", peers * each, f"{peers} peers x 0.44 GiB", source, None))
+    return entries(factors.spread_overhead, *rows)
 
 
 def _peers(setup: Setup) -> int:
@@ -56,33 +50,32 @@ def _groups(setup: Setup) -> int:
 
 def buffers(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     """Inside the allocator: workspaces, buckets of ZeRO and DDP, gathered parameters."""
-    entries = [_entry("workspaces", facts()["overhead"]["workspace_bytes"], factors)]
-    if setup.engine == "deepspeed" and setup.zero_stage:
-        elements = facts()["deepspeed"]["bucket_elements"]
-        bucket = elements.get(setup.framework, elements["default"])
-        if setup.zero_stage == 3:  # `auto` of transformers
+    zero, stage = facts()["deepspeed"], setup.zero_stage if setup.engine == "deepspeed" else 0
+    workspace = facts()["overhead"]["workspace_bytes"]
+    rows: list[Row] = [
+        ("workspaces", workspace["bytes"], workspace["source"], workspace["source"], None)
+    ]
+    if stage:
+        sizes = zero["bucket_elements"]
+        bucket = sizes.get(setup.framework, sizes["default"])
+        if stage == 3:  # `auto` of transformers
             bucket = setup.model.hidden**2
         copies = 2 if setup.overlaps_reduction else 1
-        entries.append(
-            Component("ZeRO buckets", copies * 2 * bucket,
-                      f"{copies} x {bucket / 1e9:.2f}e9 x 2 B", elements["source"],
-                      "deepspeed.overlap_comm", factors.spread_overhead)
-        )  # fmt: skip
+        formula = f"{copies} x {bucket / 1e9:.2f}e9 x 2 B"
+        rows.append(("ZeRO buckets", copies * 2 * bucket, formula, sizes["source"],
+                     "deepspeed.overlap_comm"))  # fmt: skip
+    if stage == 3:
+        rows.append(("gathered parameters", gathered_bytes(setup), "min(1e9, parameters) x 2 B",
+                     zero["live_parameters"]["source"], "deepspeed.stage"))  # fmt: skip
+    buckets: tuple[Component, ...] = ()
     if setup.engine == "torch" and setup.ranks > 1:
-        share = share_of(setup)
-        trained, each = share.trained + share.trained_experts, trained_bytes(setup)
-        entries.append(
-            Component("DDP buckets", trained * each, f"{trained / 1e9:.2f}e9 x {each} B",
-                      "DistributedDataParallel without gradient_as_bucket_view",
-                      "deepspeed.stage", factors.spread_states)
-        )  # fmt: skip
-    if setup.engine == "deepspeed" and setup.zero_stage == 3:
-        entries.append(
-            Component("gathered parameters", gathered_bytes(setup), "min(1e9, parameters) x 2 B",
-                      facts()["deepspeed"]["live_parameters"]["source"], "deepspeed.stage",
-                      factors.spread_overhead)
-        )  # fmt: skip
-    return tuple(entries)
+        share, each = share_of(setup), trained_bytes(setup)
+        trained = share.trained + share.trained_experts
+        source = "DistributedDataParallel without gradient_as_bucket_view"
+        formula = f"{trained / 1e9:.2f}e9 x {each} B"
+        row = ("DDP buckets", trained * each, formula, source, "deepspeed.stage")
+        buckets = entries(factors.spread_states, row)
+    return (*entries(factors.spread_overhead, *rows), *buckets)
 
 
 def gathered_bytes(setup: Setup) -> int:
@@ -148,8 +141,3 @@ def whole_model_bytes(setup: Setup) -> int:
     """The trained model in 16 bits, not divided by ZeRO or FSDP."""
     share = share_of(setup)
     return round(2 * (share.trained + share.trained_experts) + frozen_bytes(setup, share))
-
-
-def _entry(name: str, fact: dict[str, object], factors: Calibration) -> Component:
-    source = str(fact["source"])
-    return Component(name, int(str(fact["bytes"])), source, source, None, factors.spread_overhead)

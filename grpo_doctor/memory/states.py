@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.memory.facts import Calibration, facts
-from grpo_doctor.memory.ledger import Component
+from grpo_doctor.memory.ledger import Component, Row, entries
 from grpo_doctor.memory.setup import Setup, Share, share_of
 
 _MOMENTS = {"adamw": 2.0, "muon": 1.0, "sgd": 0.0, "galore": 0.25, "adamw_8bit": 0.5}
@@ -69,17 +69,6 @@ def zero_stage(setup: Setup) -> int:
     return setup.zero_stage if setup.engine == "deepspeed" else 3 if setup.engine == "fsdp" else 0
 
 
-Row = tuple[str, float, str, str, str | None]
-"""Name, bytes, formula, source and setting of an entry."""
-
-
-def _entries(factors: Calibration, *rows: Row) -> tuple[Component, ...]:
-    return tuple(
-        Component(name, round(size), formula, source, knob, factors.spread_states)
-        for name, size, formula, source, knob in rows
-    )
-
-
 def _moments(setup: Setup) -> float:
     return _MOMENTS.get(setup.optimizer.removesuffix("_foreach"), 2.0)
 
@@ -110,13 +99,13 @@ def _divided(setup: Setup, share: Share, factors: Calibration) -> States:
     gradient = 2 if deepspeed else each
     held = 0 if on_host and stage >= 2 else trained * gradient / gradients_by
     formula = f"{_billions(trained)} x {gradient} B / {gradients_by}"
-    (gradients,) = _entries(factors, ("gradients", held, formula, _ZERO, _STAGE))
+    (gradients,) = entries(factors.spread_states, ("gradients", held, formula, _ZERO, _STAGE))
     optimizer, scratch = _optimizer(setup, trained, ranks if stage else 1)
     return States(
-        weights=_entries(factors, *rows),
+        weights=entries(factors.spread_states, *rows),
         gradients=gradients,
-        optimizer=() if on_host else _entries(factors, *optimizer),
-        scratch=() if on_host else _entries(factors, *scratch),
+        optimizer=() if on_host else entries(factors.spread_states, *optimizer),
+        scratch=() if on_host else entries(factors.spread_states, *scratch),
         keeps_gradients=deepspeed and stage == 3,
         trained=trained,
     )
@@ -172,8 +161,8 @@ def _megatron(setup: Setup, share: Share, factors: Calibration) -> States:
     each = 4 * (1 + _moments(setup))
     state = each * (share.trained / dense_by + share.trained_experts / experts_by)
     count, frozen = _billions(trained), frozen_bytes(setup, share)
-    weights, gradients, optimizer, still = _entries(
-        factors,
+    weights, gradients, optimizer, still = entries(
+        factors.spread_states,
         ("trained weights", 2 * trained, f"{count} x 2 B", _MEGATRON, tensor),
         ("gradients", 4 * trained, f"{count} x 4 B", _MEGATRON, tensor),
         ("master weights and moments", state * (1 - setup.optimizer_offload_share),

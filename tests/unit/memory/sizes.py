@@ -27,7 +27,8 @@ from grpo_doctor.memory import (
     solve,
 )
 from grpo_doctor.memory.edits import SOLVABLE
-from grpo_doctor.memory.estimate import server_ledger
+from grpo_doctor.memory.estimate import server_pool
+from grpo_doctor.memory.facts import calibration
 from tests.unit.memory.jobs import LARGE, TEXT, TEXT_OWN_CARD, VISION
 
 RECORDED = Path(__file__).with_name("sizes.json")
@@ -109,7 +110,7 @@ def of_job(name: str) -> dict[str, Any]:
     setup = JOBS[name]
     usual = _lines(ledger_of(setup))
     totals: dict[str, Any] = {"as it is": usual, "advised": _advised(setup)}
-    totals["server"] = _lines(server_ledger(setup))
+    totals["server"] = _lines(Ledger((server_pool(setup, calibration()),)))
     for changed, variant in _variants(setup):
         lines = _lines(ledger_of(variant))
         totals[changed] = {key: lines.get(key) for key in lines if lines[key] != usual.get(key)}

@@ -39,15 +39,12 @@ def test_a_share_is_weights_buffers_and_a_cache() -> None:
     engine = budgeted(3 * SEQUENCE)
     assert engine.weights.bytes == WEIGHTS
     assert engine.cache.bytes == WORKING + 3 * SEQUENCE
-    assert engine.sequences == 3
     assert engine.refusals == ()
-    assert budgeted(3 * SEQUENCE - 1).sequences == 2
 
 
 def test_sglangs_buffers_are_not_in_its_share() -> None:
     engine = budgeted(3 * SEQUENCE, name="sglang")
     assert engine.cache.bytes == 2 * WORKING + 3 * SEQUENCE
-    assert engine.sequences == (WORKING + 3 * SEQUENCE) // SEQUENCE
 
 
 def test_images_make_the_first_forward_pass_longer() -> None:
@@ -80,7 +77,6 @@ def test_an_engine_refuses_a_share_that_holds_no_sequence(room: int, words: str 
 def test_no_cache_is_less_than_none() -> None:
     engine = budgeted(-WORKING - 1)
     assert engine.cache.bytes == 0
-    assert engine.sequences == 0
 
 
 def test_heads_that_do_not_divide_are_refused() -> None:
@@ -151,10 +147,9 @@ def test_the_least_share_holds_weights_buffers_and_one_sequence(
 
 
 def test_a_limit_of_its_own_is_what_one_sequence_takes() -> None:
-    engine = budgeted(160 * 2000, max_model_len=2000)
-    assert engine.sequences == 1
+    assert budgeted(160 * 2000, max_model_len=2000).refusals == ()
     (refusal,) = budgeted(160 * 2000 - 1, max_model_len=2000).refusals
     assert "one sequence of 2000 tokens" in refusal
     # Where nothing is rolled out, a prompt is followed by one token.
     silent = replace(HALF, completion_tokens=0, card_bytes=2 * (WEIGHTS + WORKING + 160 * 1001))
-    assert engine_of(silent, calibration()).sequences == 1
+    assert engine_of(silent, calibration()).refusals == ()

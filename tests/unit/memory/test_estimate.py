@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.memory import Component, Ledger, Phase, Pool, RolloutEngine, Setup, ledger_of
-from grpo_doctor.memory.estimate import server_ledger
+from grpo_doctor.memory.estimate import server_pool
 from grpo_doctor.memory.facts import calibration
 from tests.unit.memory.tiny import ALONE, EXPERTS, TINY, tower
 
@@ -245,9 +245,7 @@ def test_other_factors_than_those_that_ship_may_be_given() -> None:
     usual, wasteful = ledger_of(ALONE), ledger_of(ALONE, factors)
     assert wasteful.train.peak.bytes > usual.train.peak.bytes
     sure = replace(calibration(), spread_engine=0.0)
-    spreads = {
-        entry.name: entry.spread for entry in server_ledger(COLOCATED, sure).train.peak.components
-    }
+    spreads = {entry.name: entry.spread for entry in server_pool(COLOCATED, sure).peak.components}
     assert spreads["engine weights"] == 0.0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from grpo_doctor.memory import GIB, RolloutEngine, Setup, card_bytes, model_shape
 from grpo_doctor.memory.facts import calibration
-from grpo_doctor.memory.host import host_phase, host_pool, pinned
+from grpo_doctor.memory.host import host_pool, pinned
 from grpo_doctor.memory.setup import share_of
 from grpo_doctor.memory.states import states_of, trained_bytes
 from tests.unit.memory.tiny import ALONE
@@ -19,8 +19,10 @@ FULL = Setup(SEVEN, card_bytes("A100-80G"), ranks=4)
 
 
 def entries(setup: Setup) -> dict[str, int]:
-    phase = host_phase(setup, states_of(setup, calibration()), calibration())
-    return {entry.name: entry.bytes for entry in phase.components}
+    sized = replace(setup, host_bytes=GIB)
+    pool = host_pool(sized, states_of(sized, calibration()), calibration())
+    assert pool
+    return {entry.name: entry.bytes for entry in pool.phases[0].components}
 
 
 def test_every_rank_is_a_process_but_of_one_that_spreads_its_layers() -> None:

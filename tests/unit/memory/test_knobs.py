@@ -203,7 +203,8 @@ def test_a_tower_that_is_not_recomputed_keeps_its_layers(option: str) -> None:
         setup_of(read([f"{JOBS['adapters']} --{option} {on}"]), MACHINE).trainer
         for on in ("true", "false")
     )
-    assert before and after
+    assert before
+    assert after
     assert (before.vision_recompute, after.vision_recompute) == (True, False)
     trains = [ledger_of(setup).train.phases[0].bytes for setup in (before, after)]
     assert trains[1] > trains[0]
