@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(
         parser,
         "DIR",
-        "save everything there; .tar.gz or .tgz: one file; {host}: the host's name",
+        "save everything there; .tar.gz or .tgz: one file; -: standard output; {host}: host name",
         "--out",
     )
     parser.add_argument(
