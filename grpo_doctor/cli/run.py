@@ -87,9 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on-hang",
         choices=("report", "dump", "stop"),
         default="report",
-        help="when the job is stuck: explain why (report, the default); also save the stacks of "
-        "all processes, twice, a minute apart (dump); or also end the job, first with "
-        "SIGTERM (stop)",
+        help="when the job is stuck: explain why (report, the default); also keep the evidence "
+        "a second time, a minute later (dump); or also end the job, first with SIGTERM (stop)",
     )
     parser.add_argument(
         "--hang-after",

@@ -15,7 +15,7 @@ from grpo_doctor.cli.console import Quiet, inform, put, say
 from grpo_doctor.errors import OutputError
 from grpo_doctor_probes.outlet import has_room
 from grpo_doctor_probes.rundir import FLIGHT, HOOKS_VARIABLE
-from grpo_doctor_probes.supervisor import flightenv, keepstacks
+from grpo_doctor_probes.supervisor import flightenv
 from grpo_doctor_probes.supervisor.deaths import DeathWatch
 from grpo_doctor_probes.supervisor.flightenv import timeout_s
 from grpo_doctor_probes.supervisor.job import GRACE_S
@@ -197,21 +197,11 @@ class Watching:
         if self._on_hang == "stop":
             say("ending the job, as --on-hang stop asks")
             self._job.stop(self._kill_ranks)
-        if self._on_hang == "dump":
-            self._keep_stacks(hang.answer.folder / "stacks")
 
     def _kill_ranks(self) -> None:
         """Called where ticks are begun, so none is under way but one that hangs."""
         self._beside.settle(_KILLS_WITHIN_S)
         self._members.kill()
-
-    def _keep_stacks(self, folder: Path) -> None:
-        try:
-            keepstacks.start(folder, self._members.pids)
-        except OSError as problem:
-            say(f"can't save the stacks: {problem}")
-        else:
-            say(f"saving the stacks of all processes to {folder}; a second sample in a minute")
 
 
 def _in_words(hang: Hang) -> str:

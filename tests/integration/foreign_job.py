@@ -20,7 +20,7 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-AT, GUILTY, AGAIN_S = 40, 1, 3.0
+AT, GUILTY, AGAIN_S = 40, 1, 30.0
 PR_SET_NAME = 15
 ENGINE = "import time; time.sleep(1e6)"
 DEAF_CHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1e6)"

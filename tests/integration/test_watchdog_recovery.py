@@ -1,4 +1,4 @@
-"""A job that hangs, moves again and hangs again; seen, unseen, or while it is looked at."""
+"""A job that hangs, moves again and hangs again, or moves while it is inspected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.procstat import state_of
 from tests.integration.test_watchdog import read_until, run_facts
 from tests.integration.test_watchdog_foreign import (
     PATIENCE_S,
@@ -21,11 +20,7 @@ from tests.integration.test_watchdog_foreign import (
 
 pytest.importorskip("torch", reason="needs the trainer extra")
 pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(600)]
-AGAIN_S = 3.0  # as in the job
-
-
-def state(pid: int) -> str:
-    return state_of(f"/proc/{pid}")
+AGAIN_S = 30.0  # as in the job
 
 
 def test_a_second_hang_after_a_recovery_is_told_too(tmp_path: Path) -> None:
@@ -42,26 +37,6 @@ def test_a_second_hang_after_a_recovery_is_told_too(tmp_path: Path) -> None:
     hangs = run_facts(tmp_path)["hangs"]
     assert [hang["class"] for hang in hangs] == ["rank-stopped"] * 2
     assert (hangs[1]["at_ns"] - hangs[0]["at_ns"]) / 1e9 > AGAIN_S
-
-
-def test_a_recovery_that_nobody_looked_at_is_told_afterwards(tmp_path: Path) -> None:
-    """The supervisor itself stands still for as long as the job moves."""
-    with foreign(tmp_path, "stop", "--hang-after", "4") as process:
-        go(tmp_path)
-        read_until(process, "attach --replay")
-        guilty = rank(tmp_path, 1)
-        os.kill(process.pid, signal.SIGSTOP)
-        wait_for(lambda: state(process.pid) == "T")
-        os.kill(guilty, signal.SIGCONT)
-        wait_for((tmp_path / "again").exists)
-        wait_for(lambda: state(guilty) == "T")
-        os.kill(process.pid, signal.SIGCONT)
-        report = read_until(process, "attach --replay")
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=PATIENCE_S)
-    assert "the job moves again" in report
-    assert report.index("the job moves again") < report.index("Rank 1 is stopped")
-    assert len(run_facts(tmp_path)["hangs"]) == 2
 
 
 def test_a_rank_that_goes_on_while_it_is_looked_at_is_not_left_called_stuck(tmp_path: Path) -> None:

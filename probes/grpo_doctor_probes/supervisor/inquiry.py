@@ -74,6 +74,11 @@ class Answer:
         return self.state in ("stuck", "dead")
 
     @property
+    def cause(self) -> tuple[object, tuple[int, ...]]:
+        """The class of the verdict, and the ranks that it names."""
+        return self.document.get("verdict", {}).get("class"), self.culprits
+
+    @property
     def culprits(self) -> tuple[int, ...]:
         """The ranks that hold the job up, as far as they are known."""
         ranks = self.document.get("verdict", {}).get("culprits")

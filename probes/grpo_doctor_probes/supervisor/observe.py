@@ -1,63 +1,89 @@
-"""Where all ranks of this host are at one moment, from span files if any, else from /proc."""
+"""Where all ranks of this host are at one moment, from span files if any, else from /proc.
+
+/proc costs three small reads a rank, of files that stay open.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from grpo_doctor_probes.live import Header
+from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S, parse_stat
+from grpo_doctor_probes.samplers.hostfiles import ProcFile
 from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death
-from grpo_doctor_probes.supervisor.mainthread import MainThreads
-from grpo_doctor_probes.supervisor.standing import FIRST_S, Follower, Lengths, Standing
-from grpo_doctor_probes.supervisor.suspicion import GONE, SILENT, SPINNING, Activity
+from grpo_doctor_probes.supervisor.standing import (
+    GONE,
+    SILENT,
+    SPINNING,
+    STOPPED,
+    Follower,
+    Lengths,
+    Standing,
+)
 
-# Before this age nothing is suspicious, and the /proc of recorded ranks is not even looked at.
+# Before this age nothing is suspicious, and the /proc of recorded ranks is not even read.
 _QUIET_NS = 3_000_000_000
+# A thread that polls ten times a second stays far below; one that computes is far above.
+BUSY_SHARE = 0.02
+_SLEEPS = b"\nvoluntary_ctxt_switches:"
+Marks = frozenset[tuple[int, str, tuple[int, int]]]
+_FIELDS = 13  # of /proc/PID/stat, up to its time on a core
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What /proc shows of a rank's main thread. Times are CLOCK_MONOTONIC.
+
+    Attributes:
+        state: its letter; GONE when the process was killed or failed.
+        since_ns: when it was first seen in that state.
+        busy_ns: when it was last seen to use its core.
+        slept_ns: when it was last seen to have let go of its core by itself.
+    """
+
+    state: str
+    since_ns: int
+    busy_ns: int
+    slept_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Where each rank was at `at_ns` (CLOCK_MONOTONIC), and what /proc showed of those that had
-    been there for some time, by pid."""
+    """Where each rank was at `at_ns` (CLOCK_MONOTONIC), and by pid what /proc showed of ranks that
+    had been there for some time."""
 
     standings: tuple[Standing, ...]
     activities: Mapping[int, Activity]
     at_ns: int
 
+    def marks(self, pids: Collection[int]) -> Marks:
+        """Return what changes as soon as one of these ranks moves.
 
-@dataclass
-class _Unrecorded:
-    """What was seen of a rank without spans since `found_ns`; `last_ns` by place.
+        Of a rank that never sleeps it is only its place: an inspection makes it sleep.
+        """
+        return frozenset(
+            (s.pid, s.place + self._stopped(s.pid), (0, 0) if s.place == SPINNING else s.mark)
+            for s in self.standings
+            if s.pid in pids
+        )
 
-    From the time when it was found stuck its places are `distrusted` until it leaves them.
-    """
-
-    found_ns: int
-    last_ns: dict[str, int] = field(default_factory=dict)
-    distrusted: set[str] = field(default_factory=set)
-
-    def length_s(self, where: str, at_ns: int) -> float:
-        """How long it was at a place that it left at `at_ns`; 0 where that is known already, or was
-        found to be no example."""
-        before_ns, self.last_ns[where] = self.last_ns.get(where, at_ns), at_ns
-        if at_ns != before_ns and where in self.distrusted:
-            self.distrusted.discard(where)
-            return 0.0
-        return (at_ns - before_ns) / 1e9
+    def _stopped(self, pid: int) -> str:
+        activity = self.activities.get(pid)
+        return STOPPED if activity is not None and activity.state == STOPPED else ""
 
 
 class Observer:
     """Follows the ranks of a job and teaches `lengths` what is usual."""
 
-    def __init__(self, lengths: Lengths) -> None:
-        self._lengths = lengths
-        self._threads = MainThreads()
+    def __init__(self, lengths: Lengths, proc: Path = Path("/proc")) -> None:
+        self._lengths, self._proc = lengths, proc
+        self._threads: dict[int, _MainThread] = {}
         self._followers: dict[int, Follower] = {}
-        self._unrecorded: dict[int, _Unrecorded] = {}
-        self._moved_ns: dict[int, int] = {}
-        self._back_ns = 0  # when we were last away before
+        self._back_ns = 0  # when the last absence ended
 
     def observe(
         self,
@@ -67,114 +93,119 @@ class Observer:
         now_ns: int,
         away_ns: int = 0,
     ) -> Moment:
-        """Return where each rank stands, from all that is known of it now.
+        """Return where each rank is now.
 
         Args:
-            headers: of the span files; those of other hosts are passed over.
+            headers: of the span files; those of other hosts are ignored.
             groups: the ranks' processes on this host.
             deaths: of the job's processes up to now.
             now_ns: CLOCK_MONOTONIC.
             away_ns: for how long no sample was possible before; then ages start again.
         """
         if away_ns:
-            self._come_back(now_ns, away_ns)
+            self.distrust()
+            self._back_ns = now_ns
         mains = {group.main: group.rank for group in groups}
         recorded = {header.pid: header for header in headers if header.pid in mains}
         standings = [self._follow(header, now_ns) for header in recorded.values()]
         if away_ns:
-            self.distrust()  # also what began just before we left
-        self._forget(mains.keys())
+            self.distrust()  # also what began just before the absence
+        for pid in self._followers.keys() - mains.keys():
+            del self._followers[pid]
         foreign = mains.keys() - recorded.keys()
         quiet = any(now_ns - s.since_ns > _QUIET_NS for s in standings)
-        activities = self._threads.look(list(mains) if quiet else foreign, now_ns)
+        activities = self._look(list(mains) if quiet else foreign, now_ns)
         standings += [
-            self._stand_unrecorded(pid, mains[pid], activities[pid], now_ns)
+            _unrecorded(pid, mains[pid], activities[pid], now_ns)
             for pid in foreign & activities.keys()
         ]
-        if groups:
-            finished = {header.pid for header in headers if header.closed_ns}
-            for death in _failures(deaths, set(mains.values()), finished):
-                subject = death.subject
-                activities[subject.pid] = Activity(GONE, death.at_ns, death.at_ns)
-                standings.append(
-                    Standing(subject.rank or 0, subject.pid, GONE, death.at_ns, first=False)
-                )
-        return self._since_they_moved(Moment(tuple(standings), activities, now_ns))
+        finished = {header.pid for header in headers if header.closed_ns}
+        for death in _failures(deaths, set(mains.values()), finished) if groups else ():
+            subject = death.subject
+            activities[subject.pid] = Activity(GONE, death.at_ns, death.at_ns)
+            standings.append(
+                Standing(subject.rank or 0, subject.pid, GONE, death.at_ns, first=False)
+            )
+        return self._since_back(Moment(tuple(standings), activities, now_ns))
 
     def distrust(self) -> None:
-        """The job was found stuck: what is open now is not an example of a usual length."""
+        """Never learn how long the phases that are open now take: the job was found stuck in them,
+        or nobody looked."""
         for follower in self._followers.values():
             follower.distrust()
-        for own in self._unrecorded.values():
-            own.distrusted = {SILENT, SPINNING}
-
-    def _come_back(self, now_ns: int, away_ns: int) -> None:
-        """Nothing of the time when we were away is an example, nor part of an age."""
-        self.distrust()
-        self._back_ns = now_ns
-        for own in self._unrecorded.values():
-            own.found_ns += away_ns
-
-    def have_moved(self, pids: Iterable[int], now_ns: int) -> None:
-        """Ranks that were found stuck have moved since, as finer marks show: they have been where
-        they are now for no longer than that."""
-        self._moved_ns |= dict.fromkeys(pids, now_ns)
-
-    def learn_work(self, pids: Collection[int], earlier: Moment, now: Moment) -> bool:
-        """Silent ranks were found well: what they did between the two moments is how they work.
-
-        False where it is too little to distinguish work from polling.
-        """
-        before, after = earlier.activities, now.activities
-        if not all(pid in before and pid in after for pid in pids):
-            return False
-        passed_ns = max(now.at_ns - earlier.at_ns, 1)
-        ran = {pid: after[pid].ran_ns - before[pid].ran_ns for pid in pids}
-        learned = [self._threads.expect_less(pid, ran[pid] / passed_ns) for pid in pids]
-        return all(learned)
 
     def close(self) -> None:
         """Close all files."""
-        self._threads.close()
-
-    def _since_they_moved(self, moment: Moment) -> Moment:
-        if not self._moved_ns and not self._back_ns:
-            return moment
-        moved_ns, back_ns = self._moved_ns, self._back_ns
-        standings = tuple(
-            replace(s, since_ns=max(s.since_ns, moved_ns.get(s.pid, 0)), seen_ns=back_ns)
-            for s in moment.standings
-        )
-        activities = {
-            pid: replace(activity, since_ns=max(activity.since_ns, moved_ns.get(pid, 0), back_ns))
-            for pid, activity in moment.activities.items()
-        }
-        return Moment(standings, activities, moment.at_ns)
+        self._look((), 0)
 
     def _follow(self, header: Header, now_ns: int) -> Standing:
         follower = self._followers.setdefault(header.pid, Follower(self._lengths))
         return follower.follow(header, now_ns)
 
-    def _stand_unrecorded(self, pid: int, rank: int, look: Activity, now_ns: int) -> Standing:
-        """A rank without spans: known is when its main thread last ran, and when it last slept.
+    def _look(self, pids: Collection[int], now_ns: int) -> dict[int, Activity]:
+        activities = {}
+        for pid in pids:
+            with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
+                if pid not in self._threads:
+                    self._threads[pid] = _MainThread(self._proc / f"{pid}/task/{pid}", now_ns)
+                activities[pid] = self._threads[pid].look(now_ns)
+        for pid in self._threads.keys() - activities.keys():
+            self._threads.pop(pid).close()
+        return activities
 
-        A rank that has made progress for as long as a first phase may take has shown what is usual
-        for it, even if it never stood for long enough to be an example.
-        """
-        own = self._unrecorded.setdefault(pid, _Unrecorded(now_ns))
-        for where, at_ns in ((SILENT, look.busy_ns), (SPINNING, look.slept_ns)):
-            if (length_s := own.length_s(where, at_ns)) > _QUIET_NS / 1e9:
-                self._lengths.learn(where, length_s)
-        runs = now_ns - look.busy_ns <= _QUIET_NS
-        where, since_ns = (SPINNING, look.slept_ns) if runs else (SILENT, look.busy_ns)
-        is_usual = self._lengths.knows(where) or since_ns - own.found_ns > FIRST_S * 1e9
-        return Standing(rank, pid, where, since_ns, first=not is_usual)
+    def _since_back(self, moment: Moment) -> Moment:
+        """Return the moment without the part of each age that lies before the last absence."""
+        if not (back_ns := self._back_ns):
+            return moment
+        standings = tuple(replace(s, seen_ns=back_ns) for s in moment.standings)
+        activities = {
+            pid: replace(activity, since_ns=max(activity.since_ns, back_ns))
+            for pid, activity in moment.activities.items()
+        }
+        return Moment(standings, activities, moment.at_ns)
 
-    def _forget(self, pids: Collection[int]) -> None:
-        tables: tuple[dict[int, Any], ...] = (self._followers, self._unrecorded, self._moved_ns)
-        for by_pid in tables:
-            for pid in by_pid.keys() - pids:
-                del by_pid[pid]
+
+class _MainThread:
+    """The main thread of one rank, and since when it is as it is."""
+
+    def __init__(self, folder: Path, now_ns: int) -> None:
+        self._stat, self._status = ProcFile(folder / "stat"), ProcFile(folder / "status")
+        self._schedstat: ProcFile | None = None
+        with contextlib.suppress(OSError):  # a kernel without CONFIG_SCHED_INFO
+            self._schedstat = ProcFile(folder / "schedstat")
+        self._state, self._since_ns = "", now_ns
+        self._seen_ns, self._ran_ns = now_ns, 0
+        self._busy_ns = self._slept_ns = now_ns
+        self._sleeps = -1
+
+    def look(self, now_ns: int) -> Activity:
+        stat = parse_stat(self._stat.read_start(), _FIELDS)
+        if self._schedstat is not None:
+            ran_ns = int(self._schedstat.read_start().split()[0])
+        else:
+            ran_ns = stat.cpu_ticks * 1_000_000_000 // CLOCK_TICKS_PER_S
+        if stat.state != self._state:
+            self._state, self._since_ns = stat.state, now_ns
+        if ran_ns - self._ran_ns > BUSY_SHARE * (now_ns - self._seen_ns):
+            self._busy_ns = now_ns
+        self._seen_ns, self._ran_ns = now_ns, ran_ns
+        counted = self._status.read_start().partition(_SLEEPS)[2].split(maxsplit=1)
+        sleeps = int(counted[0]) if counted else -1
+        if sleeps != self._sleeps or not counted:  # gVisor does not count: never called busy
+            self._sleeps, self._slept_ns = sleeps, now_ns
+        return Activity(stat.state, self._since_ns, self._busy_ns, self._slept_ns)
+
+    def close(self) -> None:
+        for file in (self._stat, self._status, self._schedstat):
+            if file is not None:
+                file.close()
+
+
+def _unrecorded(pid: int, rank: int, activity: Activity, now_ns: int) -> Standing:
+    """Return where a rank without spans is: only its main thread is known."""
+    runs = now_ns - activity.busy_ns <= _QUIET_NS
+    place, since_ns = (SPINNING, activity.slept_ns) if runs else (SILENT, activity.busy_ns)
+    return Standing(rank, pid, place, since_ns, first=True)
 
 
 def _failures(

@@ -29,6 +29,11 @@ PATIENCE = 2.0
 OF_TIMEOUT = 0.8
 _REMEMBERED = 256
 BETWEEN_PHASES = "between phases"
+# Places of a rank without spans: its main thread sleeps, or it uses a core and never sleeps, as one
+# that waits for its GPU does. And the place and state of one that was killed or failed.
+SILENT, SPINNING, GONE = "silent", "busy without a pause", "X"
+UNRECORDED = (SILENT, SPINNING)
+STOPPED = "T"  # the state of one that was stopped by a signal
 OUTSIDE_OF_PHASES = "outside of phases"
 _COLLECTIVES = (layout.COLLECTIVE, layout.COLLECTIVE_WAIT)
 

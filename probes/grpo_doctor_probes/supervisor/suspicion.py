@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from grpo_doctor_probes.supervisor.observe import Activity, Marks
 from grpo_doctor_probes.supervisor.standing import (
     BETWEEN_PHASES,
+    GONE,
     OUTSIDE_OF_PHASES,
+    STOPPED,
+    UNRECORDED,
     Lengths,
     Standing,
 )
@@ -19,13 +23,7 @@ _AWAY_NS = 5_000_000_000
 _OF_USUAL = 3
 # After a first look that could not tell or went wrong, then twice as long, and so on.
 RETRY_S, MOST_RETRY_S = 30.0, 600.0
-Marks = frozenset[tuple[int, str, tuple[int, int]]]
 Why = Literal["gone", "stopped", "timeout", "long"]
-# The places of a rank without spans: its main thread sleeps, or it uses a core and never sleeps, as
-# one that waits for its GPU does. And the state and place of one that was killed or failed.
-SILENT, SPINNING, GONE = "silent", "busy without a pause", "X"
-UNRECORDED = (SILENT, SPINNING)
-STOPPED = "T"  # the state of one that was stopped by a signal
 # A rank that is stopped, or gone while its launcher stays, is no matter of usual lengths. The time
 # lets torchrun end the other ranks, which takes it up to a second, and a debugger look around.
 STANDSTILL_S = 10.0
@@ -99,27 +97,6 @@ class Retries:
     def give_up(self) -> None:
         """No look will ever go well."""
         self._given_up = True
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """What /proc says of a rank's main thread.
-
-    Attributes:
-        state: its letter; GONE when the process was killed or failed.
-        since_ns: CLOCK_MONOTONIC when it was first seen in that state.
-        busy_ns: CLOCK_MONOTONIC when it was last seen to use its core.
-        slept_ns: CLOCK_MONOTONIC when it was last seen to have let go of its core by itself.
-        ran_ns: how long it ran in all.
-        sleeps: how often it let go of its core in all; -1 where that is not counted.
-    """
-
-    state: str
-    since_ns: int
-    busy_ns: int
-    slept_ns: int = 0
-    ran_ns: int = 0
-    sleeps: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """Inspects a job that makes no progress, from outside.
 
-It never judges: what is suspicious is looked at by `grpo-doctor attach` in a process of its own,
-and that one's verdict counts. A wrong suspicion costs an inspection, and doubles the limit of
-its phase.
+It never judges: `grpo-doctor attach`, in a process of its own, inspects what is suspicious, and its
+verdict counts. A wrong suspicion costs an inspection, and doubles the limit of its phase.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ from grpo_doctor_probes.live import Header
 from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death
 from grpo_doctor_probes.supervisor.inquiry import AT_MOST_S, ATTACH, Answer, Inquiry
-from grpo_doctor_probes.supervisor.observe import Moment, Observer
-from grpo_doctor_probes.supervisor.recovery import StuckRanks
+from grpo_doctor_probes.supervisor.observe import Marks, Moment, Observer
 from grpo_doctor_probes.supervisor.standing import Lengths
 from grpo_doctor_probes.supervisor.suspicion import (
-    SILENT,
-    SPINNING,
-    Marks,
+    MOST_RETRY_S,
+    RETRY_S,
     Presence,
     Retries,
     Suspicion,
@@ -30,14 +27,14 @@ from grpo_doctor_probes.supervisor.suspicion import (
 )
 
 FOLDER = "hangs"
-# When `look_again` wants a second look at a job that was found stuck.
+# When `look_again` wants a second inspection of a job that was found stuck.
 AGAIN_NS = 60_000_000_000
 FAILURES_SAID = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A job found stuck: what was suspected, when that was first looked at (`asked_ns`), and what
+    """A job found stuck: what was suspected, when that was first inspected (`asked_ns`), and what
     `attach` reported of it at `at_ns` (CLOCK_MONOTONIC)."""
 
     suspicion: Suspicion
@@ -48,32 +45,48 @@ class Hang:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One that is under way: why, and how the job was when it began.
+    """An inspection that is running: why, and how the job was when it began.
 
-    `again`: the job is known to be stuck, and this is its second inspection.
+    `compares`: the job is stuck, and its evidence is kept a second time.
     """
 
     inquiry: Inquiry
     suspicion: Suspicion
     earlier: Moment
-    again: bool = False
+    compares: bool = False
 
     def give_up(self) -> None:
         self.inquiry.cancel()
         self.inquiry.discard()
 
 
+class _Stuck:
+    """A job that was found stuck: its ranks, and when it is worth another inspection.
+
+    That is when all of these ranks have moved, as far as that is seen from outside, and after a
+    minute, two, four and so on; only an inspection distinguishes progress from a poll or an error.
+    """
+
+    def __init__(self, pids: frozenset[int], now: Moment) -> None:
+        self.pids, self.compared = pids, False
+        self._marks, self._at_ns, self._wait_s = now.marks(pids), now.at_ns, 0.0
+
+    def is_due(self, now: Moment) -> bool:
+        """Return whether to inspect it now."""
+        passed_s = (now.at_ns - self._at_ns) / 1e9
+        moved = not now.marks(self.pids) & self._marks
+        return passed_s > (self._wait_s if moved else max(self._wait_s, AGAIN_NS / 1e9))
+
+    def was_inspected(self, now: Moment) -> None:
+        """Wait longer for the next one."""
+        self._marks, self._at_ns = now.marks(self.pids), now.at_ns
+        self._wait_s = min(max(RETRY_S, 2 * self._wait_s), MOST_RETRY_S)
+
+
 class Watchdog:
     """Call `tick` about twice a second and `close` at the end; nothing in it waits.
 
-    Args:
-        run_dir: bundles of stuck jobs go into its `hangs/0`, `hangs/1` and so on.
-        lengths: what is usual, or the user's own limit.
-        say: takes a line for the user.
-        on_hang: hears of each hang once.
-        command: what takes the closer look.
-
-    With `look_again` a job that is still stuck a minute later is looked at once more for each hang,
+    With `look_again` a job that is still stuck a minute later is inspected once more for each hang,
     into `hangs/0-again`.
     """
 
@@ -86,14 +99,22 @@ class Watchdog:
         on_hang: Callable[[Hang], None],
         command: Sequence[str] = ATTACH,
     ) -> None:
+        """Watch the job of a run.
+
+        Args:
+            run_dir: bundles of stuck jobs go into its `hangs/0`, `hangs/1` and so on.
+            lengths: what is usual, or the user's own limit.
+            say: takes a line for the user.
+            on_hang: hears of each hang once.
+            command: what inspects the job.
+        """
         self.hangs: list[Hang] = []
         self.look_again = False
-        self._looked_again = False
         self._folder, self._lengths = run_dir / FOLDER, lengths
         self._say, self._on_hang, self._command = say, on_hang, command
         self._observer, self._presence = Observer(lengths), Presence()
         self._look: _Look | None = None
-        self._stuck: StuckRanks | None = None
+        self._stuck: _Stuck | None = None
         self._retries = Retries()
         self._first_asked: tuple[Marks, int] = (frozenset(), 0)
         self._places_mentioned: set[str] = set()
@@ -110,96 +131,108 @@ class Watchdog:
         `headers`, `groups` and `deaths` are those of `Observer.observe`.
         """
         if away_ns := self._presence.missed_ns(now_ns):
-            self.rest()  # a look that is under way has met a job that was stopped with us
+            self.rest()  # an inspection that is running has met a job that was stopped with us
         now = self._observer.observe(headers, groups, deaths, now_ns, away_ns)
         pids = [group.main for group in groups]
-        if self._stuck is not None:
-            self._follow_stuck(self._stuck, now, deaths)
+        if self._stuck is not None and not now.marks(self._stuck.pids):
+            self._stuck = None  # its ranks have ended
         if self._look is not None:
             if (answer := self._look.inquiry.poll()) is not None:
                 self._take(self._look, answer, now)
-        elif pids and self._stuck is None:
+        elif pids and self._stuck is not None:
+            compares = self.look_again and not self._stuck.compared
+            if compares and now_ns - self.hangs[-1].at_ns > AGAIN_NS:
+                self._ask(self.hangs[-1].suspicion, now, pids, compares=True)
+            elif self._stuck.is_due(now):
+                self._ask(self.hangs[-1].suspicion, now, pids)
+        elif pids:
             suspicion = suspect(now.standings, now.activities, self._lengths, now_ns)
-            if suspicion is not None and self._retries.due(_marks(suspicion, now), now_ns):
+            if suspicion is not None and self._retries.due(now.marks(suspicion.pids), now_ns):
                 self._ask(suspicion, now, pids)
-        elif pids and self._wants_second_look(now_ns):
-            self._looked_again = True
-            self._ask(self.hangs[-1].suspicion, now, pids, "-again")
 
     def rest(self) -> None:
         """The job is ending: what its ranks do on their way out is not a hang."""
         self._presence.pause()
         if self._look is not None:
             look, self._look = self._look, None
-            self._looked_again &= not look.again
             look.give_up()
 
     def close(self, *, wait_s: float) -> None:
         """Give a running inspection `wait_s` seconds to answer, then end it."""
-        if self._look is not None and not self._look.again and wait_s:
+        if self._look is not None and self._stuck is None and wait_s:
             answer = self._look.inquiry.wait(wait_s)
             if answer is not None and answer.hangs:
                 look, self._look = self._look, None
-                self._tell(look, answer, time.monotonic_ns())
+                self._report(look, answer, time.monotonic_ns())
         self.rest()
         self._observer.close()
 
-    def _follow_stuck(self, stuck: StuckRanks, now: Moment, deaths: Sequence[Death]) -> None:
-        """Once a job is found stuck it is left alone until it moves, or its ranks have ended."""
-        fate = stuck.fate(now, deaths)
-        if fate == "still":
-            return
-        self._stuck = None
-        self._observer.have_moved(stuck.pids, stuck.moved_ns or now.at_ns)
-        if fate == "moved":
-            self._say("the job moves again")
-
-    def _wants_second_look(self, now_ns: int) -> bool:
-        due = now_ns - self.hangs[-1].at_ns > AGAIN_NS
-        return self.look_again and not self._looked_again and due
-
-    def _tell(self, look: _Look, answer: Answer, now_ns: int) -> None:
+    def _report(self, look: _Look, answer: Answer, now_ns: int) -> None:
         self.hangs.append(Hang(look.suspicion, answer, self._first_asked[1], now_ns))
         self._on_hang(self.hangs[-1])
 
-    def _ask(self, suspicion: Suspicion, now: Moment, pids: Sequence[int], again: str = "") -> None:
-        folder = self._folder / f"{len(self.hangs) - bool(again)}{again}"
+    def _ask(
+        self,
+        suspicion: Suspicion,
+        now: Moment,
+        pids: Sequence[int],
+        *,
+        compares: bool = False,
+    ) -> None:
+        folder = f"{len(self.hangs) - 1}-again" if compares else str(len(self.hangs))
         allowed_s = AT_MOST_S * 2**self._retries.failures
         try:
-            inquiry = Inquiry(pids, folder, command=self._command, at_most_s=allowed_s)
+            inquiry = Inquiry(
+                pids, self._folder / folder, command=self._command, at_most_s=allowed_s
+            )
         except OSError as problem:
             self._bear(f"can't inspect the job: {problem}", now.at_ns)
-        else:
-            self._look = _Look(inquiry, suspicion, now, bool(again))
-            marks = _marks(suspicion, now)
-            if not marks & self._first_asked[0]:
-                self._first_asked = (marks, now.at_ns)
+            return
+        self._look = _Look(inquiry, suspicion, now, compares)
+        marks = now.marks(suspicion.pids)
+        if self._stuck is None and not marks & self._first_asked[0]:
+            self._first_asked = (marks, now.at_ns)
 
     def _take(self, look: _Look, answer: Answer, now: Moment) -> None:
         self._look = None
-        if look.again:
-            if self._stuck is not None:
-                self._say(f"a minute later: {answer.summary}")
-            else:  # it moved meanwhile, which has been said
-                look.inquiry.discard()
-            return
-        guilty = {s.pid for s in now.standings if s.rank in answer.culprits}
-        stuck = StuckRanks(guilty.union(look.suspicion.pids), look.earlier, now)
-        if answer.hangs and stuck.pids:
-            self._stuck, self._looked_again = stuck, False
-            self._retries.settle()
-            self._observer.distrust()
-            self._tell(look, answer, now.at_ns)
+        culprits = [s.pid for s in now.standings if s.rank in answer.culprits]
+        pids = frozenset(culprits or look.suspicion.pids)
+        hangs = answer.hangs and bool(now.marks(pids) & look.earlier.marks(pids))
+        if self._stuck is not None:
+            self._take_again(self._stuck, look, answer, now)
+        elif hangs:
+            self._found(pids, look, answer, now)
         else:
             look.inquiry.discard()
-            self._go_on(answer, look, now)
+            self._continue(answer, look, now)
 
-    def _go_on(self, answer: Answer, look: _Look, now: Moment) -> None:
+    def _found(self, pids: frozenset[int], look: _Look, answer: Answer, now: Moment) -> None:
+        self._stuck = _Stuck(pids, now)
+        self._retries.settle()
+        self._observer.distrust()
+        self._report(look, answer, now.at_ns)
+
+    def _take_again(self, stuck: _Stuck, look: _Look, answer: Answer, now: Moment) -> None:
+        """Take in a later inspection of a stuck job: whether it moves, or is stuck otherwise."""
+        stuck.was_inspected(now)
+        if look.compares:
+            stuck.compared = True
+            self._say(f"a minute later: {answer.summary}")
+        elif answer.hangs and answer.cause != self.hangs[-1].answer.cause:
+            self._found(stuck.pids, look, answer, now)
+            return
+        else:
+            look.inquiry.discard()
+        if answer.state in ("healthy", "slow"):
+            self._stuck = None
+            self._say("the job moves again")
+
+    def _continue(self, answer: Answer, look: _Look, now: Moment) -> None:
         """The job is not known to be stuck."""
-        if answer.hangs:  # it has moved on in the meantime
+        if answer.hangs:  # it has moved meanwhile
             self._retries.settle()
         elif answer.state == "gone":  # it ends
-            self._retries.put_off(_marks(look.suspicion, look.earlier), now.at_ns)
+            self._retries.put_off(look.earlier.marks(look.suspicion.pids), now.at_ns)
         elif answer.state == "refused":
             self._retries.give_up()
             self._say(
@@ -222,30 +255,14 @@ class Watchdog:
             self._places_mentioned.add(suspicion.place)
             self._say(f"{suspicion.in_words()}; {verdict}")
         if suspicion.why != "long" or answer.state == "unknown":
-            self._retries.put_off(_marks(suspicion, look.earlier), now.at_ns)
-        elif not (
-            answer.state == "healthy"
-            and suspicion.place == SILENT
-            and self._observer.learn_work(suspicion.pids, look.earlier, now)
-        ):
-            for standing in look.earlier.standings:  # and of those who wait for the suspected
-                if standing.pid in suspicion.pids or standing.waits:
-                    self._lengths.tolerate(standing.place, standing.age_s(look.earlier.at_ns))
+            self._retries.put_off(look.earlier.marks(suspicion.pids), now.at_ns)
+            return
+        for standing in look.earlier.standings:  # and of those that wait for the suspected
+            if standing.pid in suspicion.pids or standing.waits:
+                self._lengths.tolerate(standing.place, standing.age_s(look.earlier.at_ns))
 
     def _bear(self, problem: str, now_ns: int) -> None:
         self._retries.fail(now_ns)
         if self._retries.failures <= FAILURES_SAID:
             last = "; retrying silently" * (self._retries.failures == FAILURES_SAID)
             self._say(f"{problem}{last}")
-
-
-def _marks(suspicion: Suspicion, moment: Moment) -> Marks:
-    """Return what distinguishes one suspicion from a later one of the same ranks.
-
-    Of a rank that never sleeps it is only where it stands: to be looked at makes it sleep.
-    """
-    return frozenset(
-        (s.pid, s.place, (0, 0) if s.place == SPINNING else s.mark)
-        for s in moment.standings
-        if s.pid in suspicion.pids
-    )

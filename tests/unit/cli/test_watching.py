@@ -15,7 +15,6 @@ import pytest
 
 from grpo_doctor.cli import main, watching
 from grpo_doctor.cli.watching import with_flight_recorder
-from grpo_doctor_probes.supervisor import keepstacks
 from grpo_doctor_probes.supervisor.deaths import Death, DeathWatch, Subject
 from grpo_doctor_probes.supervisor.inquiry import Answer
 from grpo_doctor_probes.supervisor.job import Ended, Job
@@ -221,7 +220,7 @@ def watched_with(tmp_path: Path, **options: object) -> tuple[watching.Watching, 
     ("on_hang", "stopped", "is_kept"),
     [("report", False, False), ("stop", True, False), ("dump", False, True)],
 )
-def test_a_hang_ends_the_job_or_keeps_its_stacks_only_where_that_was_wanted(
+def test_a_hang_ends_the_job_or_is_inspected_again_only_where_that_was_wanted(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -231,16 +230,14 @@ def test_a_hang_ends_the_job_or_keeps_its_stacks_only_where_that_was_wanted(
 ) -> None:
     done: list[str] = []
     monkeypatch.setattr(Job, "stop", lambda job, kill: done.append("stop"))
-    monkeypatch.setattr(keepstacks, "start", lambda folder, pids: done.append(str(folder)))
     watched, job = watched_with(tmp_path, on_hang=on_hang)
     assert watched._watchdog is not None
     assert watched._watchdog.look_again is is_kept
     watched._hear(hang(tmp_path / "0", {"verdict": {"state": "stuck"}}))
     watched.close(job.wait(lambda: None, 0.01))
-    assert done == ["stop"] * stopped + [str(tmp_path / "0" / "stacks")] * is_kept
+    assert done == ["stop"] * stopped
     output = capsys.readouterr().err
     assert ("ending the job, as --on-hang stop asks" in output) is stopped
-    assert ("saving the stacks of all processes" in output) is is_kept
 
 
 @pytest.mark.parametrize(

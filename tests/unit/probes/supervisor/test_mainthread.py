@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.supervisor.mainthread import BUSY_SHARE, MainThreads
+from grpo_doctor_probes.supervisor.observe import BUSY_SHARE, Observer
+from grpo_doctor_probes.supervisor.standing import Lengths
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -21,7 +22,7 @@ class Thread:
         self.pid, self._schedstat = pid, schedstat
         self._folder = proc / str(pid) / "task" / str(pid)
         self._folder.mkdir(parents=True)
-        self.threads = MainThreads(proc)
+        self.threads = Observer(Lengths(), proc)
         self.is_now()
 
     def is_now(self, state: str = "S", ran_ms: float = 0, sleeps: int | None = 5) -> None:
@@ -35,7 +36,7 @@ class Thread:
 
     def look(self, at_s: float) -> tuple[str, float, float, float]:
         """Its state, and since when it is in that, was busy, and slept, in seconds."""
-        activity = self.threads.look([self.pid], round(at_s * S))[self.pid]
+        activity = self.threads._look([self.pid], round(at_s * S))[self.pid]
         since_s, busy_s, slept_s = (
             at_ns / S for at_ns in (activity.since_ns, activity.busy_ns, activity.slept_ns)
         )
@@ -80,59 +81,26 @@ def test_a_thread_that_sleeps_has_let_go_of_its_core(thread: Thread) -> None:
     assert thread.look(20)[3] == 20
 
 
-def test_what_a_thread_has_done_in_all(thread: Thread) -> None:
-    thread.is_now(ran_ms=12, sleeps=4)
-    activity = thread.threads.look([7], S)[7]
-    assert (activity.ran_ns, activity.sleeps) == (12 * MS, 4)
-    thread.is_now(sleeps=None)
-    assert thread.threads.look([7], 2 * S)[7].sleeps == -1
-
-
 def test_a_kernel_without_schedstat_counts_in_ticks(tmp_path: Path) -> None:
     thread = Thread(tmp_path, schedstat=False)
     thread.look(10)
     thread.is_now(ran_ms=10 * TICK_MS)
     assert thread.look(11)[2] == 11
-    assert thread.threads.look([7], 11 * S)[7].ran_ns == 10 * TICK_MS * MS
     thread.threads.close()
 
 
 def test_who_is_not_asked_about_any_more_is_forgotten(tmp_path: Path) -> None:
     thread, second = Thread(tmp_path), Thread(tmp_path, 8)
     thread.look(10)
-    assert set(thread.threads.look([8], 12 * S)) == {8}
+    assert set(thread.threads._look([8], 12 * S)) == {8}
     assert thread.look(14)[:2] == ("S", 14)
-    assert thread.threads.look([second.pid, 7], 16 * S)[8].since_ns == 16 * S
+    assert thread.threads._look([second.pid, 7], 16 * S)[8].since_ns == 16 * S
 
 
 def test_who_has_ended_or_is_damaged_is_left_out(thread: Thread, tmp_path: Path) -> None:
     (tmp_path / "9" / "task" / "9").mkdir(parents=True)
     for name in ("stat", "status", "schedstat"):
         (tmp_path / "9" / "task" / "9" / name).write_text("nonsense\n")
-    assert set(thread.threads.look([7, 8, 9], 10 * S)) == {7}
+    assert set(thread.threads._look([7, 8, 9], 10 * S)) == {7}
     thread.threads.close()
-    assert thread.threads.look([], 11 * S) == {}
-
-
-@pytest.mark.parametrize(
-    ("share", "accepted", "busy_from"),
-    [(0.0119, False, 0.02), (0.012, True, 0.006), (0.03, True, 0.015), (0.9, True, 0.02)],
-)
-def test_half_of_what_a_thread_did_when_it_was_well_is_work(
-    thread: Thread, share: float, busy_from: float, *, accepted: bool
-) -> None:
-    thread.look(10)
-    assert thread.threads.expect_less(7, share) is accepted
-    assert not thread.threads.expect_less(8, share)
-    thread.is_now(ran_ms=1000 * busy_from)
-    assert thread.look(11)[2] == 10
-    thread.is_now(ran_ms=2000 * busy_from + 0.01)
-    assert thread.look(12)[2] == 12
-
-
-def test_what_was_learned_of_a_thread_is_never_more(thread: Thread) -> None:
-    thread.look(10)
-    for share in (0.02, 0.9):
-        assert thread.threads.expect_less(7, share)
-    thread.is_now(ran_ms=10.001)
-    assert thread.look(11)[2] == 11
+    assert thread.threads._look([], 11 * S) == {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,13 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from grpo_doctor_probes.samplers.jobtree import RankGroup
-from grpo_doctor_probes.supervisor.mainthread import MainThreads
-from grpo_doctor_probes.supervisor.observe import Moment, Observer
-from grpo_doctor_probes.supervisor.standing import FIRST_S, FLOOR_S, Lengths, Standing
-from grpo_doctor_probes.supervisor.suspicion import SILENT, SPINNING, suspect
+from grpo_doctor_probes.supervisor.observe import Observer
+from grpo_doctor_probes.supervisor.standing import (
+    FIRST_S,
+    SILENT,
+    SPINNING,
+    Lengths,
+    Standing,
+)
+from grpo_doctor_probes.supervisor.suspicion import suspect
 
 S = 1_000_000_000
 PATIENCE_S = 60
@@ -90,10 +91,8 @@ def test_both_are_worth_a_look_once_they_take_too_long() -> None:
     for code, words in ((SLEEPS, "silent"), (SPINS, "busy without a pause")):
         with running(code) as pid:
             standing = stood(pid, Lengths(), works=code == SPINS)
-            threads = MainThreads()
             assert suspect((standing,), {}, Lengths(), S + int(FIRST_S * S)) is None
             suspicion = suspect((standing,), {}, Lengths(), 2 * S + int(FIRST_S * S))
-            threads.close()
         assert suspicion is not None
         assert f"rank 0 has been {words} for" in suspicion.in_words()
 
@@ -108,88 +107,15 @@ def test_a_timeout_in_the_command_holds_for_ranks_without_spans() -> None:
     assert suspicion.why == "timeout"
 
 
-def test_who_got_on_for_long_needs_no_example_to_be_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("grpo_doctor_probes.supervisor.observe.FIRST_S", 10.0)
-    lengths, looks = Lengths(), []
-    with running(WORKS) as pid:
-        observer, groups = Observer(lengths), [RankGroup(0, pid, (pid,))]
-        for second in range(1, 14):
-            let_run(pid, S // 20)
-            (standing,) = observer.observe((), groups, (), second * S).standings
-            looks.append(standing.first)
-        observer.close()
-    assert looks[0]
-    assert not looks[-1]
-    assert lengths.limit_s(standing.place, first=standing.first) == FLOOR_S
-
-
-def test_how_long_a_hang_took_is_no_example_of_a_usual_silence() -> None:
-    lengths = Lengths()
-    with running(WORKS) as pid:
-        observer, groups = Observer(lengths), [RankGroup(0, pid, (pid,))]
-        let_run(pid, S // 20)
-        observer.observe((), groups, (), S)
-        os.kill(pid, signal.SIGSTOP)
-        observer.observe((), groups, (), 2 * S)
-        observer.observe((), groups, (), 300 * S)
-        observer.distrust()
-        os.kill(pid, signal.SIGCONT)
-        for second in (301, 302):
-            let_run(pid, S // 20)
-            observer.observe((), groups, (), second * S)
-        observer.close()
-    assert not lengths.knows(SILENT)
-
-
-def test_who_has_moved_unseen_stands_no_longer_than_since_then() -> None:
-    with running(SLEEPS) as pid:
-        observer, groups = Observer(Lengths()), [RankGroup(0, pid, (pid,))]
-        for second in (1, 50):
-            observer.observe((), groups, (), second * S)
-        observer.have_moved([pid], 40 * S)
-        moment = observer.observe((), groups, (), 51 * S)
-        observer.close()
-    (standing,) = moment.standings
-    assert standing.age_s(moment.at_ns) == 11
-    assert moment.activities[pid].since_ns == 40 * S
-
-
-@pytest.mark.parametrize(("share", "learned"), [(0.015, True), (0.006, False)])
-def test_who_was_found_well_though_it_mostly_sleeps_is_not_silent_any_more(
-    tmp_path: Path, share: float, learned: bool
-) -> None:
-    """Half of what it does when it is well is work, unless a poll does as much."""
-    folder = tmp_path / "7" / "task" / "7"
-    folder.mkdir(parents=True)
-    (folder / "stat").write_text(f"7 (python) S {' '.join(['0'] * 40)}\n")
-    (folder / "status").write_text("Name:\tpython\nvoluntary_ctxt_switches:\t5\n")
-    threads = MainThreads(tmp_path)
-
-    def look(second: int) -> Moment:
-        (folder / "schedstat").write_text(f"{round(second * share * S)} 0 0\n")
-        return Moment((), threads.look([7], second * S), second * S)
-
-    observer = Observer(Lengths())
-    observer._threads = threads
-    look(1)
-    earlier, now = look(2), look(30)
-    assert now.activities[7].busy_ns == S
-    assert observer.learn_work([7], earlier, now) is learned
-    assert look(31).activities[7].busy_ns == (31 * S if learned else S)
-    observer.close()
-
-
 def test_a_kernel_that_does_not_count_sleeps_calls_nobody_busy(tmp_path: Path) -> None:
     """gVisor's status has no such line, and some have no schedstat."""
     folder = tmp_path / "7" / "task" / "7"
     folder.mkdir(parents=True)
     (folder / "status").write_text("Name:\tpython\nThreads:\t1\n")
-    threads = MainThreads(tmp_path)
+    threads = Observer(Lengths(), tmp_path)
     for at_s in range(10):
         times = " ".join(str(at_s * 100) for _ in range(2))
         (folder / "stat").write_text(f"7 (python) R 1 7 7 0 -1 0 0 0 0 0 {times} 0 0 20 0 1 0 5\n")
-        (activity,) = threads.look([7], at_s * S).values()
+        (activity,) = threads._look([7], at_s * S).values()
         assert (activity.state, activity.busy_ns, activity.slept_ns) == ("R", at_s * S, at_s * S)
     threads.close()

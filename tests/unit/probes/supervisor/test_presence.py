@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -12,9 +10,9 @@ from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
 from grpo_doctor_probes.supervisor.observe import Observer
 from grpo_doctor_probes.supervisor.standing import FLOOR_S, Lengths
-from grpo_doctor_probes.supervisor.suspicion import SILENT, STANDSTILL_S, Presence
+from grpo_doctor_probes.supervisor.suspicion import STANDSTILL_S, Presence
 from tests.unit.probes.supervisor.headers_in_code import S
-from tests.unit.probes.supervisor.test_observe import SLEEPS, WORKS, let_run, running
+from tests.unit.probes.supervisor.test_observe import SLEEPS, running
 from tests.unit.probes.supervisor.watched import Watched
 
 AWAY_S = 3600.0
@@ -117,24 +115,6 @@ def test_a_rank_that_was_killed_before_is_given_its_time_again(tmp_path: Path) -
     back_s = job.now_s
     job.until_asked(60)
     assert STANDSTILL_S < job.now_s - back_s <= STANDSTILL_S + 1
-
-
-def test_a_silence_during_which_we_were_away_is_no_example() -> None:
-    """Of a rank without spans, which was stopped with us."""
-    lengths = Lengths()
-    with running(WORKS) as pid:
-        observer, groups = Observer(lengths), [RankGroup(0, pid, (pid,))]
-        let_run(pid, S // 20)
-        observer.observe((), groups, (), S)
-        os.kill(pid, signal.SIGSTOP)
-        observer.observe((), groups, (), 2 * S)
-        os.kill(pid, signal.SIGCONT)
-        for second, away_s in ((3602, AWAY_S), (3603, 0), (3604, 0)):
-            let_run(pid, S // 20)
-            moment = observer.observe((), groups, (), second * S, round(away_s * S))
-        observer.close()
-    assert not lengths.knows(SILENT)
-    assert moment.standings[0].first  # it has not got on for an hour
 
 
 def test_a_rank_that_slept_on_is_silent_since_we_are_back() -> None:

@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from grpo_doctor_probes.supervisor.standing import FIRST_S, FLOOR_S, Lengths, Standing
-from grpo_doctor_probes.supervisor.suspicion import (
+from grpo_doctor_probes.supervisor.observe import Activity, Marks
+from grpo_doctor_probes.supervisor.standing import (
+    FIRST_S,
+    FLOOR_S,
     GONE,
+    Lengths,
+    Standing,
+)
+from grpo_doctor_probes.supervisor.suspicion import (
     MOST_RETRY_S,
     RETRY_S,
     STANDSTILL_S,
-    Activity,
-    Marks,
     Presence,
     Retries,
     Suspicion,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from grpo_doctor_probes.supervisor.observe import Moment, Observer
-from grpo_doctor_probes.supervisor.standing import FIRST_S, Standing
-from grpo_doctor_probes.supervisor.suspicion import RETRY_S, SPINNING, Activity
+from grpo_doctor_probes.supervisor.observe import Activity, Moment, Observer
+from grpo_doctor_probes.supervisor.standing import FIRST_S, SPINNING, Standing
+from grpo_doctor_probes.supervisor.suspicion import RETRY_S
 from grpo_doctor_probes.supervisor.watchdog import AGAIN_NS
 from tests.unit.probes.supervisor.headers_in_code import S
 from tests.unit.probes.supervisor.watched import PIDS, Watched
@@ -111,12 +110,6 @@ class Seen:
 
     def distrust(self) -> None:
         pass
-
-    def have_moved(self, _pids: Iterable[int], _now_ns: int) -> None:
-        raise AssertionError("it has not moved")
-
-    def learn_work(self, _pids: Sequence[int], _asked: Moment, _now: Moment) -> bool:
-        return False
 
     def close(self) -> None:
         pass

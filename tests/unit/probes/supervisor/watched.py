@@ -11,7 +11,6 @@ from grpo_doctor_probes import layout
 from grpo_doctor_probes.live import Header, OpenSpan
 from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
-from grpo_doctor_probes.supervisor.recovery import OUTLIVES_NS
 from grpo_doctor_probes.supervisor.standing import Lengths
 from grpo_doctor_probes.supervisor.watchdog import Hang, Watchdog
 from tests.unit.probes.supervisor.headers_in_code import S, header, span
@@ -85,11 +84,6 @@ class Watched:
             self.begin_anew(1)
         self.tick()
 
-    def outlive(self) -> None:
-        """It goes on, or stands still again, for as long as counts."""
-        for _ in range(1 + 2 * OUTLIVES_NS // S):
-            self.tick()
-
     def stand(self, seconds: float) -> None:
         """Nothing moves for so long, and it is looked at all the time."""
         for _ in range(round(2 * seconds)):
@@ -117,6 +111,13 @@ class Watched:
         assert look is not None
         assert look.inquiry.wait(60) is not None
         self.tick(0)
+
+    def look_finds(self, state: str, cause: str = "", code: int = 0) -> None:
+        """The inspection that begins at the next tick answers so."""
+        self.watchdog._command = commanded(state, cause, code)
+        self.tick()
+        assert self.is_looking()
+        self.answer()
 
     def until_asked(self, within_s: float) -> float:
         """Ticks on, rank 0 moving, until a look begins; the age of rank 1's phase then."""
