@@ -130,7 +130,7 @@ class Observer:
 
     def distrust(self) -> None:
         """Never learn how long the phases that are open now take: the job was found stuck in them,
-        or nobody looked."""
+        or no sample was taken."""
         for follower in self._followers.values():
             follower.distrust()
 
