@@ -43,6 +43,7 @@ LAYERS = {
     "grpo_doctor.hang": (
         {"docs"},
         {"collection"},
+        {"wants"},
         {"diagnose"},
         {"decision"},
         {"causes"},

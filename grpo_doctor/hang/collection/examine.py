@@ -1,14 +1,14 @@
 """Looking at a live job, or at dump files alone, until there is enough to reason about.
 
-Always take two samples. Ask flight recorders only where both show a rank that makes no progress,
-and take a third sample where it is still open whether a rank works.
+Always take two samples; then collect what the diagnosis asks for (`hang.wants`), such as flight
+recorders where both samples show a rank that makes no progress.
 """
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,31 +16,14 @@ from pathlib import Path
 from grpo_doctor.hang.collection.recordings import ask_ras, ask_recorders, read_memory
 from grpo_doctor.hang.collection.spinning import look_closer
 from grpo_doctor.hang.collection.visit import Visit
-from grpo_doctor.hang.decision.stall import stall_of
-from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model import view
-from grpo_doctor.hang.model.process.proc import Process
-from grpo_doctor.hang.model.process.stacks import short
-from grpo_doctor.hang.model.view import JobView
-from grpo_doctor.hang.model.waiting import polls
+from grpo_doctor.hang.wants import Request, What, wants, wants_explained, wants_native
 from grpo_doctor_probes import flight, look
 from grpo_doctor_probes.evidence import CallArguments, Cost, Evidence, Job, Problem
 
 STACKS_S = 6.0  # py-spy takes 10 ms a process, a second when 64 of them share two cores
 NATIVE_S = 3.0
-ASKED_S = 4.0  # for the memory of all ranks that only ask
-TRIES_LOCK = frozenset({"acquire", "_acquire", "_poll_until_acquired"})
-P2P = frozenset({"send", "recv", "isend", "irecv", "send_object_list", "recv_object_list"})
-ROOTED = frozenset(
-    {"broadcast", "reduce", "gather", "scatter", "gather_object"}
-    | {"broadcast_object_list", "scatter_object_list"}
-)
-CREATING = frozenset({"new_group", "new_subgroups", "split_group"})
-CREATES = frozenset({"_new_process_group_helper", "_new_group_with_tag"})
-MOST_ROOTED = 8
-MOST_CREATING = 16
 MOST_NATIVE = 1
-MOST_LOOKS = 4
+ASKED_S = 4.0  # for the memory of all ranks that only ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +38,14 @@ class ExamineOptions:
     at_most_s: float = 60.0
 
 
-def examine_job(job: Job, wishes: ExamineOptions, progress: Callable[[str], None]) -> Evidence:
+def examine_job(job: Job, options: ExamineOptions, progress: Callable[[str], None]) -> Evidence:
     """Examine one job. Ctrl-C ends the visit with what was seen so far, and a problem says so;
     before the first sample there is nothing to reason about."""
     visit = Visit(_with_fronts(job))
     try:
-        _two_looks(visit, wishes, progress)
-        look_closer(visit, progress, stop=wishes.stop, wait_s=wishes.seconds_between)
-        _closer(visit, wishes, progress)
+        _two_looks(visit, options, progress)
+        look_closer(visit, progress, stop=options.stop, wait_s=options.seconds_between)
+        _closer(visit, options, progress)
     except KeyboardInterrupt:
         if not visit.looks:
             raise
@@ -99,13 +82,13 @@ def examine_dumps(folder: Path) -> Evidence:
     )
 
 
-def _two_looks(visit: Visit, wishes: ExamineOptions, progress: Callable[[str], None]) -> None:
+def _two_looks(visit: Visit, options: ExamineOptions, progress: Callable[[str], None]) -> None:
     progress(f"inspecting {_ranks_text(len(visit.job.ranks()))}")
     with ThreadPoolExecutor(max_workers=6) as pool:
         first = time.monotonic()
         _look(visit)
         beside = pool.submit(_surroundings, visit)
-        pause_s = wishes.seconds_between - (time.monotonic() - first)
+        pause_s = options.seconds_between - (time.monotonic() - first)
         if pause_s > 0:
             progress(f"second sample in {pause_s:.1f} s")
             with visit.part("pause"):
@@ -149,126 +132,72 @@ def _surroundings(visit: Visit) -> None:
         visit.spans = look.open_spans(visit.job)
 
 
-def _closer(visit: Visit, wishes: ExamineOptions, progress: Callable[[str], None]) -> None:
-    """What only a job that seems to stand is asked."""
-    _until_it_moves(visit, wishes, progress)
-    view_now = view.build(visit.evidence())
-    with visit.part("arguments"):
-        _asked_for(visit, view_now)
-    if polls.all_ask(view_now):
-        with visit.part("recorders"):
-            read_memory(visit, at_most_s=ASKED_S)
-        view_now = view.build(visit.evidence())
-    stall = stall_of(view_now)
-    if not any(proc.activity.progressed for proc in view_now.by_rank.values()):
-        with visit.part("recorders"):
-            ask_ras(visit)
-    if not stall.stalled:
+def _closer(visit: Visit, options: ExamineOptions, progress: Callable[[str], None]) -> None:
+    """Collect what the diagnosis asks for, until it asks for nothing more."""
+    answered: set[What] = set()
+    while requests := wants(visit.evidence(), answered):
+        for request in requests:
+            if not _collect(visit, request, options, progress) or request.what != "sample":
+                answered.add(request.what)
+    if "recorders" not in answered:
         return
-    remaining_s = max(wishes.at_most_s - visit.seconds(), 1.0)
-    progress("reading the flight recorders")
-    with visit.part("recorders"):
-        ask_recorders(visit, at_most_s=remaining_s)
-    with visit.part("arguments"):
-        _arguments(visit)
-    spinning = [proc for proc in view_now.by_rank.values() if proc.device_wait]
-    _third_look(visit, [*stall.suspects, *spinning], wishes, progress)
-    with visit.part("arguments"):
-        _lock_files(visit)
-    _native(visit, wishes, progress)
+    for request in wants_explained(visit.evidence()):
+        _collect(visit, request, options, progress)
+    for request in [*wants_native(visit.evidence())][:MOST_NATIVE]:
+        _collect(visit, request, options, progress)
 
 
-def _third_look(
-    visit: Visit, procs: Sequence[Process], wishes: ExamineOptions, progress: Callable[[str], None]
-) -> None:
-    """Take a third sample: two may meet a loop at the same line by chance; three hardly do. That a
-    host that spins stayed at its line is known of the visit alone.
-    """
-    unclear = any(proc.activity.kind in ("busy", "polling") or proc.device_wait for proc in procs)
-    if unclear:
-        _look_again(visit, wishes, progress)
-
-
-def _until_it_moves(visit: Visit, wishes: ExamineOptions, progress: Callable[[str], None]) -> None:
-    """Sample again where nothing moved between two samples and nothing waits for long: a step may
-    sleep for that long, and more samples show whether it moves.
-    """
-    while len(visit.looks) < MOST_LOOKS:
-        verdict = diagnose(visit.evidence()).verdict
-        if (
-            verdict.state != "slow"
-            or verdict.cause
-            or stall_of(view.build(visit.evidence())).stalled
-        ):
-            return
-        if not _look_again(visit, wishes, progress):
-            return
-
-
-def _look_again(visit: Visit, wishes: ExamineOptions, progress: Callable[[str], None]) -> bool:
-    if visit.seconds() + wishes.seconds_between >= wishes.at_most_s:
+def _collect(
+    visit: Visit, request: Request, options: ExamineOptions, progress: Callable[[str], None]
+) -> bool:
+    """Answer a request; return whether there was time for it."""
+    pid, left_s = request.pid, options.at_most_s - visit.seconds()
+    if request.what == "sample":
+        return _look_again(visit, options, progress)
+    if request.what == "native":
+        return _native(visit, request, options, progress)
+    if request.what in ("memory", "recorders", "ras"):
+        with visit.part("recorders"):
+            if request.what == "memory":
+                read_memory(visit, at_most_s=ASKED_S)
+            elif request.what == "ras":
+                ask_ras(visit)
+            else:
+                progress("reading the flight recorders")
+                ask_recorders(visit, at_most_s=max(left_s, 1.0))
+        return True
+    if pid is None:
         return False
-    progress(f"another sample in {wishes.seconds_between:.1f} s")
+    with visit.part("arguments"):
+        arguments = look.arguments(pid, request.functions)
+        if request.what == "variables":
+            visit.arguments += [CallArguments(pid, *call) for call in arguments.items()]
+            return True
+        path = next((values["path"] for values in arguments.values() if "path" in values), "")
+        if path:
+            visit.blocked = (look.lock_file(pid, path), *visit.blocked)
+    return True
+
+
+def _look_again(visit: Visit, options: ExamineOptions, progress: Callable[[str], None]) -> bool:
+    if visit.seconds() + options.seconds_between >= options.at_most_s:
+        return False
+    progress(f"another sample in {options.seconds_between:.1f} s")
     with visit.part("pause"):
-        time.sleep(wishes.seconds_between)
+        time.sleep(options.seconds_between)
     _look(visit)
     visit.blocked = look.blocked(visit.job, visit.looks[-1])
     return True
 
 
-def _native(visit: Visit, wishes: ExamineOptions, progress: Callable[[str], None]) -> None:
-    """C and C++ frames of ranks that nothing else explains. This stops them for about a second."""
-    if not wishes.stop or visit.seconds() + NATIVE_S > wishes.at_most_s:
-        return
-    pids = unexplained(visit.evidence())[:MOST_NATIVE]
-    if not pids:
-        return  # nobody, or all that is named is on other hosts
+def _native(
+    visit: Visit, request: Request, options: ExamineOptions, progress: Callable[[str], None]
+) -> bool:
+    """Read the C and C++ frames of a rank, which stops it for about a second."""
+    late = visit.seconds() + NATIVE_S > options.at_most_s
+    if request.pid is None or late or not options.stop:
+        return False
     progress("reading the C++ frames of an unexplained rank")
     with visit.part("native"):
-        visit.stacks[-1] += look.native_stacks(pids, at_most_s=NATIVE_S)
-
-
-def unexplained(evidence: Evidence) -> list[int]:
-    """Return processes of ranks where only native frames can show what they wait for."""
-    verdict, ranks = diagnose(evidence).verdict, view.build(evidence).by_rank
-    procs = [ranks[rank] for rank in verdict.culprits or tuple(ranks) if rank in ranks]
-    if verdict.cause != "unknown":
-        procs = [proc for proc in procs if proc.waits_in_c] if verdict.culprits else []
-    return [proc.pid for proc in procs]
-
-
-def _lock_files(visit: Visit) -> None:
-    """The files of locks that libraries try again and again, and who has them."""
-    for proc in view.build(visit.evidence()).by_rank.values():
-        if proc.place.call != "file-lock" or proc.cannot_run:
-            continue
-        values = look.arguments(proc.pid, TRIES_LOCK).values()
-        path = next((item["path"] for item in values if "path" in item), "")
-        if path:
-            visit.blocked = (look.lock_file(proc.pid, path), *visit.blocked)
-
-
-def _asked_for(visit: Visit, view_now: JobView) -> None:
-    """The paths in variables of the user's own lines that ask, sleep and ask again."""
-    asking = filter(polls.asks_again, view_now.by_rank.values())
-    for proc in list(asking)[:MOST_ROOTED]:
-        own = frozenset({short(proc.place.frames[0].function)})
-        for function, values in look.arguments(proc.pid, own).items():
-            visit.arguments.append(CallArguments(proc.pid, function, values))
-
-
-def _arguments(visit: Visit) -> None:
-    """What no recorder has: the partners of sends and receives of gloo, the source or target of a
-    collective that some ranks have left and others never do, and groups that do not exist yet.
-    """
-    view_now = view.build(visit.evidence())
-    joined = {wait.rank for wait in view_now.matching.waits if wait.why == "joined"}
-    rooted = [proc for proc in view_now.by_rank.values() if proc.place.operation in ROOTED]
-    procs = [proc for proc in rooted if proc.rank in joined][:MOST_ROOTED]
-    procs += [proc for proc in view_now.by_rank.values() if proc.place.call == "p2p"]
-    creating = [proc for proc in view_now.by_rank.values() if proc.place.operation in CREATING]
-    procs += creating[:MOST_CREATING]
-    for proc in procs:
-        if not proc.cannot_run:
-            for function, values in look.arguments(proc.pid, P2P | ROOTED | CREATES).items():
-                visit.arguments.append(CallArguments(proc.pid, function, values))
+        visit.stacks[-1] += look.native_stacks([request.pid], at_most_s=NATIVE_S)
+    return True

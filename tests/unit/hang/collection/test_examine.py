@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.hang.collection.examine import (
-    MOST_LOOKS,
-    ExamineOptions,
-    examine_dumps,
-    examine_job,
-)
+from grpo_doctor.hang.collection.examine import ExamineOptions, examine_dumps, examine_job
+from grpo_doctor.hang.model.view import JobView, build
+from grpo_doctor.hang.wants import MOST_SAMPLES
 from grpo_doctor_probes.evidence import Evidence, Member, Role, Stack
 from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, TORCH, EvidenceBuilder, collective, frames
 from tests.unit.hang.collection.played import Clock, Played
@@ -140,7 +137,7 @@ def test_where_nobody_gets_on_or_stands_nccl_alone_is_asked(play: Play) -> None:
         build.rank(rank).works(REWARD, moves=False)
     played = play(build)
     evidence = examine(played)
-    assert (evidence.dumps, len(evidence.looks)) == ((), MOST_LOOKS)
+    assert (evidence.dumps, len(evidence.looks)) == ((), MOST_SAMPLES)
     assert asked_for_recordings(played) == (True, [])
 
 
@@ -151,6 +148,20 @@ def test_a_job_that_stands_is_asked_for_its_recordings(stop: bool, play: Play) -
     assert [dump.pid for dump in evidence.dumps] == [100, 101]
     assert played.of("ras") == [[6.0]]
     assert "reading the flight recorders" in played.messages
+
+
+def test_the_evidence_is_judged_three_times_at_most(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Evidence] = []
+
+    def counted(evidence: Evidence) -> JobView:
+        built.append(evidence)
+        return build(evidence)
+
+    monkeypatch.setattr("grpo_doctor.hang.wants.build", counted)
+    examine(play(stands()))
+    assert len(built) == 3
 
 
 @pytest.mark.parametrize(

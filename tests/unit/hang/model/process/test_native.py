@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.collection.examine import unexplained
 from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.wants import wants_native
 from grpo_doctor_probes.evidence import Evidence, Frame, PythonThread, Stack
 from tests.evidence import FIRST_NS, EvidenceBuilder, frames
 
@@ -15,6 +15,11 @@ PASS_ON = frames("pass_on /home/me/train.py:31", "main /home/me/train.py:9")
 FUTEX = 202
 RECEIVES = ("c10d::ProcessGroupGloo::RecvWork::wait", "gloo::transport::tcp::Buffer::waitRecv")
 REDUCES = ("c10d::Work::wait",)
+
+
+def unexplained(evidence: Evidence) -> list[int | None]:
+    """Which processes have to be stopped to know what they wait for."""
+    return [request.pid for request in wants_native(evidence)]
 
 
 def asleep_in_c(*ranks: int, limit: int = 0x7FFD8D8FA610, at_work: int | None = None) -> Evidence:
