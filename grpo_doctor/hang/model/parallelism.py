@@ -1,15 +1,13 @@
-"""Where ranks sit in the parallel layout of their job: TP, PP, DP, CP, EP. Pure.
+"""Where ranks are in the parallel layout of their job: TP, PP, DP, CP, EP. Pure.
 
-Process groups show it (Megatron describes them, torch's device meshes call them `mesh_tp`), or else
-the sizes on the command line with Megatron's order of ranks: TP varies fastest, then CP, DP, PP.
+Recorded process groups show it: Megatron describes them, torch's device meshes call them `mesh_tp`.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from grpo_doctor.hang.dumps.model import GroupSeen, Recordings
@@ -45,22 +43,6 @@ _BY_DIMENSION = {
     "infer_tp": "rollout TP",
 }
 _MESH = re.compile(r"(?:device_)?mesh_(\w+)")
-# An option of any framework: `--name N`, `--name=N`, `a.b.name=N`, with `-` or `_`.
-_OPTION = re.compile(r"(?<![\w-])(?:--)?([\w.-]*parallel[\w-]*)[= ](\d{1,6})(?!\S)")
-_BY_OPTION = {
-    "tensor_model_parallel_size": "TP",
-    "tensor_parallel_size": "TP",
-    "pipeline_model_parallel_size": "PP",
-    "pipeline_parallel_size": "PP",
-    "context_parallel_size": "CP",
-    "ulysses_sequence_parallel_size": "SP",
-    "sequence_parallel_size": "SP",
-    "expert_model_parallel_size": "EP",
-    "expert_parallel_size": "EP",
-    "expert_tensor_parallel_size": "ETP",
-    "vllm_tensor_parallel_size": "rollout TP",
-    "rollout_tensor_parallel_size": "rollout TP",
-}
 Places = dict[int, int]
 
 
@@ -84,33 +66,14 @@ def groups_of(recordings: Recordings) -> tuple[GroupSeen, ...]:
     return tuple({group: None for recording in recordings.ranks for group in recording.groups})
 
 
-def sizes(commands: Iterable[str]) -> dict[str, int]:
-    """Sizes of axes from command lines; where two differ, as of trainer and server, neither."""
-    claimed: defaultdict[str, set[int]] = defaultdict(set)
-    for command in commands:
-        for name, number in _OPTION.findall(command):
-            path, _, last = name.replace("-", "_").rpartition(".")
-            axis = _BY_OPTION.get(last)
-            if axis == "TP" and "rollout" in path.split("."):
-                axis = "rollout TP"
-            if axis is not None and int(number) > 0:
-                claimed[axis].add(int(number))
-    return {axis: numbers.pop() for axis, numbers in claimed.items() if len(numbers) == 1}
-
-
-def coordinates(
-    groups: Iterable[GroupSeen], arguments: Mapping[str, int], world: int
-) -> dict[int, Coordinates]:
-    """The place of each rank; ranks of which nothing is known are left out.
+def coordinates(groups: Iterable[GroupSeen], world: int) -> dict[int, Coordinates]:
+    """Return the place of each rank; ranks of which nothing is known are left out.
 
     Args:
         groups: process groups as ranks know them, of which some may be missing.
-        arguments: sizes by axis, as `sizes` reads them. What groups show takes precedence.
         world: how many ranks the job has.
     """
     by_axis = _from_groups(groups, world)
-    for axis, places in _from_sizes(arguments, world).items():
-        by_axis.setdefault(axis, places)
     ranks = sorted({rank for places in by_axis.values() for rank in places})
     return {
         rank: Coordinates(
@@ -162,29 +125,3 @@ def _places(groups: Sequence[tuple[int, ...]], world: int) -> Places:
         if regular and world % (stride * size) == 0:
             return {rank: rank // stride % size for rank in range(world)}
     return places
-
-
-def _from_sizes(arguments: Mapping[str, int], world: int) -> dict[str, Places]:
-    """Use Megatron's default order, `tp-cp-ep-dp-pp`. Experts have a layout of their own: ETP
-    varies fastest, then EP; ETP is TP unless it is set."""
-    size = {axis: arguments.get(axis, 1) for axis in AXES}
-    inner = math.prod(size[axis] for axis in ("TP", "CP", "SP"))
-    model = inner * size["PP"]
-    if not any(arguments.get(axis, 1) > 1 for axis in AXES) or world < 1 or world % model:
-        return {}
-    data = world // model
-    tensor_of_experts = arguments.get("ETP", size["TP"])
-    strides = {
-        "TP": (1, size["TP"]),
-        "CP": (size["TP"], size["CP"]),
-        "SP": (size["TP"] * size["CP"], size["SP"]),
-        "DP": (inner, data),
-        "PP": (inner * data, size["PP"]),
-        "EP": (tensor_of_experts, size["EP"]),
-        "rollout TP": (1, size["rollout TP"]),
-    }
-    return {
-        axis: {rank: rank // stride % count for rank in range(world)}
-        for axis, (stride, count) in strides.items()
-        if count > 1 and world % (stride * count) == 0
-    }

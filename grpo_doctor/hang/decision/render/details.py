@@ -11,7 +11,7 @@ import msgspec
 
 from grpo_doctor import knobs
 from grpo_doctor.hang.catalogue import BY_NAME
-from grpo_doctor.hang.model.parallelism import Coordinates, coordinates, groups_of, sizes
+from grpo_doctor.hang.model.parallelism import Coordinates, coordinates, groups_of
 from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.verdict import Fix, Item, Problem, Verdict
 from grpo_doctor.hang.wording import ranks_text
@@ -29,22 +29,16 @@ _FILE = "file:"
 _NVML = "The driver hangs: `timeout 10 nvidia-smi` hangs too. Look for an Xid in dmesg."
 
 
-def layout_of(view: JobView) -> dict[int, Coordinates]:
-    """The place of each rank, by its process groups and the job's command lines."""
-    commands = (member.command for member in view.evidence.job.members)
-    return coordinates(groups_of(view.recordings), sizes(commands), len(view.world))
-
-
 def with_layout(view: JobView, verdict: Verdict) -> Verdict:
     """The verdict with the culprits' places; unchanged where the job has no axes."""
     if not verdict.culprits:
         return verdict
-    layout = layout_of(view)
+    layout = coordinates(groups_of(view.recordings), len(view.world))
     places = [layout[rank] for rank in verdict.culprits[:_MOST] if rank in layout]
-    placed = [coordinates for coordinates in places if coordinates.places]
+    placed = [place for place in places if place.places]
     if not placed:
         return verdict
-    items = tuple(Item("layout", coordinates.rank, coordinates.text) for coordinates in placed)
+    items = tuple(Item("layout", place.rank, place.text) for place in placed)
     summary = verdict.summary
     if len(verdict.culprits) == 1:
         summary = _with_axes(summary, placed[0])

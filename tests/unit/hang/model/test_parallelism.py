@@ -1,4 +1,4 @@
-"""Where ranks sit: from real groups, from meshes, from command lines."""
+"""Where ranks sit: from real groups and from meshes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from grpo_doctor.hang.dumps import GroupSeen, read
-from grpo_doctor.hang.model.parallelism import coordinates, groups_of, sizes
+from grpo_doctor.hang.model.parallelism import coordinates, groups_of
 from tests.dumps import real_nccl
 
 # TP, PP, DP and EP sizes of the four real jobs of 16 ranks, by how many members their groups have.
@@ -22,7 +22,7 @@ REAL = {
 @pytest.mark.parametrize("recorded", real_nccl.recordings(), ids=lambda recording: recording.name)
 def test_real_megatron_jobs(recorded: real_nccl.Recorded) -> None:
     tp, pp, dp, ep = REAL[recorded.name]
-    places = coordinates(groups_of(read(recorded.files)), {}, 16)
+    places = coordinates(groups_of(read(recorded.files)), 16)
     for rank in range(16):
         assert dict(places[rank].places) == {
             "TP": rank % tp,
@@ -36,15 +36,15 @@ def test_real_megatron_jobs(recorded: real_nccl.Recorded) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("recorded", real_nccl.recordings(), ids=lambda recording: recording.name)
 def test_missing_files_of_real_jobs_change_nothing(recorded: real_nccl.Recorded) -> None:
-    places = coordinates(groups_of(read(recorded.files)), {}, 16)
+    places = coordinates(groups_of(read(recorded.files)), 16)
     for left_out in itertools.combinations(range(16), 2):
         part = read(recorded.without(left_out))
-        assert coordinates(groups_of(part), {}, 16) == places
-    assert coordinates(groups_of(read(recorded.without(range(1, 16)))), {}, 16) == places
+        assert coordinates(groups_of(part), 16) == places
+    assert coordinates(groups_of(read(recorded.without(range(1, 16)))), 16) == places
 
 
 def test_the_words() -> None:
-    places = coordinates(groups_of(read(real_nccl.recordings()[0].files)), {}, 16)
+    places = coordinates(groups_of(read(real_nccl.recordings()[0].files)), 16)
     assert places[9].text == "rank 9 = TP 1, PP 2, DP 0, EP 1"
 
 
@@ -54,7 +54,7 @@ def mesh(name: str, *groups: tuple[int, ...]) -> list[GroupSeen]:
 
 def test_a_device_mesh() -> None:
     groups = [*mesh("tp", (0, 1), (2, 3)), *mesh("fsdp", (0, 2), (1, 3))]
-    places = coordinates(groups, {}, 4)
+    places = coordinates(groups, 4)
     assert [position.text for position in places.values()] == [
         "rank 0 = TP 0, DP 0",
         "rank 1 = TP 1, DP 0",
@@ -65,16 +65,16 @@ def test_a_device_mesh() -> None:
 
 def test_axes_of_one_rank_are_left_out() -> None:
     groups = [*mesh("tp", (0,), (1,)), *mesh("dp", (0, 1))]
-    assert coordinates(groups, {"TP": 1, "PP": 1}, 2)[1].text == "rank 1 = DP 1"
-    assert coordinates([], {"TP": 1}, 4) == {}
+    assert coordinates(groups, 2)[1].text == "rank 1 = DP 1"
+    assert coordinates([], 4) == {}
 
 
 def test_context_parallel_ranks_share_a_place_of_data_parallel_ones() -> None:
     joint = GroupSeen("1", "DATA_PARALLEL_GROUP_WITH_CP", (0, 1, 2, 3))
     context = [GroupSeen("2", "CONTEXT_PARALLEL_GROUP", ranks) for ranks in ((0, 1), (2, 3))]
-    assert coordinates([joint, *context], {}, 4)[3].text == "rank 3 = DP 1, CP 1"
+    assert coordinates([joint, *context], 4)[3].text == "rank 3 = DP 1, CP 1"
     # Without data parallelism the joint group holds nothing but CP.
-    assert coordinates([replaced(joint, (0, 1)), context[0]], {}, 2)[1].text == "rank 1 = CP 1"
+    assert coordinates([replaced(joint, (0, 1)), context[0]], 2)[1].text == "rank 1 = CP 1"
 
 
 def replaced(group: GroupSeen, ranks: tuple[int, ...]) -> GroupSeen:
@@ -82,61 +82,14 @@ def replaced(group: GroupSeen, ranks: tuple[int, ...]) -> GroupSeen:
 
 
 def test_two_meshes_of_one_name_that_differ_tell_nothing() -> None:
-    assert coordinates(mesh("dp", (0, 1, 2, 3), (1, 0)), {}, 4) == {}
+    assert coordinates(mesh("dp", (0, 1, 2, 3), (1, 0)), 4) == {}
 
 
 def test_groups_that_are_not_regular_are_taken_as_they_are() -> None:
-    places = coordinates(mesh("tp", (0, 3), (1, 7)), {}, 8)
+    places = coordinates(mesh("tp", (0, 3), (1, 7)), 8)
     assert {rank: position.places[0][1] for rank, position in places.items()} == {
         0: 0,
         3: 1,
         1: 0,
         7: 1,
     }
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        (
-            "python pretrain.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size=2",
-            {"TP": 4, "PP": 2},
-        ),
-        ("swift rlhf --tensor_model_parallel_size 2 --expert_model_parallel_size 8",
-         {"TP": 2, "EP": 8}),
-        ("trl grpo --vllm_tensor_parallel_size 2", {"rollout TP": 2}),
-        (
-            (
-                "python main_ppo.py actor_rollout_ref.rollout.tensor_model_parallel_size=2"
-                " actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4"
-                " actor_rollout_ref.actor.ulysses_sequence_parallel_size=2"
-            ),
-            {"rollout TP": 2, "TP": 4, "SP": 2},
-        ),
-        ("vllm serve --tensor-parallel-size 2 --data-parallel-size 2", {"TP": 2}),
-        ("python train.py --parallel 3 --tensor-parallel-size four", {}),
-    ],
-)  # fmt: skip
-def test_sizes_on_command_lines(command: str, expected: dict[str, int]) -> None:
-    assert sizes([command]) == expected
-
-
-def test_command_lines_that_disagree_tell_nothing() -> None:
-    assert sizes(["a --tensor-parallel-size 2", "b --tensor-parallel-size 4"]) == {}
-
-
-def test_the_real_layout_follows_from_the_sizes_as_well() -> None:
-    (recorded,) = [
-        recording for recording in real_nccl.recordings() if recording.name == "gpu_error_1st"
-    ]
-    arguments = {"TP": 2, "PP": 4, "EP": 4, "ETP": 1}
-    from_groups = coordinates(groups_of(read(recorded.files)), {}, 16)
-    assert coordinates([], arguments, 16) == from_groups
-
-
-def test_a_world_of_one_rank_and_none_has_no_layout() -> None:
-    assert coordinates([], {"TP": 2}, 1) == coordinates([], {"TP": 2}, 0) == {}
-
-
-def test_sizes_that_do_not_divide_the_world_are_of_another_job() -> None:
-    assert coordinates([], {"TP": 4, "PP": 3}, 16) == {}

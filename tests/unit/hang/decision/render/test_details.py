@@ -8,6 +8,7 @@ import pytest
 
 from grpo_doctor.hang.catalogue import CLASSES, Class
 from grpo_doctor.hang.decision.render.details import with_layout, with_outlook, with_spelled_fixes
+from grpo_doctor.hang.dumps import GroupSeen, Recording, Recordings
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.verdict import Fix, State, Verdict
@@ -55,11 +56,14 @@ def test_an_option_is_spelled_as_its_framework_takes_it(
 
 def in_tensor_parallel() -> JobView:
     """Of 4 ranks two each are parallel by tensors."""
-    build = EvidenceBuilder()
-    for process in build.processes.values():
-        command = "python train.py --tensor-model-parallel-size 2"
-        process.member = replace(process.member, command=command)
-    return view.build(build.build())
+    axes = {"tp": ((0, 1), (2, 3)), "dp": ((0, 2), (1, 3))}
+    groups = tuple(
+        GroupSeen(f"{axis}{number}", f"mesh_{axis}", ranks)
+        for axis, members in axes.items()
+        for number, ranks in enumerate(members)
+    )
+    built = view.build(EvidenceBuilder().build())
+    return replace(built, recordings=Recordings((Recording(0, groups=groups),)))
 
 
 @pytest.mark.parametrize(
