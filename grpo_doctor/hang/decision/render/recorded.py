@@ -26,7 +26,7 @@ def without_culprit(view: JobView) -> Verdict:
             fixes=(Fix(RECORDERS_OFF),),
         )
     if waiting and view.wait_history.unusual():
-        whom, why = "each other", "and the recordings do not show why"
+        whom, why = "other ranks", "and the recordings do not show why"
         if awaited:
             whom, why = ranks_text(awaited), "whose recording can't be used"
         return Verdict(
@@ -38,7 +38,7 @@ def without_culprit(view: JobView) -> Verdict:
     text = "no rank is missing from a collective, and all ranks agree on their calls"
     if waiting:
         waits = view.wait_history.text()
-        text = f"ranks wait for each other ({waits}), which is not long for this job"
+        text = f"ranks wait for other ranks ({waits}), which is not long for this job"
     if unusable:
         unread = ranks_text(sorted(unusable))
         return _unknown(f"there is no usable recording of {unread}; otherwise {text}")
