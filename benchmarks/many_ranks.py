@@ -14,16 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.trace.model import Kind
+from grpo_doctor.trace.segments import RECORD
 from grpo_doctor_probes import layout
 
 START_NS = 5_000_000_000_000
 GROUP = 8
-_RECORD = np.dtype(
-    [
-        ("start_ns", "<i8"), ("end_ns", "<i8"), ("value", "<f8"),
-        ("name", "<u4"), ("thread", "<u2"), ("depth", "u1"), ("kind", "u1"),
-    ]
-)  # fmt: skip
 # Name, seconds of work, sub-spans, and how the phase ends: in a collective of which group.
 PHASES: tuple[tuple[str, float, tuple[str, ...], str | None], ...] = (
     ("dataload", 0.05, (), None),
@@ -128,7 +123,7 @@ def _records(
 ) -> NDArray[np.void]:
     """One rank's records, in the order in which its spans ended."""
     steps = len(arrive)
-    table = np.zeros((steps, ROWS_PER_STEP), dtype=_RECORD)
+    table = np.zeros((steps, ROWS_PER_STEP), dtype=RECORD)
     sequence = {"world": 0, "inner": 0}
     per_step = {group: sum(g == group for *_, g in PHASES) for group in sequence}
     row = 0
