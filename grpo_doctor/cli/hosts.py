@@ -24,7 +24,7 @@ from grpo_doctor.bounded import BUNDLE
 from grpo_doctor.cli.console import inform, say
 from grpo_doctor.cli.replaying import replayed
 from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
-from grpo_doctor_probes.evidence import Evidence, Problem
+from grpo_doctor_probes.evidence import Evidence, Problem, RayFact
 from grpo_doctor_probes.placement.launchers import MOST_HOSTS, expanded
 
 # Looks begin this long after they are asked for, so that slow hosts have started by then.
@@ -106,6 +106,7 @@ class Cluster:
     name: str
     hosts: Sequence[Host]
     absent: tuple[str, ...] = ()
+    ray: tuple[RayFact, ...] = ()
 
 
 def look_command(program: Sequence[str], seconds: float, *, stop: bool, hosts: int) -> list[str]:
@@ -226,7 +227,7 @@ def gathered(cluster: Cluster, timeout_s: float) -> Evidence:
     if without:
         say(f"no process of the job on {', '.join(without[:8])}{' ...' * (len(without) > 8)}")
     unseen = (Problem(line, "The ranks of this host are not in this verdict.") for line in problems)
-    return replace(evidence, problems=(*evidence.problems, *unseen))
+    return replace(evidence, problems=(*evidence.problems, *unseen), ray=cluster.ray)
 
 
 def _written(folder: Path, number: int, name: str, content: bytes) -> Path:

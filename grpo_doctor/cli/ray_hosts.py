@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import re
 import shlex
 import socket
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from grpo_doctor.cli.hosts import Cluster, Look, Said
 from grpo_doctor.errors import UsageError
+from grpo_doctor_probes.evidence import RayFact
+from grpo_doctor_probes.printable import printable
 
 _TASK_S = 600
+_OF_RAY = re.compile(r"node:|object_store_memory$|memory$|bundle_group_|.*_group_[0-9a-f]{20}")
+# Not one that the job has ended, or no longer refers to.
+_WHY_DIED = re.compile(r"reason: (WORKER_DIED|NODE_DIED|OWNER_DIED)|creation_task_failure_context")
+_OOM = "memory monitor"
 _CONNECTS_S = 5.0
 
 
@@ -44,6 +54,7 @@ def ray_cluster(address: str, remote: str | None, look: Look) -> Cluster:
     """
     # Else Ray warns that tasks without a GPU will see all GPUs one day; these touch none.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")  # one a second, where 20 are usual
     try:
         import ray  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - the job's own
         from ray.util.scheduling_strategies import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
@@ -54,7 +65,7 @@ def ray_cluster(address: str, remote: str | None, look: Look) -> Cluster:
             "--ray needs Ray in the Python that runs grpo-doctor: install grpo-doctor into the "
             f"job's environment and run it there ({problem})."
         ) from problem
-    _must_answer(address)
+    _must_answer(_resolved(address))
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as problem:
@@ -89,7 +100,75 @@ def ray_cluster(address: str, remote: str | None, look: Look) -> Cluster:
         )
         for node in alive
     ]
-    return Cluster(f"the Ray cluster at {address}", hosts, gone)
+    return Cluster(f"the Ray cluster at {address}", hosts, gone, ray_facts(ray))
+
+
+def ray_facts(ray: Any) -> tuple[RayFact, ...]:
+    """Return what the cluster reports of itself, from its GCS: that needs no dashboard, which the
+    API of `ray list` does. Empty parts where this version of Ray calls them otherwise.
+    """
+    facts = [RayFact("has", wants=_resources(ray.cluster_resources()))]
+    for part in (_dead_actors, _pending_groups, _pending_demands):
+        with contextlib.suppress(Exception):  # Ray raises its own kinds, by version
+            facts += part(ray)
+    return tuple(facts)
+
+
+def _dead_actors(ray: Any) -> Iterator[RayFact]:
+    state = ray._private.state  # noqa: SLF001 - `ray.util.state` needs the dashboard
+    names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
+    over = {job["JobID"] for job in state.jobs() if job["IsDead"]}
+    for actor in state.actors().values():
+        cause = str(actor.get("DeathCause", ""))
+        reason = _WHY_DIED.search(cause)
+        if actor["State"] == "DEAD" and actor["JobID"] not in over and reason:
+            yield RayFact(
+                "died",
+                printable(f"actor {actor['ActorClassName']}"),
+                "OUT_OF_MEMORY" if _OOM in cause else reason[1] or "its __init__ failed",
+                pid=actor["Pid"],
+                node=printable(names.get(actor["Address"]["NodeID"], "")),
+                age_s=max(0.0, time.time() - actor["EndTime"] / 1e3),
+            )
+
+
+def _pending_groups(ray: Any) -> Iterator[RayFact]:
+    for group in ray.util.placement_group_table().values():
+        if group["state"] in ("PENDING", "RESCHEDULING"):
+            bundles = list(group["bundles"].values())
+            same = bundles.count(bundles[0])
+            what = f"placement group {group['name'] or group['placement_group_id'][:12]}"
+            reason = group["stats"].get("scheduling_state", "")
+            yield RayFact("pending", printable(what), reason, _resources(bundles[0]), same)
+
+
+def _pending_demands(ray: Any) -> Iterator[RayFact]:
+    from ray.autoscaler.v2.sdk import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        get_cluster_status,
+    )
+
+    status = get_cluster_status(ray.get_runtime_context().gcs_address)
+    for demand in status.resource_demands.ray_task_actor_demand:
+        for row in demand.bundles_by_count:
+            yield RayFact("pending", "task or actor", "", _resources(row.bundle), row.count)
+
+
+def _resources(amounts: dict[str, float]) -> dict[str, float]:
+    """Those that a user asks for by name, without Ray's own of each node and object store."""
+    shown = {name: n for name, n in amounts.items() if not _OF_RAY.match(name)}
+    return {printable(name): float(n) for name, n in sorted(shown.items())}
+
+
+def _resolved(address: str) -> str:
+    """Return the address that `auto` stands for: RAY_ADDRESS, or what the last cluster here, which
+    may have ended, left in a file.
+    """
+    with contextlib.suppress(Exception):  # no cluster, or a version that finds it otherwise
+        from ray._private import services  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+
+        if address == "auto":
+            return str(services.get_ray_address_from_environment("auto", None))
+    return address
 
 
 def _must_answer(address: str) -> None:
@@ -100,11 +179,12 @@ def _must_answer(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECTS_S).close()
     except (OSError, OverflowError) as problem:
-        raise _no_cluster(address, getattr(problem, "strerror", None) or str(problem)) from problem
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise _no_cluster(address, f"{reason}; the cluster may have ended") from problem
 
 
 def _no_cluster(address: str, reason: str) -> UsageError:
     return UsageError(
-        f"--ray {address}: {reason}. Run it on a node of the cluster, with the job's Python, or "
-        "give its address, such as 10.0.0.1:6379."
+        f"--ray {address}: {reason.rstrip('.')}. Run it on a node of the cluster, with the job's "
+        "Python, or give its address, such as 10.0.0.1:6379."
     )

@@ -13,6 +13,7 @@ from grpo_doctor.hang.decision.render.details import (
     with_spelled_fixes,
 )
 from grpo_doctor.hang.decision.render.pictures import edges_of, groups_of, nodes_of, rank_states
+from grpo_doctor.hang.decision.render.ray_start import without_ranks
 from grpo_doctor.hang.decision.render.recorded import without_culprit
 from grpo_doctor.hang.decision.render.stalled import (
     Judgement,
@@ -55,8 +56,9 @@ def _verdict(view: JobView, graph: Graph, stall: Stall) -> tuple[Verdict, Candid
     if not stall.stalled:
         roots = tuple(label for label in roots if _shows_in_motion(label))
     if not roots:
-        seen = bool(view.evidence.looks)
-        return _without_cause(view, graph, stall) if seen else without_culprit(view), None
+        if not view.evidence.looks:
+            return without_culprit(view), None
+        return without_ranks(view) or _without_cause(view, graph, stall), None
     root = with_library_threads(view, roots[0]) if view.evidence.looks else together(roots)
     state = state_of(view, graph, root)
     if state == "slow" and stall.working and not _named_first(root, stall):

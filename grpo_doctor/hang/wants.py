@@ -8,6 +8,7 @@ from typing import Literal
 
 from grpo_doctor.hang.decision.stall import Stall, stall_of
 from grpo_doctor.hang.diagnose import diagnose_view
+from grpo_doctor.hang.limits import FLOOR_S
 from grpo_doctor.hang.model.process.stacks import short
 from grpo_doctor.hang.model.view import JobView, build
 from grpo_doctor.hang.model.waiting import polls
@@ -57,30 +58,32 @@ def wants(evidence: Evidence, answered: Set[What]) -> tuple[Request, ...]:
     stall = stall_of(view)
     if "sample" not in answered and _may_still_move(view, stall):
         return (Request("sample"),)
-    early = tuple(request for request in _early(view) if request.what not in answered)
+    early = tuple(request for request in _early(view, stall) if request.what not in answered)
     if stall.stalled and Request("memory") not in early:
         return (*early, Request("recorders"))
     return early
 
 
 def _may_still_move(view: JobView, stall: Stall) -> bool:
-    """Return whether nothing moved between samples and nothing waits for long: a step may sleep for
-    that long, and another sample shows whether it moves.
+    """Return whether nothing moved between samples and nothing waits for longer than steps of a
+    healthy job may sleep: another sample shows whether it moves.
     """
-    if stall.stalled or len(view.evidence.looks) >= MOST_SAMPLES:
+    if len(view.evidence.looks) >= MOST_SAMPLES:
         return False
-    verdict = diagnose_view(view).verdict
-    return verdict.state == "slow" and not verdict.cause
+    verdict, waited_s = diagnose_view(view).verdict, view.wait_history.waited_s
+    is_short = waited_s is not None and waited_s < FLOOR_S
+    return verdict.state == "slow" and (is_short or not (stall.stalled or verdict.cause))
 
 
-def _early(view: JobView) -> Iterator[Request]:
+def _early(view: JobView, stall: Stall) -> Iterator[Request]:
     """Yield what is worth to know of any job that does not clearly progress."""
     ranks = view.by_rank.values()
     for proc in list(filter(polls.asks_again, ranks))[:MOST_ROOTED]:
         yield Request("variables", proc.pid, frozenset({short(proc.place.frames[0].function)}))
-    if polls.all_ask(view):
-        yield Request("memory")
-    if not any(proc.activity.progressed for proc in ranks):
+    moved = any(proc.activity.progressed for proc in ranks)
+    if polls.all_ask(view) or not (moved or stall.stalled):
+        yield Request("memory")  # do they ask in vain, or start collectives meanwhile?
+    if not moved:
         yield Request("ras")
 
 

@@ -23,6 +23,7 @@ from tests.integration.namespaced_hosts import Host, cluster, refusal
 
 PYTHON = environments.python_of(ENVIRONMENTS / "env-openrlhf")
 ROOT = Path(__file__).parents[2]
+_PATHS = os.pathsep.join(str(ROOT / name) for name in (".", "probes", "reports"))
 NAMES, CULPRIT, STARTED_S, JUDGED_S = ("node-a", "node-b"), 3, 240.0, 120.0
 JOB = f"""
 import datetime, os, sys, time
@@ -57,6 +58,45 @@ ray.get([w.join.remote(r, nodes[0]["NodeManagerAddress"]) for r, w in enumerate(
 for step in range(1_000):
     ray.get([w.update_policy.remote(step) for w in workers])
 """
+HEALTHY = JOB.replace("time.sleep(10_000)", "pass").replace(
+    "self.compute_rewards(step)\n", "self.compute_rewards(step)\n        time.sleep(0.5)\n"
+)
+PENDING = """
+import ray
+from pathlib import Path
+from ray.util.placement_group import placement_group
+ray.init(address="auto", log_to_driver=False)
+group = placement_group([{"CPU": 1, "GPU": 1}] * 4, strategy="PACK", name="policy_pool")
+Path(MARK).touch()
+ray.get(group.ready())
+"""
+BEHIND_A_QUEUE = """
+import os, ray, time
+from pathlib import Path
+from ray.util.queue import Empty, Queue
+ray.init(address="auto", log_to_driver=False)
+queue = Queue(maxsize=4, actor_options={"num_cpus": 0})
+
+@ray.remote(num_cpus=0)
+class RolloutActor:
+    def run(self, queue):
+        queue.put(0)
+        os.kill(os.getpid(), 9)
+
+def next_rollout():
+    while True:
+        try:
+            return queue.get(timeout=1)
+        except Empty:
+            continue
+
+actor = RolloutActor.remote()
+running = actor.run.remote(queue)
+next_rollout()
+Path(MARK).touch()
+next_rollout()
+"""
+LOOKS = 3
 
 pytestmark = [
     pytest.mark.heavy,
@@ -67,15 +107,14 @@ pytestmark = [
 
 
 @contextmanager
-def stuck_job(folder: Path) -> Iterator[tuple[list[Host], dict[str, str]]]:
-    """Two nodes of Ray with two ranks each, of which the last sleeps in its reward."""
-    paths = os.pathsep.join(str(ROOT / name) for name in (".", "probes", "reports"))
+def stuck_job(folder: Path, job: str = JOB) -> Iterator[tuple[list[Host], dict[str, str]]]:
+    """Two nodes of Ray, with two ranks each, of which the last sleeps in its reward: or `job`."""
     environment = {
-        **os.environ, "PYTHONPATH": paths, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
+        **os.environ, "PYTHONPATH": _PATHS, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
         "RAY_USAGE_STATS_ENABLED": "0", "PATH": f"{PYTHON.parent}{os.pathsep}{os.environ['PATH']}",
     }  # fmt: skip
     script, mark = folder / "train_ray.py", folder / "due"
-    script.write_text(JOB.replace("MARK", repr(str(mark))))
+    script.write_text(job.replace("MARK", repr(str(mark))))
     # A socket's path has at most 107 bytes: not below pytest's folder.
     with tempfile.TemporaryDirectory(prefix="ray-") as place, cluster(NAMES, folder) as machines:
         head, other = machines.hosts
@@ -122,3 +161,49 @@ def test_one_command_names_the_rank_of_the_other_node(tmp_path: Path) -> None:
         code, _, words = attached(hosts[0], environment, f"{hosts[0].address}:6399")
         assert code == 2
         assert f"--ray {hosts[0].address}:6399" in words
+
+
+def _verdict_at(hosts: list[Host], environment: dict[str, str]) -> dict[str, Any]:
+    _, text, words = attached(hosts[0], environment, f"{hosts[0].address}:6379")
+    assert text, words
+    verdict: dict[str, Any] = json.loads(text)["verdict"]
+    return verdict
+
+
+def test_a_healthy_job_is_healthy(tmp_path: Path) -> None:
+    with stuck_job(tmp_path, HEALTHY) as (hosts, environment):
+        for _ in range(LOOKS):
+            verdict = _verdict_at(hosts, environment)
+            # This machine may be busy with other things.
+            assert verdict["state"] == "healthy" or verdict["class"] == "cpu-starved", verdict
+
+
+def test_a_placement_that_is_pending_is_a_job_and_says_for_want_of_what(tmp_path: Path) -> None:
+    with stuck_job(tmp_path, PENDING) as (hosts, environment):
+        verdict = _verdict_at(hosts, environment)
+    assert (verdict["state"], verdict["class"]) == ("slow", "rank-missing")
+    assert "policy_pool" in verdict["summary"]
+    assert "wants 4 times 1 CPU + 1 GPU, and the cluster has 0 GPU" in verdict["summary"]
+
+
+def test_an_actor_that_died_behind_a_queue_is_named_with_its_node(tmp_path: Path) -> None:
+    with stuck_job(tmp_path, BEHIND_A_QUEUE) as (hosts, environment):
+        ends_s = time.monotonic() + JUDGED_S
+        verdict = _verdict_at(hosts, environment)
+        while verdict["state"] != "stuck" and time.monotonic() < ends_s:
+            verdict = _verdict_at(hosts, environment)
+    assert (verdict["state"], verdict["class"]) == ("stuck", "rollout-engine-dead")
+    assert "actor RolloutActor" in verdict["summary"]
+    assert "next_rollout" in verdict["summary"]
+
+
+def test_the_address_of_a_cluster_that_has_ended_is_refused_in_seconds(tmp_path: Path) -> None:
+    begun_s = time.monotonic()
+    done = subprocess.run(
+        [str(PYTHON), "-m", "grpo_doctor", "attach", "--ray"],
+        env={**os.environ, "PYTHONPATH": _PATHS, "RAY_ADDRESS": "127.0.0.1:1"},
+        capture_output=True, text=True, check=False, timeout=JUDGED_S,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "--ray 127.0.0.1:1: Connection refused" in done.stderr
+    assert time.monotonic() - begun_s < 20

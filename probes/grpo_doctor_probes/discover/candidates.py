@@ -16,7 +16,7 @@ from grpo_doctor_probes.discover.scan import Process
 
 # Threads that only a process which has joined a process group has (torch 2.2 to 2.15, NCCL 2.19+).
 _GROUP_THREADS = ("pt_gloo", "gloo_", "pt_nccl", "NCCL ")
-_RAY_THREADS = ("worker.io",)  # of a process that has joined a Ray cluster (ray 2.60)
+RAY_THREADS = ("worker.io",)  # of a process that has joined a Ray cluster (ray 2.60)
 _PATIENCE_S = 2.0
 # A single task of its step may be a shell, below which anything runs.
 _TASKS = (
@@ -169,7 +169,7 @@ class _Look:
     def _large(self, process: Process) -> Candidate | None:
         """Return one with torch, and the driver of Ray's actors, which may do without."""
         in_ray = is_ray_actor(process.arguments)
-        drives = not in_ray and has_threads(self._proc, process.pid, _RAY_THREADS)
+        drives = not in_ray and has_threads(self._proc, process.pid, RAY_THREADS)
         if (pointers := self._pointers_of(process)) is None:
             return Candidate(process, "ray", process.environment) if drives else None
         live = live_environment(self._proc, process.pid, pointers)

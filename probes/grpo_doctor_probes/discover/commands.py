@@ -206,6 +206,12 @@ def is_ray_actor(arguments: tuple[str, ...]) -> bool:
     return program(arguments).title.startswith("ray::")
 
 
+def is_called_actor(arguments: tuple[str, ...]) -> bool:
+    """Return whether this is an actor of Ray in a call: `ray::RolloutActor.__init__`."""
+    title = program(arguments).title.partition(" ")[0]
+    return title.startswith("ray::") and "." in title and not title.startswith("ray::JobSupervisor")
+
+
 def command_text(arguments: tuple[str, ...]) -> str:
     """Return a command line without secrets, in one line; code after `-c` may have many."""
     return printable_command(tuple(_LINE_END.sub(" ", word.strip()) for word in arguments))

@@ -6,15 +6,22 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 from grpo_doctor_probes.discover.assemble import Assembler, Survey
-from grpo_doctor_probes.discover.candidates import Candidate, find_candidates
+from grpo_doctor_probes.discover.candidates import (
+    RAY_THREADS,
+    Candidate,
+    find_candidates,
+    has_threads,
+)
 from grpo_doctor_probes.discover.commands import (
     Kind,
     framework_by_command,
     framework_by_script,
     is_agent,
+    is_called_actor,
     kind_of,
 )
 from grpo_doctor_probes.discover.explain import (
@@ -118,7 +125,7 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
         pids: Processes of the job that is wanted, of any role; several are taken to be of one job
             unless they have the same ranks. A process that is of no job, but started one, stands
             for that. None: all jobs but those of which only helpers are left; where nothing
-            trains, launchers that wait.
+            trains, launchers that wait, and else programs of Ray whose ranks do not exist yet.
         proc: Where procfs is mounted.
 
     Raises:
@@ -134,7 +141,7 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
     if pids:
         groups = {core for pid in pids for core in search.groups_of(pid)}
     else:
-        groups = search.training() or search.waiting()
+        groups = search.training() or search.waiting() or search.driving()
     if not groups:
         if search.helpers_left:
             raise only_remains(search.helpers_left.values(), proc)
@@ -189,6 +196,11 @@ class _Search:
         )
         self._assembler = Assembler(Survey(proc, self.tree, candidates, self._cast))
         self._left_out = left_out
+        self._drivers = [
+            pid
+            for pid, candidate in candidates.items()
+            if candidate.kind == "ray" and has_threads(proc, pid, RAY_THREADS)
+        ]
 
     def training(self) -> set[frozenset[int]]:
         """Return the groups in which something trains."""
@@ -201,6 +213,17 @@ class _Search:
         agents = {process.pid for process in processes if is_agent(process.name, process.arguments)}
         ranks = self._cast.ranks.keys()
         return {core for core in self._groups if core & agents and not core & ranks}
+
+    def driving(self) -> set[frozenset[int]]:
+        """Return the groups of Ray with a program that starts actors, or with an actor in a call.
+
+        An engine that loads, or a placement that is pending, keeps a job from having any rank.
+        """
+        alive = [pid for pid in self._drivers if pid not in self._left_out]
+        for pid, process in self.tree.processes.items():
+            if is_called_actor(process.arguments) and pid not in self._left_out:
+                alive.append(pid)
+        return {core for pid in alive if (core := self._group_of(pid)) is not None}
 
     def groups_of(self, pid: int) -> set[frozenset[int]]:
         """Return the group of a process; for one that is of none, those of its descendants."""
@@ -248,11 +271,17 @@ class _Search:
 
 
 def _ourselves(proc: Path, tree: Tree) -> Iterable[int]:
-    """This process and its parents, and every other run of this tool: none of them is the job."""
+    """This process and its parents, and every other run of this tool: none of them is the job.
+
+    A task of Ray's, as which `attach --ray` runs, has the job's own raylet as parent.
+    """
     with contextlib.suppress(OSError, ValueError):
         own = int(os.readlink(proc / "self"))  # noqa: PTH115 - it is a number, not a path
         yield own
-        yield from tree.ancestors(own)
+        above = (tree.processes.get(pid) for pid in tree.ancestors(own))
+        for process in takewhile(lambda p: p is None or p.name not in _RAY_CORE, above):
+            if process is not None:
+                yield process.pid
     for pid, process in tree.processes.items():
         if kind_of(process.name, process.arguments) == "ourselves":
             yield pid

@@ -31,6 +31,7 @@ from grpo_doctor_probes.evidence.surroundings import (
     LogTail,
     OpenSpanSeen,
     RasAnswer,
+    RayFact,
 )
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "ProcessLook",
     "PythonThread",
     "RasAnswer",
+    "RayFact",
     "Role",
     "Stack",
     "Thread",

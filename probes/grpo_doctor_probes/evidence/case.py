@@ -15,6 +15,7 @@ from grpo_doctor_probes.evidence.surroundings import (
     LogTail,
     OpenSpanSeen,
     RasAnswer,
+    RayFact,
 )
 
 SCHEMA = 1
@@ -62,6 +63,7 @@ class Evidence:
     spans: tuple[OpenSpanSeen, ...] = ()
     dumps: tuple[FlightDump, ...] = ()
     ras: tuple[RasAnswer, ...] = ()
+    ray: tuple[RayFact, ...] = ()  # where the cluster was asked, as by `attach --ray`
     host: HostFacts | None = None
     logs: tuple[LogTail, ...] = ()
     problems: tuple[Problem, ...] = ()

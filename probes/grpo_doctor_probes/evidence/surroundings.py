@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -159,3 +159,21 @@ class RasAnswer:
     at_ns: int
     text: str = ""
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RayFact:
+    """What Ray itself reports of a cluster: that `what` died, that it is pending, or its resources.
+
+    `wants` are the resources of each of `count`; of `kind` "has" those of all nodes that are alive.
+    `reason` is Ray's own word, such as WORKER_DIED or INFEASIBLE. `age_s`: since it died.
+    """
+
+    kind: Literal["died", "pending", "has"]
+    what: str = ""
+    reason: str = ""
+    wants: dict[str, float] = field(default_factory=dict)
+    count: int = 1
+    pid: int = 0
+    node: str = ""
+    age_s: float | None = None

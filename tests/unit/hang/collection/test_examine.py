@@ -131,14 +131,15 @@ def test_a_job_that_gets_on_is_asked_for_no_recordings(play: Play) -> None:
     assert asked_for_recordings(played) == (False, [])
 
 
-def test_where_nobody_gets_on_or_stands_nccl_alone_is_asked(play: Play) -> None:
+def test_where_nobody_gets_on_or_stands_nccl_and_recorders_are_asked(play: Play) -> None:
     build = EvidenceBuilder(ranks=2)
     for rank in (0, 1):
         build.rank(rank).works(REWARD, moves=False)
     played = play(build)
     evidence = examine(played)
-    assert (evidence.dumps, len(evidence.looks)) == ((), MOST_SAMPLES)
-    assert asked_for_recordings(played) == (True, [])
+    assert [dump.pid for dump in evidence.dumps] == [100, 101]
+    assert len(evidence.looks) == MOST_SAMPLES
+    assert asked_for_recordings(played)[0]
 
 
 @pytest.mark.parametrize("stop", [True, False])

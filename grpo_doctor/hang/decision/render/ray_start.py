@@ -1,0 +1,126 @@
+"""Verdicts on a job of Ray without a rank: what is pending, for want of what, and what died."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from grpo_doctor.hang.causes.description import in_phase, stack_item, title
+from grpo_doctor.hang.causes.process import JOINING_S
+from grpo_doctor.hang.limits import LIMITS
+from grpo_doctor.hang.model.process import ray_code
+from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
+from grpo_doctor.hang.model.view import JobView, Process
+from grpo_doctor.hang.model.waiting import ray_facts, tasks
+from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
+from grpo_doctor.hang.wording import seconds_text, sentence
+from grpo_doctor_probes.evidence import RayFact
+
+_ASK_RAY = "grpo-doctor attach --ray  # with what the cluster itself reports"
+_LIST = "ray status; ray list actors  # what is pending, and for want of what"
+_PLACE = Fix(
+    "Request no more than the cluster has: fewer GPUs or CPUs per worker, or more nodes. End other "
+    "jobs that hold them."
+)
+_RESTART = Fix("Read the log of the actor that died, and restart the job from its last checkpoint.")
+
+
+def without_ranks(view: JobView) -> Verdict | None:
+    """Return the verdict on a job of Ray that has no rank (yet); None for any other."""
+    alive = [proc for proc in view.procs if proc.activity.kind != "gone"]
+    starting = [proc for proc in alive if ray_code.title_of(proc.member).endswith(_INIT)]
+    drivers = [proc for proc in tasks.drivers(view) if proc in alive]
+    called = [proc for proc in alive if tasks.task_of(proc) and proc not in starting]
+    known = (*drivers, *starting, *called)
+    if view.by_rank or not known:
+        return None
+    first, age_s = known[0], _age_s(view, known)
+    died, pending = (ray_facts.of_kind(view, kind) for kind in ("died", "pending"))
+    if died:
+        return _died(view, first, died)
+    if pending:
+        return _pending(view, first, pending, age_s)
+    return _starting(view, starting or called or [first], first, age_s)
+
+
+_INIT = ".__init__"
+
+
+def _age_s(view: JobView, procs: Sequence[Process]) -> float:
+    now_s = view.evidence.looks[-1].at_ns / 1e9
+    return now_s - max(proc.member.started_ticks / TICKS_PER_SECOND for proc in procs)
+
+
+def _died(view: JobView, driver: Process, died: Sequence[RayFact]) -> Verdict:
+    """Nothing that works is left of what the driver waits for, or it no longer notices."""
+    last = min(died, key=lambda fact: fact.age_s or 0.0)
+    age_s, works = last.age_s or 0.0, _works(view)
+    limit_s = LIMITS["polls"].floor_s
+    return Verdict(
+        state="stuck" if age_s >= limit_s and not works else "slow",
+        cause=ray_facts.class_of(last),
+        certainty="likely",
+        phase=driver.phase,
+        summary=sentence(f"{ray_facts.text(view, last)}; {_waits(driver)}"),
+        evidence=tuple(_items(view, [driver])),
+        fixes=(_RESTART,),
+        confirm=(_LIST,),
+    )
+
+
+def _pending(view: JobView, driver: Process, pending: Sequence[RayFact], age_s: float) -> Verdict:
+    """Something does not start for want of resources."""
+    first = max(pending, key=lambda fact: bool(ray_facts.lacking(view, fact)))
+    stands = age_s >= JOINING_S and not _works(view)
+    soon = "" if stands else f"; the last process was started {seconds_text(age_s)} ago"
+    return Verdict(
+        state="stuck" if stands else "slow",
+        cause="rank-missing",
+        certainty="likely",
+        phase="init",
+        summary=sentence(f"{ray_facts.text(view, first)}; {_waits(driver)}{soon}"),
+        evidence=tuple(_items(view, [driver])),
+        fixes=(_PLACE,),
+        confirm=(_LIST,),
+    )
+
+
+def _starting(view: JobView, procs: Sequence[Process], driver: Process, age_s: float) -> Verdict:
+    """Actors that load, or that work before any rank exists, by what /proc shows of them."""
+    first, works = procs[0], _works(view)
+    # Whom a driver waits for may not be seen; an actor that has not begun to work is.
+    stands = tasks.task_of(first).endswith(_INIT) and age_s >= LIMITS["long"].floor_s
+    state: State = "healthy" if works else "stuck" if stands else "slow"
+    name = tasks.task_of(first) or ray_code.title_of(first.member)
+    subject = (
+        f"the Ray actor in {name} (pid {first.pid})" if name else f"the driver (pid {first.pid})"
+    )
+    idle = "waits for a Ray result" if tasks.asks(first) else "makes no visible progress"
+    does = "makes progress" if works else idle
+    return Verdict(
+        state=state,
+        cause="user-code-blocked" if state == "stuck" else "",
+        certainty="possible" if state == "stuck" else "",
+        phase=first.phase or "init",
+        summary=sentence(
+            f"the job has no rank now: {subject} {does}{in_phase(first)}; it was started "
+            f"{seconds_text(age_s)} ago"
+        ),
+        evidence=tuple(_items(view, dict.fromkeys((*procs[:3], driver)))),
+        confirm=(_LIST if view.evidence.ray else _ASK_RAY,),
+    )
+
+
+def _works(view: JobView) -> bool:
+    own = (proc for proc in view.procs if not ray_code.serves(proc.member))
+    return any(proc.activity.progresses and not tasks.asks(proc) for proc in own)
+
+
+def _waits(driver: Process) -> str:
+    return f"the driver (pid {driver.pid}) waits{in_phase(driver)}"
+
+
+def _items(view: JobView, procs: Sequence[Process] | dict[Process, None]) -> Iterator[Item]:
+    yield from (Item("ray", None, ray_facts.text(view, fact)) for fact in view.evidence.ray[:6])
+    for proc in procs:
+        yield Item("proc", None, title(proc))
+        yield stack_item(proc)
