@@ -7,12 +7,12 @@ from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.certainty import with_worth
 from grpo_doctor.hang.decision.render.at_work import ending, healthy, job_ended, slow_work
 from grpo_doctor.hang.decision.render.details import (
-    unseen,
+    unseen_parts,
     with_layout,
     with_outlook,
     with_spelled_fixes,
 )
-from grpo_doctor.hang.decision.render.pictures import edges_of, groups_of, nodes_of, rank_states
+from grpo_doctor.hang.decision.render.pictures import edges_of, nodes_of, rank_states, stack_groups
 from grpo_doctor.hang.decision.render.ray_start import without_ranks
 from grpo_doctor.hang.decision.render.recorded import without_culprit
 from grpo_doctor.hang.decision.render.stalled import (
@@ -140,7 +140,7 @@ def _diagnosis(
             if verdict.cause in ("group-order-cycle", "collective-mismatch")
             else (),
         ),
-        stacks=groups_of(view),
+        stacks=stack_groups(view),
         undo=root.undo if root is not None else (),
-        problems=unseen(view),
+        problems=unseen_parts(view),
     )

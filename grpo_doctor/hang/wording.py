@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 MOST_LISTED = 8  # runs of ranks in a sentence
+MOST_HOSTS = 4
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -61,6 +62,18 @@ def bytes_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return ""
+
+
+def hosts_text(hosts: Sequence[str]) -> str:
+    """`a, b and 126 other hosts`."""
+    if len(hosts) <= MOST_HOSTS:
+        return ", ".join(hosts)
+    return f"{', '.join(hosts[:2])} and {len(hosts) - 2} other hosts"
+
+
+def call_text(kind: str, target: str) -> str:
+    """`pipe read pipe:[4711]`: what a blocked call waits on."""
+    return f"{kind.replace('-', ' ')} {target}".strip()
 
 
 def shorten(text: str, limit: int = 80) -> str:

@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import replace
 
-from grpo_doctor.hang.model.gpus import judge
+from grpo_doctor.hang.model.gpus import judge_gpus
 from grpo_doctor_probes.evidence import Evidence, GpuHolder, GpuLook, Job, Member
 from grpo_doctor_probes.look.gpus import gpus
 from tests.gpu.parts import Outcome, Wish, cuda_problem
@@ -79,7 +79,7 @@ def _under(expected: str, load: str, outcome: Outcome) -> None:
         process.kill()
         process.wait(60)
     samples = [next((gpu for gpu in look if process.pid in gpu.pids), look[0]) for look in looks]
-    judgement = judge(_evidence(process.pid, samples))
+    judgement = judge_gpus(_evidence(process.pid, samples))
     listed = all(process.pid in gpu.pids for gpu in samples)
     outcome.says(
         expected,

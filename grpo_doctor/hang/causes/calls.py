@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
 from grpo_doctor.hang.causes.description import (
+    RECORDER,
     at_frame,
     frame_text,
     place_text,
@@ -21,7 +22,6 @@ from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import partner_of
 from grpo_doctor.hang.verdict import Fix, Item
 
-RECORDER = "flight recorder"
 CLASSES = {
     **dict.fromkeys(("other-op", "other-size", "other-type", "extra"), "collective-mismatch"),
     **dict.fromkeys(("skipped", "fewer-batches"), "collective-skipped"),

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.description import (
+    RECORDER,
     blocked_class,
     doing,
     in_phase,
@@ -23,6 +24,7 @@ from grpo_doctor.hang.causes.description import (
 from grpo_doctor.hang.causes.gpu import even_items
 from grpo_doctor.hang.model.hosts import parted
 from grpo_doctor.hang.model.matching.model import GroupStatus, Matching, Wait
+from grpo_doctor.hang.model.process.progress import HALTED
 from grpo_doctor.hang.model.process.stacks import short
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import polls, wakeups
@@ -73,7 +75,7 @@ def silent_network(case: Case) -> Iterator[Candidate]:
         culprits=ranks,
         reason="sends data without any response from the network",
         whole="" if len(ranks) == 1 and not where else silence,
-        evidence=(Item("flight recorder", None, everyone), *connections, *even_items(view)),
+        evidence=(Item(RECORDER, None, everyone), *connections, *even_items(view)),
         sink=Sink.COUNTERS,
         liveness="never-wakes" if broken else "outside",
         still_s=view.wait_history.waited_s,
@@ -179,8 +181,7 @@ _VERBS = {
 }
 _DEBUGGER = re.compile(r"/(pdb|bdb|ipdb|pdbpp)\b")
 _RESOLVES = ("getaddrinfo", "gethostbyname", "gethostbyaddr", "getfqdn")
-_HELD = ("gone", "stopped", "frozen")
-_STILL = ("still", "polling", *_HELD)
+_STILL = ("still", "polling", *HALTED)
 _TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console", "/dev/ptmx")
 NO_PROCESS = "no process"
 _CALLS = {
@@ -338,7 +339,7 @@ def _drained(candidate: Candidate, proc: Process, hold: Blocked) -> Candidate:
 def _ends_stand(view: JobView, hold: Blocked) -> bool:
     """A reader that stands leaves the pipe full; a writer that does may be waiting for its data."""
     peers = peers_seen(view, hold)
-    stands = _STILL if hold.kind == "pipe-write" else _HELD
+    stands = _STILL if hold.kind == "pipe-write" else HALTED
     seen_all = bool(peers) and len(peers) == len(hold.peers)
     return seen_all and all(peer.activity.kind in stands for peer in peers)
 

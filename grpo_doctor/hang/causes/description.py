@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from grpo_doctor.hang.model.process.progress import BUSY_SHARE
+from grpo_doctor.hang.model.process.progress import BUSY_SHARE, HALTED
 from grpo_doctor.hang.model.process.stacks import Place
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.verdict import Item
-from grpo_doctor.hang.wording import bytes_text, seconds_text
+from grpo_doctor.hang.wording import bytes_text, call_text, seconds_text
 from grpo_doctor_probes.evidence import Blocked, Frame
 
 _RECORDER = "/grpo_doctor_probes/"  # spans around the job's own functions
@@ -19,7 +19,7 @@ _BLOCKED = {
     "sync": "weight-sync-blocked",
     "dataload": "dataload-blocked",
 }
-_HELD = {"gone": "is dead", "stopped": "is stopped", "frozen": "is frozen"}
+RECORDER = "flight recorder"  # as a source of evidence
 KernelSleep = Literal["memory", "vfork", "gpu", ""]
 _KERNEL_FUNCTIONS: dict[KernelSleep, tuple[str, ...]] = {
     "memory": (
@@ -87,7 +87,7 @@ def doing(proc: Process) -> str:
     if proc.ended_meanwhile:
         return "exited during the inspection"
     if proc.cannot_run:
-        return _HELD[proc.activity.kind]
+        return f"is {HALTED[proc.activity.kind]}"
     where = place_text(proc.blocking_place) if proc.blocking_place.frames else ""
     where = f" at {where}" if where else ""
     if proc.activity.progresses:
@@ -95,8 +95,7 @@ def doing(proc: Process) -> str:
     hold = proc.hold or next(iter(proc.blocked), None)
     if hold is None:
         return f"makes no progress{where}"
-    target = f" {hold.target}" if hold.target else ""
-    return f"makes no progress{where} ({hold.kind.replace('-', ' ')}{target})"
+    return f"makes no progress{where} ({call_text(hold.kind, hold.target)})"
 
 
 def process_item(proc: Process) -> Item:

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.description import (
+    RECORDER,
     activity_item,
     asleep_for,
     blocked_class,
@@ -19,7 +20,7 @@ from grpo_doctor.hang.causes.description import (
     stack_item,
     standstill,
 )
-from grpo_doctor.hang.dumps.ras import Failure, Findings, LateRank, hear, judge
+from grpo_doctor.hang.dumps.ras import Failure, Findings, LateRank, hear, judge_ras
 from grpo_doctor.hang.model import gpus
 from grpo_doctor.hang.model.view import JobView, Process, has_pending
 from grpo_doctor.hang.verdict import Fix, Item
@@ -186,7 +187,7 @@ def _hung(view: JobView, rank: int, text: str, proc: Process | None) -> Candidat
         cause="gpu-fault",
         culprits=(rank,),
         reason="has a GPU that does not finish an operation that its peers' GPUs have finished",
-        evidence=(Item("flight recorder", rank, text), *_of_gpu(view, rank), *items),
+        evidence=(Item(RECORDER, rank, text), *_of_gpu(view, rank), *items),
         sink=Sink.ORDER,
         liveness="never-wakes",
         phase=proc.phase if proc is not None else None,
@@ -201,7 +202,7 @@ def _busy_with_its_own(view: JobView, proc: Process) -> Candidate:
     facts = _of_gpu(view, proc.rank)
     if has_pending(view.recordings, view.matching, proc.rank) is False:
         finding = "has finished every collective that it was given"
-        facts = (Item("flight recorder", proc.rank, finding), *facts)
+        facts = (Item(RECORDER, proc.rank, finding), *facts)
     # A GPU without a kernel on it will not end one.
     idle = proc.rank is not None and view.gpus.of(proc.rank) == "idle"
     return replace(
@@ -307,7 +308,7 @@ def findings(view: JobView) -> Findings:
 
 @lru_cache(maxsize=2)
 def _judged(job: Job, answers: tuple[RasAnswer, ...]) -> Findings:
-    return judge(hear(job, answers))
+    return judge_ras(hear(job, answers))
 
 
 def accused(view: JobView) -> set[int]:

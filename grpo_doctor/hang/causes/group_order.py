@@ -7,9 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from grpo_doctor.hang.causes.calls import CLASSES, RECORDER, all_in_calls, deadlock
+from grpo_doctor.hang.causes.calls import CLASSES, all_in_calls, deadlock
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.description import at_frame, frame_text, place_text, still_item
+from grpo_doctor.hang.causes.description import (
+    RECORDER,
+    at_frame,
+    frame_text,
+    place_text,
+    still_item,
+)
 from grpo_doctor.hang.model.matching import Cycle, Wait
 from grpo_doctor.hang.model.matching.model import strongest
 from grpo_doctor.hang.model.view import JobView, Process

@@ -311,7 +311,7 @@ _ROLLOUT = ("generat", "rollout", "sample")
 MOST_CALLERS = 3
 
 
-_HELD = {"stopped": Sink.PROCESS, "frozen": Sink.PROCESS, "gone": Sink.ENDED}
+_SINK_OF_HALTED = {"stopped": Sink.PROCESS, "frozen": Sink.PROCESS, "gone": Sink.ENDED}
 
 
 def ray_tasks(case: Case) -> Iterator[Candidate]:
@@ -415,7 +415,7 @@ def _halted(proc: Process) -> Candidate:
         cause="user-code-blocked",
         reason=doing(proc),
         evidence=(process_item(proc), stack_item(proc)),
-        sink=_HELD.get(proc.activity.kind, Sink.COUNTERS),
+        sink=_SINK_OF_HALTED.get(proc.activity.kind, Sink.COUNTERS),
         liveness=_liveness(proc),
     ).of(proc)
     stopped = proc.activity.kind == "stopped"

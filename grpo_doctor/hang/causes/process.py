@@ -28,7 +28,7 @@ from grpo_doctor.hang.model.process.stacks import is_library, short
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.multihost.visits import is_old
 from grpo_doctor.hang.verdict import Fix, Item, Undo
-from grpo_doctor.hang.wording import ranks_text, verb
+from grpo_doctor.hang.wording import hosts_text, ranks_text, verb
 from grpo_doctor_probes.evidence import Placement
 
 _AT_EXIT = ("_shutdown", "_exit_function", "_python_exit", "_run_exitfuncs", "shutdown")
@@ -243,7 +243,6 @@ def _last_words(view: JobView, proc: Process) -> tuple[Item, ...]:
 
 JOINING_S = 120.0  # of a job over several hosts, which pull images and start one by one
 JOINING_HERE_S = 5.0  # after the last process was started; and as much again as they took to start
-_MOST_HOSTS = 4
 _START_HERE = (
     Fix("Start the missing rank, or correct WORLD_SIZE and MASTER_ADDR where it runs."),
     Fix("If it was started, it has exited: read the first traceback in its log."),
@@ -384,7 +383,7 @@ def _started_differently(view: JobView, joining: list[Process]) -> Iterator[Cand
             sizes.setdefault(placement.world_size, []).append(placement)
     if len(sizes) > 1:
         by_size = "; ".join(
-            f"{size} on {_hosts_text([placement.host for placement in placements])}"
+            f"{size} on {hosts_text([placement.host for placement in placements])}"
             for size, placements in sorted(sizes.items())
         )
         fewest = min(sizes, key=lambda size: (len(sizes[size]), size))
@@ -399,8 +398,8 @@ def _started_differently(view: JobView, joining: list[Process]) -> Iterator[Cand
             else ""
         )
         twice = f"{ranks_text(ranks)} {verb(ranks, 'was')} started twice"
-        statement = f"{twice}, on {_hosts_text(hosts)}{nowhere}"
-        fact = f"{ranks_text(ranks)}: processes on {_hosts_text(hosts)} at the same time"
+        statement = f"{twice}, on {hosts_text(hosts)}{nowhere}"
+        fact = f"{ranks_text(ranks)}: processes on {hosts_text(hosts)} at the same time"
         yield _wrongly_started(tuple(job.ranks_missing) or ranks, statement, fact, joining)
 
 
@@ -444,18 +443,12 @@ def _not_here(view: JobView, unseen: tuple[int, ...]) -> str:
     several = len(view.evidence.job.placements) > 1
     where = "not on any inspected host" if several else "not on this host"
     hosts = hosts_of(view.evidence, unseen)
-    probably = f" (probably on {_hosts_text(hosts)})" if hosts else ""
+    probably = f" (probably on {hosts_text(hosts)})" if hosts else ""
     return f"which {verb(unseen, 'is')} {where}{probably}"
 
 
 def _counted(view: JobView) -> Item:
     job = view.evidence.job
-    hosts = _hosts_text([placement.host for placement in job.placements]) or job.host
+    hosts = hosts_text([placement.host for placement in job.placements]) or job.host
     text = f"{len(view.by_rank)} of {job.world_size} ranks were seen, on {hosts}"
     return Item("proc", None, text)
-
-
-def _hosts_text(hosts: Sequence[str]) -> str:
-    if len(hosts) <= _MOST_HOSTS:
-        return ", ".join(hosts)
-    return f"{', '.join(hosts[:2])} and {len(hosts) - 2} others"

@@ -94,7 +94,7 @@ def unpickled(data: bytes) -> Any:
         EOFError: it ends early.
         ValueError: it is damaged.
     """
-    if not check(data):
+    if not is_a_dump_pickle(data):
         raise EOFError("the pickle ends early")
     # The unpickler reads ahead where it can peek; else it asks the file for every instruction.
     file = io.BufferedReader(io.BytesIO(data))
@@ -108,7 +108,7 @@ def unpickled(data: bytes) -> Any:
         raise ValueError(f"damaged pickle: {type(error).__name__} {error}") from error
 
 
-def check(data: bytes) -> bool:
+def is_a_dump_pickle(data: bytes) -> bool:
     """Whether the pickle is complete. Raises `UnsafePickleError` for what is not plain data."""
     plain = _plain(len(data))
     at = 0

@@ -286,7 +286,7 @@ class GpuJudgement:
         return tuple(gpu for gpu in self.gpus if gpu.doing == "failed")
 
 
-def judge(evidence: Evidence) -> GpuJudgement:
+def judge_gpus(evidence: Evidence) -> GpuJudgement:
     """What the looks at the GPUs of `evidence` say of its ranks."""
     rank_of = {member.pid: member.rank for member in evidence.job.members if member.role == "rank"}
     histories = _histories(evidence.gpus)

@@ -61,7 +61,7 @@ class Coordinates:
         return f"rank {self.rank} = " + ", ".join(f"{axis} {at}" for axis, at in self.places)
 
 
-def groups_of(recordings: Recordings) -> tuple[GroupSeen, ...]:
+def known_groups(recordings: Recordings) -> tuple[GroupSeen, ...]:
     """The groups that any rank knows: none knows all."""
     return tuple({group: None for recording in recordings.ranks for group in recording.groups})
 

@@ -136,7 +136,7 @@ def build(evidence: Evidence) -> JobView:
         recordings=recordings,
         matching=matched,
         wait_history=wait_history_of(procs, matched) if procs else recorded_history(matched),
-        gpus=gpus.judge(evidence),
+        gpus=gpus.judge_gpus(evidence),
         by_rank={a.rank: a for a in procs if a.member.role == "rank" and a.rank is not None},
         by_pid={a.pid: a for a in procs},
         by_parent=_by_parent(procs),

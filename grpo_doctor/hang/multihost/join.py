@@ -20,9 +20,10 @@ from grpo_doctor.hang.multihost.visits import (
     of_one_moment,
     one_of_each_rank,
     ordered,
-    ranks_of,
+    started_ranks,
     without_doubles,
 )
+from grpo_doctor.hang.wording import hosts_text
 from grpo_doctor_probes.evidence import Blocked, Cost, Evidence, HostFacts, Job, Placement, Problem
 
 _NO_RUN_ID = "none"  # torchrun's default
@@ -53,7 +54,7 @@ class _Papers:
         return ", ".join(facts)
 
 
-def check(evidences: Sequence[Evidence]) -> None:
+def check_same_job(evidences: Sequence[Evidence]) -> None:
     """Raises DifferentJobsError unless all can be of one job."""
     jobs: list[list[_Papers]] = []
     for papers in (_papers(evidence.job) for evidence in evidences):
@@ -134,7 +135,6 @@ def _hosts(job: Sequence[_Papers]) -> str:
     return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
-MOST_NAMED = 4
 _Look = TypeVar("_Look")
 _ARROW = " -> "
 _LOOPBACK = ("127.", "[::1]")
@@ -152,14 +152,14 @@ def joined(evidences: Sequence[Evidence]) -> Evidence:
     visits = ordered(_single_hosts(evidences))
     if len(visits) == 1:
         return moved(visits[0], Space()) if len(visits[0].job.placements) > 1 else visits[0]
-    check(visits)
+    check_same_job(visits)
     chosen = newest_of_each_host(visits)
     current, aged = of_one_moment(chosen.evidences)
     if len(current) == 1:
         only = current[0]
         return replace(only, problems=(*only.problems, *chosen.problems, *aged))
     settled = one_of_each_rank(current)
-    claims = [tuple(sorted(ranks_of(evidence.job))) for evidence in current]
+    claims = [tuple(sorted(started_ranks(evidence.job))) for evidence in current]
     problems = (*chosen.problems, *aged, *settled.problems)
     return _join(settled.evidences, claims, problems)
 
@@ -240,7 +240,7 @@ def _placement(evidence: Evidence, name: str, ranks: tuple[int, ...]) -> Placeme
 def _job(parts: Sequence[Evidence], placements: tuple[Placement, ...]) -> Job:
     jobs = [part.job for part in parts]
     world = max((job.world_size or 0 for job in jobs), default=0) or None
-    observed = {rank for job in jobs for rank in ranks_of(job)}
+    observed = {rank for job in jobs for rank in started_ranks(job)}
     local = [job.local_ranks or 0 for job in jobs]
     complete = world is not None and all(local) and sum(local) >= world
     return Job(
@@ -264,13 +264,6 @@ def _job(parts: Sequence[Evidence], placements: tuple[Placement, ...]) -> Job:
 def _usual(names: Iterable[str], otherwise: str = "") -> str:
     counts = Counter(names)
     return min(counts, key=lambda name: (-counts[name], name), default=otherwise)
-
-
-def hosts_text(hosts: Sequence[str]) -> str:
-    """`a, b and 126 other hosts`."""
-    if len(hosts) <= MOST_NAMED:
-        return ", ".join(hosts)
-    return f"{', '.join(hosts[:2])} and {len(hosts) - 2} other hosts"
 
 
 def _facts(facts: Sequence[HostFacts]) -> HostFacts | None:

@@ -130,12 +130,12 @@ def one_of_each_rank(evidences: Sequence[Evidence]) -> Chosen:
     owners: dict[int, int] = {}
     by_age = sorted(range(len(evidences)), key=lambda at: -_minute(evidences[at]))
     for at in by_age:
-        for rank in ranks_of(evidences[at].job):
+        for rank in started_ranks(evidences[at].job):
             owners.setdefault(rank, at)
     lost: dict[int, set[int]] = defaultdict(set)
     rivals: dict[tuple[int, int], set[int]] = defaultdict(set)
     for at, evidence in enumerate(evidences):
-        for rank in ranks_of(evidence.job):
+        for rank in started_ranks(evidence.job):
             if owners[rank] != at:
                 lost[at].add(rank)
                 rivals[owners[rank], at].add(rank)
@@ -164,7 +164,7 @@ def host_names(evidences: Sequence[Evidence]) -> tuple[str, ...]:
 def _key(evidence: Evidence) -> tuple[str, tuple[int, ...], int, tuple[int, ...]]:
     job = evidence.job
     pids = tuple(sorted(member.pid for member in job.members))
-    return job.host, tuple(sorted(ranks_of(job))), evidence.taken_unix_ns, pids
+    return job.host, tuple(sorted(started_ranks(job))), evidence.taken_unix_ns, pids
 
 
 def _digest(evidence: Evidence) -> str:
@@ -172,7 +172,7 @@ def _digest(evidence: Evidence) -> str:
     return hashlib.sha256(encoded(evidence)).hexdigest()
 
 
-def ranks_of(job: Job) -> set[int]:
+def started_ranks(job: Job) -> set[int]:
     """The ranks that it has a process of."""
     return {member.rank for member in job.ranks() if member.rank is not None}
 
@@ -183,7 +183,7 @@ def same_processes(job: Job, other: Job) -> bool:
         return False
     born = {(member.pid, member.started_ticks) for member in job.members}
     return bool(
-        ranks_of(job) & ranks_of(other)
+        started_ranks(job) & started_ranks(other)
         or born & {(member.pid, member.started_ticks) for member in other.members}
     )
 

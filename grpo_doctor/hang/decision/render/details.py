@@ -11,7 +11,7 @@ import msgspec
 
 from grpo_doctor import knobs
 from grpo_doctor.hang.catalogue import BY_NAME
-from grpo_doctor.hang.model.parallelism import Coordinates, coordinates, groups_of
+from grpo_doctor.hang.model.parallelism import Coordinates, coordinates, known_groups
 from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.verdict import Fix, Item, Problem, Verdict
 from grpo_doctor.hang.wording import ranks_text
@@ -33,7 +33,7 @@ def with_layout(view: JobView, verdict: Verdict) -> Verdict:
     """The verdict with the culprits' places; unchanged where the job has no axes."""
     if not verdict.culprits:
         return verdict
-    layout = coordinates(groups_of(view.recordings), len(view.world))
+    layout = coordinates(known_groups(view.recordings), len(view.world))
     places = [layout[rank] for rank in verdict.culprits[:_MOST] if rank in layout]
     placed = [place for place in places if place.places]
     if not placed:
@@ -76,7 +76,7 @@ def with_outlook(verdict: Verdict, of_case: str = "") -> Verdict:
     return msgspec.structs.replace(verdict, can_go_on=of_case or entry.can_go_on)
 
 
-def unseen(view: JobView) -> tuple[Problem, ...]:
+def unseen_parts(view: JobView) -> tuple[Problem, ...]:
     """Each problem of the visit and of the recordings once, with its remedy."""
     ranks: dict[tuple[str, str], list[int]] = {}
     unranked: list[tuple[str, str]] = []

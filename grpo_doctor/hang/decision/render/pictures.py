@@ -7,12 +7,12 @@ from functools import lru_cache
 
 from grpo_doctor.hang.model import nodes
 from grpo_doctor.hang.model.nodes import RankNode, ResourceNode
+from grpo_doctor.hang.model.process.progress import HALTED
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.verdict import Edge, Node, RankState, StackGroup
-from grpo_doctor.hang.wording import ranks_text, runs, shorten
+from grpo_doctor.hang.wording import call_text, ranks_text, runs, shorten
 
-_HELD = {"gone": "dead", "stopped": "stopped", "frozen": "frozen"}
 MOST_FRAMES = 24
 
 
@@ -49,7 +49,7 @@ def _recorded(view: JobView, rank: int) -> RankState:
 def _state(view: JobView, graph: Graph, proc: Process) -> RankState:
     targets = graph.needed(proc.node)
     if proc.cannot_run:
-        state = _HELD[proc.activity.kind]
+        state = HALTED[proc.activity.kind]
     elif proc.activity.progresses:
         state = "running"
     elif proc.waits or targets:
@@ -76,7 +76,7 @@ def _waiting_for(view: JobView, graph: Graph, proc: Process) -> str:
     parts = [text for text in (ranks, *labels) if text]
     if not parts:
         hold = proc.hold
-        return f"{hold.kind.replace('-', ' ')} {hold.target}".strip() if hold is not None else ""
+        return call_text(hold.kind, hold.target) if hold is not None else ""
     label = next((link.label for link in links if link.label and ranks), "")
     return f"{', '.join(parts)}{f', in {label}' if label else ''}"
 
@@ -139,7 +139,7 @@ def _ends(drawn: Set[nodes.Node]) -> tuple[str, ...]:
     return (f"rank:{runs(ranks, ',')}", *resources) if ranks else tuple(resources)
 
 
-def groups_of(view: JobView) -> tuple[StackGroup, ...]:
+def stack_groups(view: JobView) -> tuple[StackGroup, ...]:
     """Return groups of processes whose main threads are in the same functions, largest last."""
     groups: dict[tuple[str, ...], list[Process]] = {}
     for proc in view.procs:

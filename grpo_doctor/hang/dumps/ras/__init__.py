@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from grpo_doctor.hang.dumps.ras.answers import RasReport, hear
-from grpo_doctor.hang.dumps.ras.judge import Failure, Findings, LateRank, judge
+from grpo_doctor.hang.dumps.ras.judge import Failure, Findings, LateRank, judge_ras
 
-__all__ = ["Failure", "Findings", "LateRank", "RasReport", "hear", "judge"]
+__all__ = ["Failure", "Findings", "LateRank", "RasReport", "hear", "judge_ras"]

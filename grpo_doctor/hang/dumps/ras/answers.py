@@ -26,7 +26,7 @@ ERRORS = {
 }
 
 
-class Process(msgspec.Struct, frozen=True):
+class RasProcess(msgspec.Struct, frozen=True):
     """A process of the mesh as RAS names it: the address of its node, its number there.
 
     `pid` is -1 where RAS itself does not know.
@@ -44,7 +44,7 @@ class CommRank(msgspec.Struct, frozen=True):
     """
 
     number: int
-    process: Process
+    process: RasProcess
     counts: dict[str, int] = {}
     init_state: int = SUCCESS
     async_error: int = SUCCESS
@@ -59,7 +59,7 @@ class Lost(msgspec.Struct, frozen=True):
     """
 
     number: int
-    process: Process
+    process: RasProcess
     unresponsive: bool = False
     dead: bool = False
 
@@ -92,10 +92,10 @@ class Mesh(msgspec.Struct, frozen=True):
     at_ns: int
     version: str
     communicators: tuple[Communicator, ...] = ()
-    dead_processes: tuple[Process, ...] = ()
+    dead_processes: tuple[RasProcess, ...] = ()
 
     @property
-    def processes(self) -> frozenset[Process]:
+    def processes(self) -> frozenset[RasProcess]:
         """All that the answer names."""
         members = (member for item in self.communicators for member in item.members)
         return frozenset((*(member.process for member in members), *self.dead_processes))
@@ -108,10 +108,10 @@ class RasReport(msgspec.Struct, frozen=True):
     """What the meshes of one job said, oldest first, and the ranks of the processes they name."""
 
     meshes: tuple[Mesh, ...] = ()
-    ranks: dict[Process, int] = {}
+    ranks: dict[RasProcess, int] = {}
     world: frozenset[str] = frozenset()  # keys of communicators over all ranks of the job
 
-    def rank(self, key: str, number: int, process: Process) -> int | None:
+    def rank(self, key: str, number: int, process: RasProcess) -> int | None:
         """Return the job's rank that is `number` in a communicator; None where it is not known.
 
         Torch's default group numbers its communicator as the job does.
@@ -124,7 +124,7 @@ def hear(job: Job, answers: Sequence[RasAnswer]) -> RasReport:
     meshes = [mesh for answer in answers if (mesh := _read(answer)) is not None]
     own = _Own(job, meshes)
     meshes = sorted((mesh for mesh in meshes if own.has(mesh)), key=lambda mesh: mesh.at_ns)
-    ranks: dict[Process, int] = {}
+    ranks: dict[RasProcess, int] = {}
     world: set[str] = set()
     for mesh in meshes:
         for communicator in mesh.communicators:
@@ -146,7 +146,7 @@ def _read(answer: RasAnswer) -> Mesh | None:
         return None
 
 
-def _members(meshes: Sequence[Mesh], size: int | None) -> set[frozenset[Process]]:
+def _members(meshes: Sequence[Mesh], size: int | None) -> set[frozenset[RasProcess]]:
     """The processes of each communicator of this size; answers in text name only some of them."""
     of_size = (item for mesh in meshes for item in mesh.communicators if item.size == size)
     groups = (frozenset(member.process for member in item.members) for item in of_size)
@@ -183,11 +183,11 @@ class _Own:
         # An engine over as many GPUs as the trainer has looks like it where no process is known.
         return all(matches) if matches else self._joined and not self._several
 
-    def rank(self, process: Process) -> int | None:
+    def rank(self, process: RasProcess) -> int | None:
         """The rank of one of this host's processes."""
         return self._ranks.get(process.pid) if self._is_local(process) else None
 
-    def _is_local(self, process: Process) -> bool:
+    def _is_local(self, process: RasProcess) -> bool:
         local = process.host.startswith(_LOOPBACK) or process.host == "unknown"
         return local or not self._addresses or process.host in self._addresses
 
@@ -209,7 +209,7 @@ _REPORTED = re.compile(r"\s+(?:(\d+) ranks|Rank (\d+)) reported (.+?)(?: -- .*)?
 _ANY_OPERATION = "collective"  # until 2.25 all operations are counted together
 _CODES = {text: number for number, text in ERRORS.items()}
 _UNEXPECTED = 3  # an error that has no name here: NCCL's own
-_UNKNOWN = Process("unknown", -1)
+_UNKNOWN = RasProcess("unknown", -1)
 
 
 def parse_json(text: str, at_ns: int) -> Mesh:
@@ -232,8 +232,8 @@ def _communicator(item: dict[str, Any]) -> Communicator:
     return Communicator(key, int(item.get("size", len(seats) + len(lost))), seats, lost)
 
 
-def _process(item: dict[str, Any]) -> Process:
-    return Process(str(item.get("host", "unknown")), int(item.get("pid", -1)))
+def _process(item: dict[str, Any]) -> RasProcess:
+    return RasProcess(str(item.get("host", "unknown")), int(item.get("pid", -1)))
 
 
 def _seat(item: dict[str, Any]) -> CommRank:
@@ -264,7 +264,7 @@ class _Draft:
     """A communicator while its lines are read."""
 
     size: int
-    processes: dict[int, Process] = field(default_factory=dict)
+    processes: dict[int, RasProcess] = field(default_factory=dict)
     counts: dict[int, dict[str, int]] = field(default_factory=dict)
     usual: dict[str, int] = field(default_factory=dict)
     init: dict[int, int] = field(default_factory=dict)
@@ -273,7 +273,7 @@ class _Draft:
     telling: bool = True
 
     def communicator(
-        self, key: str, dead: frozenset[Process], silent: frozenset[Process]
+        self, key: str, dead: frozenset[RasProcess], silent: frozenset[RasProcess]
     ) -> Communicator:
         numbers = sorted((self.counts.keys() | self.init.keys() | self.failed.keys()) - self.lost)
         lost = tuple(self._lost(number, dead, silent) for number in sorted(self.lost))
@@ -289,7 +289,9 @@ class _Draft:
             self.failed.get(number, SUCCESS),
         )
 
-    def _lost(self, number: int, dead: frozenset[Process], silent: frozenset[Process]) -> Lost:
+    def _lost(
+        self, number: int, dead: frozenset[RasProcess], silent: frozenset[RasProcess]
+    ) -> Lost:
         process = self.processes.get(number, _UNKNOWN)
         return Lost(number, process, process in silent or process in dead, process in dead)
 
@@ -300,8 +302,8 @@ class _Reader:
     def __init__(self) -> None:
         self.version = ""
         self.drafts: dict[str, _Draft] = {}
-        self.dead: set[Process] = set()
-        self.silent: set[Process] = set()
+        self.dead: set[RasProcess] = set()
+        self.silent: set[RasProcess] = set()
         self._sizes: dict[int, int] = {}
         self._section = ""
         self._draft: _Draft | None = None
@@ -332,7 +334,7 @@ class _Reader:
 
     def _about_processes(self, line: str) -> None:
         if match := _PROCESS.search(line):
-            process = Process(match[2], int(match[1]))
+            process = RasProcess(match[2], int(match[1]))
             (self.dead if self._section == "DEAD" else self.silent).add(process)
 
     def _incomplete(self, draft: _Draft, line: str) -> None:
@@ -377,7 +379,7 @@ class _Reader:
 
     def _seated(self, draft: _Draft, number: str, line: str) -> int:
         if match := _PROCESS.search(line):
-            draft.processes[int(number)] = Process(match[2], int(match[1]))
+            draft.processes[int(number)] = RasProcess(match[2], int(match[1]))
         return int(number)
 
 

@@ -21,7 +21,7 @@ from grpo_doctor.hang.dumps.ras.answers import (
     Communicator,
     Lost,
     Mesh,
-    Process,
+    RasProcess,
     RasReport,
 )
 
@@ -36,7 +36,7 @@ class LateRank(msgspec.Struct, frozen=True):
     """
 
     rank: int | None
-    process: Process
+    process: RasProcess
     operation: str
     launched: int
     others: int
@@ -49,7 +49,7 @@ class Failure(msgspec.Struct, frozen=True):
     """A rank that NCCL lost (`dead`, `unresponsive`), or that reported an error (`error`)."""
 
     rank: int | None
-    process: Process
+    process: RasProcess
     what: str
     error: int = SUCCESS
 
@@ -62,7 +62,7 @@ class Findings(msgspec.Struct, frozen=True):
     even: bool = False
 
 
-def judge(report: RasReport) -> Findings:
+def judge_ras(report: RasReport) -> Findings:
     """Return all that two rounds of answers show; one round shows failures alone."""
     pairs = tuple(_pairs(report.meshes))
     laggards = [lag for before, after in pairs for lag in _laggards(report, before, after)]
@@ -145,7 +145,7 @@ def _bottom(
     In a ring of communicators no process is left to blame.
     """
     behind = {lag.process for lag in laggards if not lag.ahead}
-    waiting: set[Process] = set()
+    waiting: set[RasProcess] = set()
     for _, after in pairs:
         late = {seat.process for seat in after.seats} & {
             lag.process for lag in laggards if not lag.ahead and _is_in(after, lag)

@@ -12,6 +12,7 @@ from grpo_doctor.hang.model.matching import Matching
 from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.progress import (
+    HALTED,
     Activity,
     SpinSample,
     activity,
@@ -232,7 +233,7 @@ class Process:
     @property
     def cannot_run(self) -> bool:
         """Whether something keeps it from running at all."""
-        return self.activity.kind in ("gone", "stopped", "frozen")
+        return self.activity.kind in HALTED
 
     @property
     def spins(self) -> bool:

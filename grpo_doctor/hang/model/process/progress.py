@@ -97,6 +97,8 @@ Kind = Literal[
     "working",  # its Python code or its files got on
     "unknown",
 ]
+# Kinds of processes that cannot run, in words.
+HALTED: dict[Kind, str] = {"gone": "dead", "stopped": "stopped", "frozen": "frozen"}
 TICKS_PER_SECOND = 100.0  # USER_HZ, the unit of /proc/PID/stat on every Linux we run on
 BUSY_SHARE = 0.3  # of one core; polling loops of 10 ms were below 0.05
 WAKES_OF_A_POLL = 3  # a blocked call that times out and restarts wakes its thread once or twice

@@ -17,7 +17,7 @@ from grpo_doctor.hang.model.matching.graph import reach, ring_from
 from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode, ResourceNode
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
-from grpo_doctor_probes.evidence import Blocked
+from grpo_doctor.hang.wording import call_text
 
 _SHORTEST = 2  # nobody waits for itself
 
@@ -262,11 +262,7 @@ def _held(view: JobView) -> Iterator[Link]:
         }
         if not ends and kind in _THINGS and hold.target:
             ends = {ResourceNode(kind, hold.target)}
-        yield Link(proc.node, frozenset(ends), kind, _label(hold), needs="any")
-
-
-def _label(hold: Blocked) -> str:
-    return f"{hold.kind.replace('-', ' ')} {hold.target}".strip()
+        yield Link(proc.node, frozenset(ends), kind, call_text(hold.kind, hold.target), needs="any")
 
 
 def _children(view: JobView) -> Iterator[Link]:

@@ -182,7 +182,9 @@ def test_hosts_that_were_looked_at_are_told_from_the_one_that_was(
     assert ("not on any inspected host" in label.whole) == several
 
 
-@pytest.mark.parametrize(("hosts", "text"), [(4, "n0, n1, n2, n3"), (5, "n0, n1 and 3 others")])
+@pytest.mark.parametrize(
+    ("hosts", "text"), [(4, "n0, n1, n2, n3"), (5, "n0, n1 and 3 other hosts")]
+)
 def test_more_than_four_hosts_are_counted(hosts: int, text: str) -> None:
     placements = tuple(Placement(f"n{number}") for number in range(hosts))
     (label,) = propose_all(half_seen("barrier", "barrier", placements=placements))

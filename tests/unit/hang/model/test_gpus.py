@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.model.gpus import Conclusion, Doing, judge, ranks_of_gpus
+from grpo_doctor.hang.model.gpus import Conclusion, Doing, judge_gpus, ranks_of_gpus
 from grpo_doctor_probes.evidence import Evidence, GpuHolder, GpuLook, Job, Member
 
 FIRST_PID = 100
@@ -60,13 +60,13 @@ IDLE = (0.0, 70.0)
 def test_what_follows_for_the_job(
     numbers: list[tuple[float, float]], conclusion: Conclusion, ranks: tuple[int, ...]
 ) -> None:
-    judgement = judge(twice(*(gpu(i, *row) for i, row in enumerate(numbers))))
+    judgement = judge_gpus(twice(*(gpu(i, *row) for i, row in enumerate(numbers))))
     assert (judgement.conclusion, judgement.ranks) == (conclusion, ranks)
     assert bool(judgement.items) == bool(numbers)
 
 
 def test_the_numbers_are_the_evidence() -> None:
-    judgement = judge(twice(gpu(0, *WAITS), gpu(1, *COMPUTES, sm_active_pct=88.0)))
+    judgement = judge_gpus(twice(gpu(0, *WAITS), gpu(1, *COMPUTES, sm_active_pct=88.0)))
     assert [item.text for item in judgement.items] == [
         "rank 1 computes on the GPU while the others' GPUs wait",
         "GPU 1 is 100% busy at 640 of 700 W, on 88% of its SMs in both samples",
@@ -108,7 +108,7 @@ def test_the_numbers_are_the_evidence() -> None:
     ],
 )  # fmt: skip
 def test_what_a_gpu_does(first: GpuLook, second: GpuLook, doing: Doing) -> None:
-    assert judge(evidence((first,), (second,))).of(0) == doing
+    assert judge_gpus(evidence((first,), (second,))).of(0) == doing
 
 
 @pytest.mark.parametrize(
@@ -118,16 +118,16 @@ def test_what_a_gpu_does(first: GpuLook, second: GpuLook, doing: Doing) -> None:
 def test_a_collective_that_carries_data_waits_for_nobody(sent_bytes: int, doing: Doing) -> None:
     first = replace(gpu(0, *WAITS, nvlink_bytes=10**12), at_ns=10**9)
     second = replace(first, at_ns=2 * 10**9, nvlink_bytes=10**12 + sent_bytes)
-    assert judge(evidence((first,), (second,))).of(0) == doing
+    assert judge_gpus(evidence((first,), (second,))).of(0) == doing
 
 
 def test_one_look_tells_nothing() -> None:
-    judgement = judge(evidence((gpu(0, *WAITS), gpu(1, *WAITS))))
+    judgement = judge_gpus(evidence((gpu(0, *WAITS), gpu(1, *WAITS))))
     assert judgement.conclusion == "unknown"
 
 
 def test_a_gpu_that_is_gone_at_the_second_look_has_failed() -> None:
-    judgement = judge(evidence((gpu(0, *WAITS), gpu(1, *WAITS)), (gpu(0, *WAITS),)))
+    judgement = judge_gpus(evidence((gpu(0, *WAITS), gpu(1, *WAITS)), (gpu(0, *WAITS),)))
     assert [failed.ranks for failed in judgement.failed()] == [(1,)]
     assert judgement.conclusion == "unknown"
 
@@ -135,26 +135,26 @@ def test_a_gpu_that_is_gone_at_the_second_look_has_failed() -> None:
 def test_a_shared_gpu_cannot_tell_which_of_its_ranks_computes() -> None:
     holders = (GpuHolder(FIRST_PID, "pid"), GpuHolder(FIRST_PID + 1, "pid"))
     shared = gpu(0, *COMPUTES, holders=holders)
-    judgement = judge(twice(shared, gpu(1, *WAITS, holders=())))
+    judgement = judge_gpus(twice(shared, gpu(1, *WAITS, holders=())))
     assert judgement.gpus[0].doing == "unknown"
     assert judgement.of(0) == judgement.of(1) == "unknown"
 
 
 def test_gpus_of_other_jobs_do_not_count() -> None:
     other = gpu(2, *COMPUTES, holders=(GpuHolder(9999, "pid"),))
-    judgement = judge(twice(gpu(0, *WAITS), gpu(1, *WAITS), other))
+    judgement = judge_gpus(twice(gpu(0, *WAITS), gpu(1, *WAITS), other))
     assert judgement.conclusion == "collective-wait"
 
 
 def test_a_throttled_clock_is_said() -> None:
     slow = gpu(0, *WAITS, sm_mhz=345.0, throttled_by=("power brake",))
-    texts = [item.text for item in judge(twice(slow, gpu(1, *WAITS))).items]
+    texts = [item.text for item in judge_gpus(twice(slow, gpu(1, *WAITS))).items]
     assert "GPU 0 has its clock at 345 of 1980 MHz (power brake)" in texts
 
 
 def test_a_silent_nvml_is_told_whatever_the_gpus_said_before() -> None:
     silent = GpuLook(-1, 1, silent_s=3.1, silent_call="nvmlInit", silent_state="D")
-    judgement = judge(evidence((silent,), (silent,)))
+    judgement = judge_gpus(evidence((silent,), (silent,)))
     (item,) = judgement.silence
     assert item.text == (
         "NVML has not responded to nvmlInit for 3 s, its caller in state D inside the driver"
@@ -164,7 +164,7 @@ def test_a_silent_nvml_is_told_whatever_the_gpus_said_before() -> None:
 
 def test_older_evidence_has_the_drivers_process_numbers_alone() -> None:
     old = gpu(0, *WAITS, holders=(), pids=(FIRST_PID, 77))
-    assert judge(twice(old)).of(0) == "waits-in-kernel"
+    assert judge_gpus(twice(old)).of(0) == "waits-in-kernel"
 
 
 def test_gpus_of_several_hosts_keep_apart() -> None:
@@ -175,7 +175,10 @@ def test_gpus_of_several_hosts_keep_apart() -> None:
     joint = evidence(looks, looks)
     members = (*joint.job.members, Member(FIRST_PID + 1, 1, 1, "rank", "p", "p", rank=1))
     joint = replace(joint, job=replace(joint.job, members=members))
-    assert {judged.host: judged.ranks for judged in judge(joint).gpus} == {"a": (0,), "b": (1,)}
+    assert {judged.host: judged.ranks for judged in judge_gpus(joint).gpus} == {
+        "a": (0,),
+        "b": (1,),
+    }
     assert ranks_of_gpus(joint) == {("a", "0:3b:0"): (0,), ("b", "0:3b:0"): (1,)}
 
 
@@ -198,7 +201,7 @@ REPORTED: dict[str, tuple[list[tuple[float, float, float]], Conclusion, tuple[in
 @pytest.mark.parametrize("source", REPORTED)
 def test_what_users_have_reported(source: str) -> None:
     rows, conclusion, ranks = REPORTED[source]
-    judgement = judge(
+    judgement = judge_gpus(
         twice(
             *(gpu(i, busy, watt, power_limit_w=limit) for i, (busy, watt, limit) in enumerate(rows))
         )

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from grpo_doctor.hang.dumps import GroupSeen, read
-from grpo_doctor.hang.model.parallelism import coordinates, groups_of
+from grpo_doctor.hang.model.parallelism import coordinates, known_groups
 from tests.dumps import real_nccl
 
 # TP, PP, DP and EP sizes of the four real jobs of 16 ranks, by how many members their groups have.
@@ -22,7 +22,7 @@ REAL = {
 @pytest.mark.parametrize("recorded", real_nccl.recordings(), ids=lambda recording: recording.name)
 def test_real_megatron_jobs(recorded: real_nccl.Recorded) -> None:
     tp, pp, dp, ep = REAL[recorded.name]
-    places = coordinates(groups_of(read(recorded.files)), 16)
+    places = coordinates(known_groups(read(recorded.files)), 16)
     for rank in range(16):
         assert dict(places[rank].places) == {
             "TP": rank % tp,
@@ -36,15 +36,15 @@ def test_real_megatron_jobs(recorded: real_nccl.Recorded) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("recorded", real_nccl.recordings(), ids=lambda recording: recording.name)
 def test_missing_files_of_real_jobs_change_nothing(recorded: real_nccl.Recorded) -> None:
-    places = coordinates(groups_of(read(recorded.files)), 16)
+    places = coordinates(known_groups(read(recorded.files)), 16)
     for left_out in itertools.combinations(range(16), 2):
         part = read(recorded.without(left_out))
-        assert coordinates(groups_of(part), 16) == places
-    assert coordinates(groups_of(read(recorded.without(range(1, 16)))), 16) == places
+        assert coordinates(known_groups(part), 16) == places
+    assert coordinates(known_groups(read(recorded.without(range(1, 16)))), 16) == places
 
 
 def test_the_words() -> None:
-    places = coordinates(groups_of(read(real_nccl.recordings()[0].files)), 16)
+    places = coordinates(known_groups(read(real_nccl.recordings()[0].files)), 16)
     assert places[9].text == "rank 9 = TP 1, PP 2, DP 0, EP 1"
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.multihost.join import DifferentJobsError, check, fits
+from grpo_doctor.hang.multihost.join import DifferentJobsError, check_same_job, fits
 from grpo_doctor_probes.evidence import Job, Member, Placement
 from tests.evidence import EvidenceBuilder
 
@@ -91,10 +91,10 @@ def test_jobs_are_named_by_their_hosts_and_what_tells_most(count: int, words: st
         replace(evidence, job=job(f"h{n}", job_id="5", run_id="r1" if n == 3 else ""))
         for n in range(count)
     ]
-    check(bundles)
+    check_same_job(bundles)
     strange = replace(evidence, job=job("z", address="10.0.0.1:1", job_id="6"))
     with pytest.raises(DifferentJobsError) as refusal:
-        check([*bundles, strange])
+        check_same_job([*bundles, strange])
     first, mine, other = str(refusal.value).split("\n")
     assert first == "These are bundles of 2 jobs; give those of one:"
     assert words in mine

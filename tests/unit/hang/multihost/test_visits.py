@@ -61,7 +61,7 @@ def test_ranks_are_those_of_rank_processes_with_a_number() -> None:
     job = hosts()[1].job
     helper = replace(job.members[0], pid=900, role="helper", rank=0)
     unknown = replace(job.members[0], pid=901, rank=None)
-    assert visits.ranks_of(replace(job, members=(*job.members, helper, unknown))) == {2, 3}
+    assert visits.started_ranks(replace(job, members=(*job.members, helper, unknown))) == {2, 3}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_of_two_processes_of_a_rank_the_newer_counts(apart_s: float, rivals: boo
     chosen = visits.one_of_each_rank([old, twin])
     loser = old if apart_s else twin
     settled = chosen.evidences[0 if apart_s else 1]
-    assert visits.ranks_of(settled.job) == set()
+    assert visits.started_ranks(settled.job) == set()
     assert {member.pid for member in settled.job.members} == {m.pid for m in loser.job.members}
     assert chosen.evidences[1 if apart_s else 0] == (twin if apart_s else old)
     assert [span.rank for span in settled.spans] == ([7, -1] if apart_s else [])

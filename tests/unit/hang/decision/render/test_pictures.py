@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.decision.render.pictures import edges_of, groups_of, nodes_of, rank_states
+from grpo_doctor.hang.decision.render.pictures import edges_of, nodes_of, rank_states, stack_groups
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode, RankNode
 from grpo_doctor.hang.model.waiting.waits import Graph, Link
@@ -180,7 +180,7 @@ def test_a_group_of_equal_stacks_is_named_by_its_ranks_and_the_roles_of_the_rest
     other.stack = REWARD
     if not of_a_rank:
         of_nobody(other)
-    smaller, larger = groups_of(case_of(build).view)
+    smaller, larger = stack_groups(case_of(build).view)
     assert (larger.ranks, larger.pids) == ((0,), (100, 300))
     assert larger.title == f"{title}rewards.py:31 in check"
     assert (smaller.ranks, smaller.pids) == ((1,), (101,))

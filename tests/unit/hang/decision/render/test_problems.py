@@ -13,8 +13,8 @@ def problems_of(*problems: Problem, hosts: int = 1) -> tuple[tuple[str, str], ..
     evidence: Evidence = EvidenceBuilder().build()
     places = tuple(Placement(f"node{number}") for number in range(hosts))
     job = replace(evidence.job, placements=places)
-    unseen = diagnose(replace(evidence, job=job, problems=problems)).problems
-    return tuple((problem.what, problem.remedy) for problem in unseen)
+    unseen_parts = diagnose(replace(evidence, job=job, problems=problems)).problems
+    return tuple((problem.what, problem.remedy) for problem in unseen_parts)
 
 
 def test_ranks_that_say_the_same_are_named_together() -> None:

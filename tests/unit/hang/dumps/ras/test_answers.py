@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.dumps.ras import hear, judge
-from grpo_doctor.hang.dumps.ras.answers import CommRank, Lost, Mesh, Process, parse_text
+from grpo_doctor.hang.dumps.ras import hear, judge_ras
+from grpo_doctor.hang.dumps.ras.answers import CommRank, Lost, Mesh, RasProcess, parse_text
 from grpo_doctor_probes.evidence import Job, Member, Placement, RasAnswer
 
 HEAD = """\
@@ -120,8 +120,8 @@ def test_ranks_that_differ_are_named_and_the_others_counted() -> None:
     assert (communicator.key, communicator.size, communicator.lost) == ("27a079b828ff1a75", 8, ())
     assert communicator.usual == {"AllReduce": 6650, "Broadcast": 0}
     assert communicator.seats == (
-        CommRank(2, Process("10.0.0.1", 12), {"AllReduce": 6649, "Broadcast": 1}),
-        CommRank(5, Process("10.0.0.2", 21), {"AllReduce": 6649, "Broadcast": 0}),
+        CommRank(2, RasProcess("10.0.0.1", 12), {"AllReduce": 6649, "Broadcast": 1}),
+        CommRank(5, RasProcess("10.0.0.2", 21), {"AllReduce": 6649, "Broadcast": 0}),
     )
 
 
@@ -133,19 +133,19 @@ def test_of_two_halves_nothing_is_known() -> None:
 def test_the_oldest_count_all_operations_together() -> None:
     (communicator,) = read(OLDEST).communicators
     assert communicator.usual == {"collective": 70}
-    assert communicator.seats == (CommRank(3, Process("10.0.0.1", 13), {"collective": 69}),)
+    assert communicator.seats == (CommRank(3, RasProcess("10.0.0.1", 13), {"collective": 69}),)
 
 
 def test_lost_ranks_by_number_alone() -> None:
     mesh = read(LOST_BY_NUMBER, "INCOMPLETE")
-    assert mesh.dead_processes == (Process("10.0.0.1", 13),)
+    assert mesh.dead_processes == (RasProcess("10.0.0.1", 13),)
     (communicator,) = mesh.communicators
     assert [lost.number for lost in communicator.lost] == [3, 7]
 
 
 def test_lost_ranks_by_process() -> None:
     (communicator,) = read(LOST_BY_NAME, "INCOMPLETE").communicators
-    assert communicator.lost == (Lost(3, Process("10.0.0.1", 13), unresponsive=True),)
+    assert communicator.lost == (Lost(3, RasProcess("10.0.0.1", 13), unresponsive=True),)
 
 
 def test_errors_of_both_kinds() -> None:
@@ -160,7 +160,7 @@ def test_text_is_judged_as_json_is() -> None:
     job = Job("node-1", members, 8, placements=(Placement("node-1", addresses=("10.0.0.1",)),))
     text = HEAD.format(errors="MISMATCH") + MISMATCH
     answers = [RasAnswer("localhost:28028", at_ns, text) for at_ns in (0, 10**9)]
-    judgement = judge(hear(job, answers))
+    judgement = judge_ras(hear(job, answers))
     assert {(lag.rank, lag.operation, lag.instead) for lag in judgement.laggards} == {
         (2, "AllReduce", "Broadcast"),
         (5, "AllReduce", ""),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grpo_doctor.hang.dumps.ras import Findings, hear, judge
+from grpo_doctor.hang.dumps.ras import Findings, hear, judge_ras
 from grpo_doctor_probes.evidence import Job, Member, Placement, RasAnswer
 
 SECOND = 1_000_000_000
@@ -66,7 +66,7 @@ def answer(at_s: float, *communicators: dict[str, Any]) -> RasAnswer:
 
 
 def findings_of(about: Job, *answers: RasAnswer) -> Findings:
-    return judge(hear(about, answers))
+    return judge_ras(hear(about, answers))
 
 
 def reduce(*counts: int) -> list[Counts | None]:
