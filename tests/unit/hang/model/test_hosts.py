@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.hosts import REPLAY, commands, hosts_of
+from grpo_doctor.hang.model.hosts import REPLAY, commands, disks_of, hosts_of
 from grpo_doctor.hang.verdict import Verdict
-from grpo_doctor_probes.evidence import Evidence, Placement, RasAnswer
+from grpo_doctor_probes.evidence import Disk, Evidence, HostFacts, Placement, RasAnswer
 from tests.evidence import EvidenceBuilder, frames
 from tests.several_hosts import on_hosts
 
@@ -114,3 +114,17 @@ def test_hostile_names_do_not_get_into_commands() -> None:
     for launcher in ("kubernetes", "torchrun", "mpi"):
         strange = replace(first_host(launcher=launcher).job, host=evil, address=f"{evil}:29500")
         assert "rm" not in commands(strange)[0] or f"'{evil}'" in commands(strange)[0]
+
+
+@pytest.mark.parametrize(
+    ("host", "paths"), [("node0", ["node0:/data"]), ("", ["node0:/data", "node1:/data"])]
+)
+def test_the_disks_of_a_process_are_those_of_its_host(host: str, paths: list[str]) -> None:
+    built = EvidenceBuilder(ranks=1).build()
+    members = tuple(replace(member, host=host) for member in built.job.members)
+    disks = tuple(Disk(f"node{number}:/data", "nfs") for number in range(2))
+    evidence = replace(
+        built, job=replace(built.job, members=members), host=HostFacts("a", 8, disks=disks)
+    )
+    assert [disk.path for disk in disks_of(evidence, 100)] == paths
+    assert disks_of(evidence, 4711) == disks

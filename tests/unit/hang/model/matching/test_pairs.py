@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from grpo_doctor.hang import dumps
+from grpo_doctor.hang.dumps import Entry
 from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.queues import transfers_of
 from tests.dumps.formats import dumps as dumps_of
 from tests.dumps.simulator import Call, Halt, Job, Program, job
 
@@ -94,3 +99,19 @@ def test_a_rank_is_missed_where_it_was_first() -> None:
     rounds[0] = [*rounds[0][:-2], Halt()]
     (blame,) = matching.match(dumps.read(dumps_of(job(parts, rounds).run()))).blame
     assert (blame.rank, blame.group, blame.sequence) == (0, "nccl/1/0,1", 5)
+
+
+@pytest.mark.parametrize(
+    ("members", "source", "pairs"),
+    [((5, 2, 3), 1, [(3, 2)]), ((5, 2, 3), 2, [(3, 5)]), ((5, 2), 2, [])],
+    ids=["sorted by torch", "as listed", "of too short a list"],
+)
+def test_a_rank_s_own_transfers_show_how_its_group_is_ordered(
+    members: tuple[int, ...], source: int, pairs: list[tuple[int, int]]
+) -> None:
+    """Rank 3 sends to the first of the group."""
+    sent = Entry(1, "0", "0", "", "nccl", "send", "send", 1, source=source, target=0)
+    gathered: Any = SimpleNamespace(
+        group=SimpleNamespace(members=members), tracks={3: SimpleNamespace(p2p=(sent,))}
+    )
+    assert list(transfers_of(gathered, "send")) == pairs
