@@ -31,6 +31,10 @@ _TIMED = ("reward", "helper")  # of a sandbox whose time is over its own parent 
 _SWAPS_PER_S = 100.0
 _SWAPPED_BYTES = 16 * 1024 * 1024
 BEFORE_THE_WAIT_S = 10.0  # a rank may be killed a little before others wait for it
+_LESS_MEMORY = (
+    Fix("Use fewer dataloader processes.", "dataload.num_workers"),
+    Fix("Keep optimizer state on the GPU.", "offload.optimizer"),
+)
 
 
 def memory(case: Case) -> Iterator[Candidate]:
@@ -97,8 +101,7 @@ def _swapped(proc: Process) -> Candidate:
         sink=Sink.HOLDER,
         liveness="progressing",
         fixes=(
-            Fix("Keep optimizer state on the GPU.", "offload.optimizer"),
-            Fix("Use fewer dataloader processes.", "dataload.num_workers"),
+            *_LESS_MEMORY,
             Fix("Give the job more host memory, or a higher limit."),
         ),
         confirm=(f"grep VmSwap /proc/{proc.pid}/status; vmstat 1 5  # columns si and so",),
@@ -134,8 +137,7 @@ def out_of_memory(
                 "Give the job more memory, or use less of it: fewer dataloader processes, no "
                 "offload."
             ),
-            Fix("Use fewer dataloader processes.", "dataload.num_workers"),
-            Fix("Keep optimizer state on the GPU.", "offload.optimizer"),
+            *_LESS_MEMORY,
         ),
         confirm=(LIST_KILLS,),
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from grpo_doctor.hang.dumps import Entry, GroupSeen, Recording
+from grpo_doctor.hang.dumps import Entry, Recording
 from grpo_doctor.hang.dumps.documents import GIVES_UP
 from grpo_doctor.hang.model.matching.groups import Gathered, History, Signatures, Track
 
@@ -93,7 +93,11 @@ def queues(
 def _queue(rank: int, recording: Recording, tracks: Mapping[str, Track]) -> Queue:
     entries = recording.entries
     units = [unit for key, track in tracks.items() for unit in _units(rank, key, track)]
-    if not entries and any(_is_busy(group) for group in recording.groups if not group.name):
+    if not entries and any(
+        group.status.completed < group.status.enqueued
+        for group in recording.groups
+        if not group.name
+    ):
         units.append(QueuedOp(rank, "", 0, transfer=True))
     units.sort(key=lambda unit: (unit.order, unit.group, unit.number))
     counted = any(group.status.enqueued >= 0 for group in recording.groups)
@@ -102,10 +106,6 @@ def _queue(rank: int, recording: Recording, tracks: Mapping[str, Track]) -> Queu
     made.collectives = {(u.group, u.number): u for u in units if not u.transfer}
     _put_behind(units, _latest_end(entries), times_starts=made.times_starts)
     return made
-
-
-def _is_busy(group: GroupSeen) -> bool:
-    return group.status.completed < group.status.enqueued
 
 
 def _units(rank: int, key: str, track: Track) -> Iterable[QueuedOp]:
