@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Literal
 
 from grpo_doctor.errors import UsageError
@@ -77,15 +78,14 @@ def relieving(setup: Setup) -> Iterator[Edit]:
         yield Edit("train.gradient_checkpointing", True, "a third more computing in training", 3)
     if setup.loss not in ("fused", "none", "parallel", "triton"):
         yield Edit("train.use_liger", True, "none, often faster", 0)
-    if setup.reference and setup.method == "full":
-        yield Edit("train.beta", 0.0, "none; the KL term is gone", 4, "another")
     if setup.is_grpo and setup.completion_tokens > 512:
         yield Edit("rollout.max_completion_length", setup.completion_tokens // 2,
                    "none; longer answers are cut off", 5, "another")  # fmt: skip
     if setup.max_pixels and setup.max_pixels > 401_408:
         yield Edit("data.max_pixels", 401_408, "none; images lose detail", 4, "another")
-    if setup.method == "full":
-        yield Edit("train.type", "lora", "none; another experiment", 5, "another")
+    for when, edit in _TABLE["relief"]:
+        if all(attrgetter(name)(setup) == value for name, value in when.items()):
+            yield Edit(*edit)
 
 
 def _batch_relief(setup: Setup) -> Iterator[Edit]:
@@ -107,18 +107,10 @@ def _colocated_relief(setup: Setup) -> Iterator[Edit]:
     for share in sorted({smallest, between}):
         if smallest <= share < engine.memory_share:
             yield Edit(UTILIZATION, share, "fewer sequences at once in rollouts", 1)
-    if engine.sleep_level == 0:
-        yield Edit("vllm.sleep_level", 1, "seconds per step to put the engine to sleep", 1)
-    if not setup.offload_weights:
-        yield Edit("offload.model", True, "weights over PCIe and back, each step", 2)
-    if not setup.offload_optimizer:
-        yield Edit("offload.optimizer", True, "optimizer state over PCIe and back, each step", 2)
     for size in (2, 4, 8):
         divides = setup.model.heads % size == 0 and setup.ranks % size == 0
         if engine.tensor_parallel < size and divides:
             yield Edit("vllm.tensor_parallel_size", size, "fewer engines, each faster", 2)
-    if not engine.eager:
-        yield Edit("vllm.enforce_eager", True, "slower decoding, up to several times", 4)
 
 
 def _state_relief(setup: Setup) -> Iterator[Edit]:
@@ -130,10 +122,6 @@ def _state_relief(setup: Setup) -> Iterator[Edit]:
             if setup.zero_stage < stage:
                 cost = "all weights gathered in each pass" if stage == 3 else _DIVIDED
                 yield Edit("deepspeed.stage", stage, cost, 2 if stage == 3 else 1)
-    if setup.engine == "deepspeed" and not setup.zero_offload_optimizer:
-        yield Edit("deepspeed.offload_optimizer", True, "the optimizer step runs on the host", 3)
-    if setup.zero_stage == 3 and not setup.zero_offload_parameters:
-        yield Edit("deepspeed.offload_param", True, "weights over PCIe in each pass", 4)
 
 
 def spending(setup: Setup) -> Iterator[Edit]:
