@@ -120,7 +120,7 @@ def _optimizer(launch: Launch) -> str:
 
 
 def _layout(setup: Setup, launch: Launch) -> Setup:
-    value = launch.value
+    value, strategy = launch.value, launch.value("parallel.strategy")
     recompute: Recompute = "full" if value("train.gradient_checkpointing", True) else "none"
     tower = str(launch.options.get("vit_gradient_checkpointing", recompute == "full")).lower()
     if setup.engine == "megatron":
@@ -130,7 +130,8 @@ def _layout(setup: Setup, launch: Launch) -> Setup:
         setup,
         shard_ranks=max(0, int(value("parallel.fsdp_size") or 0)) or None,
         reshards=bool(value("parallel.reshard", True)),
-        wraps_tables=launch.framework == "verl" and value("parallel.strategy") == "fsdp2",
+        flat_parameters=strategy != "fsdp2",
+        wraps_tables=launch.framework == "verl" and strategy == "fsdp2",
         tensor_parallel=int(value("parallel.tensor") or 1),
         sequence_parallel=bool(value("parallel.sequence", True)),
         pipeline_parallel=int(value("parallel.pipeline") or 1),

@@ -108,7 +108,7 @@ class Gathered:
 
 
 def gathered(setup: Setup) -> Gathered:
-    """Each moment of a pass through the model, as FSDP2 goes through its groups."""
+    """Each moment of a pass through the model, as FSDP goes through its groups."""
     model, shards = setup.model, setup.shards
     alone = setup.data_parallel == 1  # even then float32 weights are gathered in 16 bits
     if setup.engine != "fsdp" or (alone and setup.trained_dtype_bytes == 2):
@@ -122,17 +122,22 @@ def gathered(setup: Setup) -> Gathered:
     reduced = 4 + (2 if setup.trained_dtype_bytes == 2 else 0)
     head = (6 * table + reduced * table // shards) if trained else 4 * table
     end = 6 * group + reduced * group // shards
-    if root:
+    start, part = 4 * (group + (layer if root else 0)), 0
+    if setup.flat_parameters:  # a rank's part in 16 bits is gathered in place
+        part = 0 if alone else 2 * layer // shards
+        start = 2 * group if alone else 2 * group + 2 * group // shards
+        end = (8 if model.tied else 6) * group + (0 if alone else 4 * group // shards)
+    elif root:
         end = max(8 * root + 4 * layer, end)
         if not model.tied:
             end = max(6 * root, 5 * root + reduced * root // shards)
     return Gathered(
         root=root,
-        start=4 * (group + (layer if root else 0)),
+        start=start,
         head=held + 2 * (table if apart else 0),
         head_alone=(held + max(head, 4 * table)) * apart,
-        layer=held + 2 * layer,
-        reducing=4 * layer * trained,
+        layer=held + 2 * layer + part,
+        reducing=(4 * layer + part) * trained,
         end=end * trained,
     )
 

@@ -73,6 +73,8 @@ class Setup:
     """FSDP gives gathered weights back after the forward pass."""
     wraps_tables: bool = True
     """FSDP gathers the embedding apart from the head, and only while it is used."""
+    flat_parameters: bool = False
+    """FSDP1: a group is one tensor, gathered in place."""
     tensor_parallel: int = 1
     sequence_parallel: bool = True
     """Tensor parallelism divides what is outside of matrix products too."""

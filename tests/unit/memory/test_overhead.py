@@ -106,6 +106,11 @@ def test_buckets_and_what_is_gathered(change: dict[str, Any], expected: dict[str
         ({"ranks": 1, "trained_dtype_bytes": 4},
          Gathered(20_000, 86_000, 43_000, 0, 46_000, 6_000, 180_000)),
         ({"engine": "deepspeed", "zero_stage": 3}, Gathered()),
+        # FSDP1 gathers in place, next to its own part in 16 bits.
+        ({"flat_parameters": True},
+         Gathered(20_000, 60_000, 43_000, 0, 47_500, 7_500, 160_000)),
+        ({"flat_parameters": True, "ranks": 1, "trained_dtype_bytes": 4},
+         Gathered(20_000, 40_000, 43_000, 0, 46_000, 6_000, 120_000)),
     ],
 )  # fmt: skip
 def test_fsdp_gathers_and_reduces_group_by_group(
