@@ -11,6 +11,7 @@ from grpo_doctor.hang.decision.render.details import (
     with_layout,
     with_outlook,
     with_spelled_fixes,
+    with_timeout,
 )
 from grpo_doctor.hang.decision.render.pictures import edges_of, nodes_of, rank_states, stack_groups
 from grpo_doctor.hang.decision.render.ray_start import without_ranks
@@ -112,6 +113,7 @@ def _diagnosis(
 ) -> Diagnosis:
     evidence = view.evidence
     job = evidence.job
+    worth = with_worth(verdict, verdict.certainty)
     return Diagnosis(
         schema=SCHEMA,
         job=JobSeen(
@@ -122,9 +124,7 @@ def _diagnosis(
             ranks_missing=view.missing,
         ),
         verdict=with_outlook(
-            with_layout(
-                view, with_spelled_fixes(with_worth(verdict, verdict.certainty), job.framework)
-            ),
+            with_timeout(view, with_layout(view, with_spelled_fixes(worth, job.framework))),
             root.can_go_on if root is not None else "",
         ),
         ranks=rank_states(view, graph),

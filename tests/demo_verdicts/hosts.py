@@ -8,10 +8,7 @@ from tests.demo_verdicts.blocked import stopped
 from tests.demo_verdicts.pieces import FIRST_PID, REDUCE, make, node, process, wait
 
 _PER_HOST: Final = 8
-_LOOK: Final = (
-    "srun --jobid=4711 --overlap --nodes=2 --ntasks-per-node=1 "
-    "grpo-doctor attach -o /shared/hang/{host}"
-)
+_LOOK: Final = "grpo-doctor attach --slurm 4711"
 
 
 def many_hosts(world: int = 1024, culprit: int = 513) -> dict[str, Any]:
@@ -65,17 +62,12 @@ def one_host_of_two() -> dict[str, Any]:
             ],
             "fixes": [
                 {
-                    "text": "Look at all hosts at the same time: the first command of how to "
-                    "confirm keeps a bundle of each in a folder that all of them see, the second "
-                    "joins the bundles to one verdict.",
+                    "text": 'Inspect all hosts with the one command under "how to confirm".',
                     "knob": None,
                     "spelling": None,
                 }
             ],
-            "confirm": [
-                _LOOK,
-                "grpo-doctor attach --replay /shared/hang/*",
-            ],
+            "confirm": [_LOOK],
         },
         job={
             "host": "node1",

@@ -31,6 +31,8 @@ from pathlib import Path
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from tests.integration import hosts_job
+
 class PolicyWorker:
     def join(self, rank, address):
         import torch, torch.distributed as dist
@@ -42,7 +44,7 @@ class PolicyWorker:
     def compute_rewards(self, step):
         if self.rank == {CULPRIT} and step == 5:
             Path(MARK).touch()
-            time.sleep(10_000)
+            hosts_job.FAULTS["reward"]()
 
     def update_policy(self, step):
         import torch, torch.distributed as dist
@@ -58,7 +60,7 @@ ray.get([w.join.remote(r, nodes[0]["NodeManagerAddress"]) for r, w in enumerate(
 for step in range(1_000):
     ray.get([w.update_policy.remote(step) for w in workers])
 """
-HEALTHY = JOB.replace("time.sleep(10_000)", "pass").replace(
+HEALTHY = JOB.replace('hosts_job.FAULTS["reward"]()', "pass").replace(
     "self.compute_rewards(step)\n", "self.compute_rewards(step)\n        time.sleep(0.5)\n"
 )
 PENDING = """
@@ -163,10 +165,17 @@ def test_one_command_names_the_rank_of_the_other_node(tmp_path: Path) -> None:
         assert f"--ray {hosts[0].address}:6399" in words
 
 
-def _verdict_at(hosts: list[Host], environment: dict[str, str]) -> dict[str, Any]:
-    _, text, words = attached(hosts[0], environment, f"{hosts[0].address}:6379")
+def document_of(host: Host, environment: dict[str, str], address: str) -> dict[str, Any]:
+    """The document of one look."""
+    _, text, words = attached(host, environment, address)
     assert text, words
-    verdict: dict[str, Any] = json.loads(text)["verdict"]
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def _verdict_at(hosts: list[Host], environment: dict[str, str]) -> dict[str, Any]:
+    document = document_of(hosts[0], environment, f"{hosts[0].address}:6379")
+    verdict: dict[str, Any] = document["verdict"]
     return verdict
 
 

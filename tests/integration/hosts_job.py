@@ -1,12 +1,24 @@
-"""A rank of a job over two hosts: `hosts_job.py FAULT MARKS`. Rank 3 is the culprit."""
+"""A rank of a job over two hosts: `hosts_job.py FAULT MARKS`. Rank 3 is the culprit.
+
+Other jobs import `FAULTS`, what it does in its reward from then on.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import os
+import queue
+import re
 import signal
+import socket
+import subprocess
 import sys
+import tempfile
+import threading
 import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -14,6 +26,84 @@ import torch.distributed as dist
 
 CULPRIT = 3
 STEP = 25
+
+
+def stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def sleep() -> None:
+    time.sleep(100_000)
+
+
+def wait_for_judge() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/score")
+
+
+def read_pipe() -> None:
+    reader, _ = os.pipe()
+    os.read(reader, 1)
+
+
+def take_score() -> None:
+    queue.Queue[float]().get()
+
+
+def lock_twice() -> None:
+    lock = threading.Lock()
+    with lock, lock:
+        pass
+
+
+def run_sandbox() -> None:
+    subprocess.run(["sleep", "100000"], check=True)
+
+
+def wait_for_marker() -> None:
+    path = "/never/score.done"
+    while not os.path.exists(path):  # noqa: PTH110 - as people write it
+        time.sleep(0.5)
+
+
+def open_fifo() -> None:
+    path = Path(tempfile.mkdtemp()) / "fifo"
+    os.mkfifo(path)
+    path.read_text()
+
+
+def await_score() -> None:
+    async def score() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    asyncio.run(score())
+
+
+def match_slowly() -> None:
+    re.match(r"(a+)+b", "a" * 60)
+
+
+def count_forever() -> None:
+    number = 0
+    while True:
+        number += 1
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    "stopped": stop,
+    "reward": sleep,
+    "http": wait_for_judge,
+    "pipe": read_pipe,
+    "queue": take_score,
+    "lock": lock_twice,
+    "child": run_sandbox,
+    "marker": wait_for_marker,
+    "fifo": open_fifo,
+    "coroutine": await_score,
+    "regex": match_slowly,
+    "loop": count_forever,
+}
 
 
 def fork_judge() -> None:
@@ -27,10 +117,7 @@ def compute_rewards(step: int, fault: str) -> None:
     """The phase in which a rank stands still."""
     time.sleep(0.02)
     if step == STEP and dist.get_rank() == CULPRIT:
-        if fault == "stopped":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        elif fault == "reward":
-            time.sleep(100_000)
+        FAULTS.get(fault, lambda: None)()
 
 
 def update_weights(step: int, fault: str) -> None:

@@ -24,6 +24,7 @@ from grpo_doctor.hang.causes.description import (
 from grpo_doctor.hang.causes.gpu import even_items
 from grpo_doctor.hang.model.hosts import parted
 from grpo_doctor.hang.model.matching.model import GroupStatus, Matching, Wait
+from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.progress import HALTED
 from grpo_doctor.hang.model.process.stacks import short
 from grpo_doctor.hang.model.view import JobView, Process
@@ -32,7 +33,7 @@ from grpo_doctor.hang.model.waiting.waits import asks_engine
 from grpo_doctor.hang.model.waiting.wakeups import end_of, place_of_server
 from grpo_doctor.hang.verdict import Fix, Item, Undo
 from grpo_doctor.hang.wording import ranks_text
-from grpo_doctor_probes.evidence import Blocked
+from grpo_doctor_probes.evidence import Blocked, PythonThread
 
 _SURE, _LIKELY = 2, 1  # how much an end of a connection counts
 
@@ -199,6 +200,7 @@ _ASKS = {
     "queue": "asks an empty queue again and again",
 }
 _WAIT_FIX = "Give this wait a timeout, and raise an error when it expires."
+_AWAIT_FIX = "Give the await a timeout: asyncio.wait_for(..., timeout=60)."
 _SLEEP_FIX = "Remove or bound this sleep, and raise an error when it takes too long."
 _HOLDS = {"sleep": "sleeps", "poll": "waits in poll"}
 # No service is at the other end of these, whatever the phase of the rank says.
@@ -420,7 +422,10 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
         sleeps = proc.blocking_thread is not None and "nanosleep" in proc.blocking_thread.wchan
         kind, does = ("sleep", "sleeps") if sleeps else ("", "makes no progress")
     for_what = ""
-    if proc.activity.kind == "polling" and kind in _ASKS:
+    loop = _idle_loop(proc) if kind in ("pool", "asyncio") and proc.tid == proc.pid else None
+    if loop is not None:
+        does = "awaits a coroutine, and no stack shows its line,"
+    elif proc.activity.kind == "polling" and kind in _ASKS:
         does, for_what = _ASKS[kind], polls.what_for(view, proc)
     hidden = asks_engine(proc) and bool(view.engine_parts())
     return Candidate(
@@ -428,7 +433,17 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
         reason=f"{does}{in_phase(proc)}{for_what}",
         evidence=standstill(proc),
         sink=Sink.NOTHING if hidden or not proc.place.frames else Sink.LINE,
-        fixes=(Fix(_SLEEP_FIX if kind == "sleep" else _WAIT_FIX),),
+        fixes=(Fix(_AWAIT_FIX if loop else _SLEEP_FIX if kind == "sleep" else _WAIT_FIX),),
         confirm=(f"grpo-doctor attach {proc.pid}  # again, to see whether it made progress",),
         can_go_on=_CAN_GO_ON.get(kind, ""),
     )
+
+
+def _idle_loop(proc: Process) -> PythonThread | None:
+    """Return the thread of an event loop all of whose coroutines wait: none of them has a stack."""
+    loops = (
+        thread
+        for thread in proc.python_threads
+        if any("/asyncio/" in frame.file for frame in thread.frames)
+    )
+    return next(filter(ray_code.waits_for_events, loops), None)

@@ -255,6 +255,7 @@ _START_ALIKE = Fix(
     "Start all hosts with the same world size (--nnodes and --nproc-per-node), and each with "
     "its own node number (--node-rank)."
 )
+_BY_ONE_COMMAND = Fix('Inspect all hosts with the one command under "how to confirm".')
 _LOOK_AT_ALL = Fix(
     'Inspect all hosts at the same time: the first command under "how to confirm" saves a '
     "bundle of each host in a shared folder, the second joins the bundles into one verdict."
@@ -349,6 +350,7 @@ def _not_joined(
 def _elsewhere(view: JobView, unseen: tuple[int, ...], joining: list[Process]) -> Candidate:
     """All ranks here wait: the rank that holds the job up is on a host that was not looked at."""
     looks = commands(view.evidence.job)
+    look_at_all = _LOOK_AT_ALL if len(looks) > 1 else _BY_ONE_COMMAND
     for_them = f"for {ranks_text(unseen)}, {_not_here(view, unseen)}"
     if any(proc.place.call == "store" for proc in joining):
         reason = "has not joined the rendezvous"
@@ -356,7 +358,7 @@ def _elsewhere(view: JobView, unseen: tuple[int, ...], joining: list[Process]) -
         return replace(
             _not_joined(unseen, joining, reason, _counted(view), never=never),
             whole=f"{_seen_ranks(view)} wait at the rendezvous {for_them}",
-            fixes=(_START_THERE, _LOOK_AT_ALL),
+            fixes=(_START_THERE, look_at_all),
             confirm=looks,
         )
     waiting = any(proc.waits for proc in view.by_rank.values())
@@ -369,7 +371,7 @@ def _elsewhere(view: JobView, unseen: tuple[int, ...], joining: list[Process]) -
         evidence=(_counted(view),),
         sink=Sink.NOTHING,
         liveness="computing",  # on its own host it may write a checkpoint: not seen here
-        fixes=(_LOOK_AT_ALL,),
+        fixes=(look_at_all,),
         confirm=looks,
     )
 

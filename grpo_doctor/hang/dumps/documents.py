@@ -331,6 +331,7 @@ class EntryReader:
             started=started if started or gives_up else None,
             done=done,
             timed_out=retired and not done,
+            timeout_s=integer(get("timeout_ms")) / 1e3 or None,
             thread_name=clean(get("thread_name")) if get("thread_name") else "",
             frames=self._stack(frames) if frames else (),
         )

@@ -19,7 +19,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     as recorded. `sequence` counts collectives of the group (from 1, the first one recorded may be
     later), `p2p_sequence` its point-to-point launches. `source` and `target` are ranks *within the
     group*, of point-to-point operations alone. `started` is None where the recorder lacks it.
-    `timed_out`: the watchdog gave up on it. `frames` are innermost first, of pickles alone.
+    `timed_out`: the watchdog gave up on it, `timeout_s` after its creation. `frames` are innermost
+    first, of pickles alone.
     """
 
     record: int
@@ -44,6 +45,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     started: bool | None = None
     done: bool = False
     timed_out: bool = False
+    timeout_s: float | None = None
     thread_name: str = ""
     frames: tuple[Frame, ...] = ()
 

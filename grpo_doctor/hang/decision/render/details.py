@@ -14,7 +14,7 @@ from grpo_doctor.hang.catalogue import BY_NAME
 from grpo_doctor.hang.model.parallelism import Coordinates, coordinates, known_groups
 from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.verdict import Fix, Item, Problem, Verdict
-from grpo_doctor.hang.wording import ranks_text
+from grpo_doctor.hang.wording import ranks_text, seconds_text
 
 _MOST = 4  # culprits whose places are said
 # What to set a knob to when it is a fix for a hang.
@@ -25,6 +25,7 @@ _VALUES: dict[str, Any] = {
     "checkpoint.save_only_model": True,
     "vllm.gpu_memory_utilization": 0.6,
 }
+_TIMEOUT = "run.collective_timeout_s"
 _FILE = "file:"
 _NVML = "The driver hangs: `timeout 10 nvidia-smi` hangs too. Look for an Xid in dmesg."
 
@@ -50,6 +51,31 @@ def _with_axes(summary: str, coordinates: Coordinates) -> str:
     """`Rank 9 (TP 1, PP 0) is stopped ...`: the only culprit where it is first named."""
     axes = coordinates.text.partition(" = ")[2]
     return re.sub(rf"\b([Rr]ank {coordinates.rank})\b", rf"\1 ({axes})", summary, count=1)
+
+
+def with_timeout(view: JobView, verdict: Verdict) -> Verdict:
+    """The verdict with when the process group's time-out ends the wait, and the option that sets
+    it; only of live jobs in which an operation is open.
+    """
+    live = [recording for recording in view.recordings.ranks if not recording.from_file]
+    open_ones = [
+        (entry.created_ns / 1e9 + entry.timeout_s - recording.at_unix_ns / 1e9, entry.timeout_s)
+        for recording in live
+        for entry in recording.entries
+        if not entry.done and entry.created_ns and entry.timeout_s and recording.at_unix_ns
+    ]
+    if verdict.state not in ("slow", "stuck") or not open_ones:
+        return verdict
+    left_s, timeout_s = min(open_ones)
+    ends = f"ends the job in {seconds_text(left_s)}" if left_s > 0 else "has passed"
+    framework, longer = view.evidence.job.framework, None
+    if framework in knobs.FRAMEWORKS:
+        longer = knobs.spell(framework, None, _TIMEOUT, int(2 * timeout_s))
+    option = longer or "init_process_group(timeout=...)"
+    text = f"the process group's time-out of {seconds_text(timeout_s)} {ends}; longer: {option}"
+    return msgspec.structs.replace(
+        verdict, evidence=(*verdict.evidence, Item("time-out", None, text))
+    )
 
 
 def with_spelled_fixes(verdict: Verdict, framework: str) -> Verdict:

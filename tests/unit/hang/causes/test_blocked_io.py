@@ -362,3 +362,27 @@ def test_a_line_explains_a_wait_unless_an_engine_may_be_what_it_waits_for(
     build.elsewhere(1, stack)
     build.child(1, "engine" if with_engine else "helper", pid=400)
     assert only(blocked_io, build).sink == sink
+
+
+LOOP = frames(
+    "select /usr/lib/python3.11/selectors.py:468",
+    "_run_once /usr/lib/python3.11/asyncio/base_events.py:1898",
+    "run_forever /usr/lib/python3.11/asyncio/base_events.py:607",
+)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_coroutine_is_not_called_a_pool(beside: bool) -> None:
+    build = EvidenceBuilder()
+    reward = frames("calculate_rewards /home/me/train.py:22", "main /home/me/train.py:28")
+    result = frames("result /usr/lib/python3.11/concurrent/futures/_base.py:451")
+    process = build.elsewhere(1, (*(result if beside else LOOP), *reward))
+    if beside:
+        task = Thread(901, "loop", "S", "do_epoll_wait", last_ran_ns=1)
+        process.threads = [(PythonThread(901, "loop", LOOP), task)]
+    process.blocks("futex")
+    verdict = expect(build, "reward-blocked", 1).verdict
+    assert "awaits a coroutine, and no stack shows its line, in reward" in verdict.summary
+    assert "train.py:22" in verdict.summary
+    assert "pool" not in verdict.summary
+    assert "asyncio.wait_for" in verdict.fixes[0].text

@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.catalogue import CLASSES, Class
-from grpo_doctor.hang.decision.render.details import with_layout, with_outlook, with_spelled_fixes
+from grpo_doctor.hang.decision.render.details import (
+    with_layout,
+    with_outlook,
+    with_spelled_fixes,
+    with_timeout,
+)
 from grpo_doctor.hang.dumps import GroupSeen, Recording, Recordings
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.view import JobView
@@ -84,3 +89,27 @@ def test_the_only_culprit_is_named_with_its_place_in_the_layout(
     placed = with_layout(in_tensor_parallel(), outcome)
     assert placed.summary == summary
     assert [item.source for item in placed.evidence] == ["layout"] * layouts
+
+
+@pytest.mark.parametrize(
+    ("framework", "waited_s", "text"),
+    [
+        ("trl", 600.0, "of 30 min ends the job in 20 min; longer: --ddp_timeout 3600"),
+        ("unknown", 600.0, "ends the job in 20 min; longer: init_process_group(timeout=...)"),
+        ("trl", 1900.0, "of 30 min has passed; longer: --ddp_timeout 3600"),
+    ],
+)
+def test_the_time_out_of_an_open_operation_is_named(
+    framework: str, waited_s: float, text: str
+) -> None:
+    build = EvidenceBuilder(framework=framework)
+    build.waited_s = waited_s
+    built = view.build(build.build())
+    (item,) = with_timeout(built, verdict("slow", "reward-blocked")).evidence
+    assert (item.source, item.text.endswith(text)) == ("time-out", True), item.text
+    assert with_timeout(built, verdict("healthy", "")).evidence == ()
+
+
+def test_without_an_open_operation_no_time_out_is_named() -> None:
+    build = EvidenceBuilder(recorded=False)
+    assert with_timeout(view.build(build.build()), verdict("slow", "")).evidence == ()
