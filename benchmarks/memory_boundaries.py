@@ -37,8 +37,8 @@ the least that runs, and commands of users who ran out of memory; what an issue 
 at its default. First answer, on the day they were collected: `fits` was said of 3 of the 12, and
 none of the 9 was refused. One of the 3 asked vLLM for a share without room for one sequence of the
 model's own length, which is counted now. OpenRLHF's 776 was refused for a reason that was wrong:
-it gathers parameters one by one. Search-R1's retriever holds its index on the same GPUs. Nothing in
-ms-swift's 4486 and in OpenRLHF's 776 explains why they failed."""
+it gathers parameters one by one. Nothing in
+Search-R1's 80, ms-swift's 4486 and OpenRLHF's 776 explains why they failed."""
 _MOST = 400
 _GOAL = 0.15
 _COMMAND = (

@@ -41,8 +41,8 @@ def _groups(setup: Setup) -> int:
     """NCCL communicators of a rank: of all ranks, and of each dimension with ranks of its own."""
     if setup.ranks == 1 or setup.engine == "device_map":
         return 0
-    dimensions = [setup.tensor_parallel, setup.pipeline_parallel]
-    dimensions += [setup.expert_parallel, setup.context_parallel]
+    # That of experts is counted as exchanges: nothing was measured with both.
+    dimensions = [setup.tensor_parallel, setup.pipeline_parallel, setup.context_parallel]
     if setup.engine == "megatron":
         dimensions.append(setup.data_parallel)
     return 1 + sum(size > 1 for size in dimensions)

@@ -31,7 +31,7 @@ ALL, ADAPTERS = 26_090, 7_040
         ({"ranks": 8, "engine": "device_map"}, 0),
         ({"ranks": 8, "tensor_parallel": 2}, 2),
         ({"ranks": 8, "tensor_parallel": 2, "pipeline_parallel": 2}, 3),
-        ({"ranks": 8, "context_parallel": 2, "expert_parallel": 2}, 3),
+        ({"ranks": 8, "context_parallel": 2, "expert_parallel": 2}, 2),
         # Megatron has one of data parallelism too, where there is some.
         ({"ranks": 8, "tensor_parallel": 2, "engine": "megatron"}, 3),
         ({"ranks": 8, "tensor_parallel": 8, "engine": "megatron"}, 2),
