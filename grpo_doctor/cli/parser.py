@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from grpo_doctor import __version__
 from grpo_doctor.cli import attach, check, compare, report, rule, run, schema, selftest, whatif
+from grpo_doctor.cli.output import STDOUT, write_bytes
 from grpo_doctor_probes.printable import visible
 
 COMMANDS = (run, check, attach, report, compare, rule, whatif, schema, selftest)
@@ -43,7 +43,7 @@ class Completion(argparse.Action):
             import shtab  # noqa: PLC0415 - a library for this alone
         except ImportError:
             parser.error("the completion script needs shtab: pip install shtab")
-        sys.stdout.write(shtab.complete(parser, values[1]))
+        write_bytes(shtab.complete(parser, values[1]).encode(), STDOUT)
         parser.exit()
 
 

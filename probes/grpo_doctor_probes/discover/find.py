@@ -219,10 +219,13 @@ class _Search:
 
         An engine that loads, or a placement that is pending, keeps a job from having any rank.
         """
-        alive = [pid for pid in self._drivers if pid not in self._left_out]
-        for pid, process in self.tree.processes.items():
-            if is_called_actor(process.arguments) and pid not in self._left_out:
-                alive.append(pid)
+        processes = self.tree.processes
+        pids = [pid for pid in processes if is_called_actor(processes[pid].arguments)]
+        alive = [
+            pid
+            for pid in (*self._drivers, *pids)
+            if pid not in self._left_out and processes[pid].readable
+        ]
         return {core for pid in alive if (core := self._group_of(pid)) is not None}
 
     def groups_of(self, pid: int) -> set[frozenset[int]]:
