@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ from grpo_doctor.errors import LaunchError, OutputError, UsageError
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.supervisor import Ended, Launch, RunFile
+
+_OPEN_FILES = 65_536
 
 NAME = "run"
 SUMMARY = "run your own command or the bundled trainer, record it, and write a report at the end"
@@ -252,6 +255,7 @@ def _run(
     if not options.no_watchdog:
         launch, facts["flight_recorder"] = with_flight_recorder(launch, arguments, folder)
     job = Job(launch)
+    _allow_open_files()
     run_file = RunFile(folder, launch, arguments, job, __version__)
     _try_write(run_file, None, facts)
     servers = (serving_at if options.join else named_servers)(arguments)
@@ -271,6 +275,14 @@ def _run(
         inform(f"the run's report shows what the server did: grpo-doctor report {options.join}")
         return Finished(folder, end.code, end.state, None, None, None, aftermath)
     return finish(folder, end, aftermath, report=not options.no_report)
+
+
+def _allow_open_files() -> None:
+    """Raise our own limit, once the job has the user's: each process of the job takes a few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _try_write(run_file: RunFile, end: Ended | None, facts: Mapping[str, Any]) -> None:

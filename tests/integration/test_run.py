@@ -46,6 +46,16 @@ def run_command(*options: str, job: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "grpo_doctor", "run", *options, "--", *job]
 
 
+def test_a_low_limit_of_open_files_is_the_jobs_alone(tmp_path: Path) -> None:
+    command = run_command(
+        "--run-dir", str(tmp_path / "run"), "--no-report", job=["sh", "-c", "ulimit -Sn"]
+    )
+    limited = ["bash", "-c", 'ulimit -Sn 16; exec "$@"', "bash", *command]
+    ran = subprocess.run(limited, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "16\n"), ran.stderr
+    assert "internal error" not in ran.stderr
+
+
 def wait_for(condition: Callable[[], Any]) -> Any:
     """Polls until `condition` is true; fails the test after PATIENCE_S."""
     deadline = time.monotonic() + PATIENCE_S
