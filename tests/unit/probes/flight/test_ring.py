@@ -143,9 +143,11 @@ def test_it_is_what_torch_says(working: Rank) -> None:
 @pytest.mark.slow
 def test_a_ring_that_is_not_full_yet(tmp_path: Path) -> None:
     with rank(tmp_path, 1, 100) as started:
+        before = started.read()
         said = started.says()
         assert [entry["record_id"] for entry in said["entries"]] == [0, 1, 2, 3]
-        assert started.read() == said
+        # Gloo marks its last operation as done some time after the rank got its result.
+        assert said in (before, started.read())
 
 
 @pytest.mark.slow
