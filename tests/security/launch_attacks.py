@@ -101,7 +101,7 @@ _SCRIPTS: Texts = {
     "nested-conditions": (400, lambda n: "if foo; then\n" * n + _SWIFT + "\nfi" * n),
     "nested-functions": (400, lambda n: "f() {\n" * n + _SWIFT + "\n}" * n + "\nf\n"),
     "nested-loops": (
-        4,
+        8,  # and more: all reach the limit of steps
         lambda n: (
             "".join(f"for i{k} in 1 2 3 4 5 6 7 8; do\n" for k in range(n))
             + "echo $i0\n"
