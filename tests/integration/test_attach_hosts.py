@@ -152,8 +152,8 @@ def _wait_until(done: Callable[[], bool], folder: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "causes", "words"),
     [
-        ("stopped", {"rank-stopped"}, "compute_rewards"),
-        ("reward", {"reward-blocked"}, "compute_rewards"),
+        ("stopped", {"rank-stopped"}, "hosts_job.py:32, stop"),
+        ("reward", {"reward-blocked"}, "hosts_job.py:36, sleep"),
         ("skipped", {"collective-skipped", "collective-mismatch"}, ""),
     ],
 )
@@ -215,7 +215,8 @@ def test_a_rank_that_was_killed_on_a_host_that_nobody_reaches(tmp_path: Path) ->
             assert not set(joint["verdict"]["culprits"]) & {0, 1}, joint["verdict"]["summary"]
             return
         assert joint["verdict"]["class"] == "rank-dead", joint["verdict"]["summary"]
-        assert joint["verdict"]["culprits"] == [CULPRIT]
+        # Rank 2 may have ended with an error by then, as it read from rank 3.
+        assert joint["verdict"]["culprits"] in ([CULPRIT], [2, CULPRIT])
         assert f"Rank {CULPRIT} on {NAMES[1]}" in joint["verdict"]["summary"]
         _blames_nobody_here(alone[NAMES[0]])
 
