@@ -32,6 +32,11 @@ _BUSY_FOR_NS = 5_000_000_000
 _STANDSTILLS: tuple[tuple[str, Why], ...] = ((GONE, "gone"), (STOPPED, "stopped"))
 
 
+def longer_s(wait_s: float) -> float:
+    """Return how long to wait next, after a wait of so long that was not enough."""
+    return min(max(RETRY_S, 2 * wait_s), MOST_RETRY_S)
+
+
 class Presence:
     """Records every sample, and reports those that come after an absence.
 
@@ -82,7 +87,7 @@ class Retries:
             self._wait_s = RETRY_S
         self._marks = marks
         self._not_before_ns = now_ns + int(self._wait_s * 1e9)
-        self._wait_s = min(2 * self._wait_s, MOST_RETRY_S)
+        self._wait_s = longer_s(self._wait_s)
 
     def fail(self, now_ns: int) -> None:
         """An inspection failed, perhaps for an unrelated reason."""

@@ -18,11 +18,10 @@ from grpo_doctor_probes.supervisor.inquiry import AT_MOST_S, ATTACH, Answer, Inq
 from grpo_doctor_probes.supervisor.observe import Marks, Moment, Observer
 from grpo_doctor_probes.supervisor.standing import Lengths
 from grpo_doctor_probes.supervisor.suspicion import (
-    MOST_RETRY_S,
-    RETRY_S,
     Presence,
     Retries,
     Suspicion,
+    longer_s,
     suspect,
 )
 
@@ -80,7 +79,7 @@ class _Stuck:
     def was_inspected(self, now: Moment) -> None:
         """Wait longer for the next one."""
         self._marks, self._at_ns = now.marks(self.pids), now.at_ns
-        self._wait_s = min(max(RETRY_S, 2 * self._wait_s), MOST_RETRY_S)
+        self._wait_s = longer_s(self._wait_s)
 
 
 class Watchdog:
@@ -199,7 +198,7 @@ class Watchdog:
         pids = frozenset(culprits or look.suspicion.pids)
         hangs = answer.hangs and bool(now.marks(pids) & look.earlier.marks(pids))
         if self._stuck is not None:
-            self._take_again(self._stuck, look, answer, now)
+            self._take_again(self._stuck, pids, look, answer, now)
         elif hangs:
             self._found(pids, look, answer, now)
         else:
@@ -212,14 +211,16 @@ class Watchdog:
         self._observer.distrust()
         self._report(look, answer, now.at_ns)
 
-    def _take_again(self, stuck: _Stuck, look: _Look, answer: Answer, now: Moment) -> None:
+    def _take_again(
+        self, stuck: _Stuck, pids: frozenset[int], look: _Look, answer: Answer, now: Moment
+    ) -> None:
         """Take in a later inspection of a stuck job: whether it moves, or is stuck otherwise."""
         stuck.was_inspected(now)
         if look.compares:
             stuck.compared = True
             self._say(f"a minute later: {answer.summary}")
         elif answer.hangs and answer.cause != self.hangs[-1].answer.cause:
-            self._found(stuck.pids, look, answer, now)
+            self._found(pids, look, answer, now)
             return
         else:
             look.inquiry.discard()

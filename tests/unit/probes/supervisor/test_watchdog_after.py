@@ -83,6 +83,19 @@ def test_a_hang_for_another_reason_is_news(tmp_path: Path) -> None:
     assert job.messages == []
 
 
+def test_a_hang_for_another_reason_is_over_when_its_own_culprit_moves(tmp_path: Path) -> None:
+    job = Watched(tmp_path, "stuck", code=3)
+    job.get_stuck()
+    job.begin_anew(1)
+    job.watchdog._command = commanded("stuck", "lock-held", 3, culprits=(0,))
+    job.tick()
+    job.answer()
+    assert len(job.hangs) == 2
+    job.begin_anew(0)
+    job.look_finds("healthy")
+    assert job.messages == ["the job moves again"]
+
+
 def test_a_hang_is_not_over_when_a_rank_moves_that_is_not_the_culprit(tmp_path: Path) -> None:
     """A victim that gives up, and is ended by its launcher, has not moved the job."""
     job = Watched(tmp_path, "stuck", code=3)
