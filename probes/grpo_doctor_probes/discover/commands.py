@@ -209,7 +209,7 @@ def is_ray_actor(arguments: tuple[str, ...]) -> bool:
 def is_called_actor(arguments: tuple[str, ...]) -> bool:
     """Return whether this is an actor of Ray in a call: `ray::RolloutActor.__init__`."""
     title = program(arguments).title.partition(" ")[0]
-    return title.startswith("ray::") and "." in title and not title.startswith("ray::JobSupervisor")
+    return is_ray_actor(arguments) and "." in title and not title.startswith("ray::JobSupervisor")
 
 
 def command_text(arguments: tuple[str, ...]) -> str:

@@ -195,12 +195,7 @@ class _Search:
             self._cast.ranks, self._core, self.tree, left_out, self._sockets
         )
         self._assembler = Assembler(Survey(proc, self.tree, candidates, self._cast))
-        self._left_out = left_out
-        self._drivers = [
-            pid
-            for pid, candidate in candidates.items()
-            if candidate.kind == "ray" and has_threads(proc, pid, RAY_THREADS)
-        ]
+        self._proc, self._candidates, self._left_out = proc, candidates, left_out
 
     def training(self) -> set[frozenset[int]]:
         """Return the groups in which something trains."""
@@ -219,14 +214,19 @@ class _Search:
 
         An engine that loads, or a placement that is pending, keeps a job from having any rank.
         """
-        processes = self.tree.processes
-        pids = [pid for pid in processes if is_called_actor(processes[pid].arguments)]
         alive = [
             pid
-            for pid in (*self._drivers, *pids)
-            if pid not in self._left_out and processes[pid].readable
+            for pid, process in self.tree.processes.items()
+            if pid not in self._left_out
+            and process.readable
+            and (is_called_actor(process.arguments) or self._drives(pid))
         ]
         return {core for pid in alive if (core := self._group_of(pid)) is not None}
+
+    def _drives(self, pid: int) -> bool:
+        candidate = self._candidates.get(pid)
+        in_ray = candidate is not None and candidate.kind == "ray"
+        return in_ray and has_threads(self._proc, pid, RAY_THREADS)
 
     def groups_of(self, pid: int) -> set[frozenset[int]]:
         """Return the group of a process; for one that is of none, those of its descendants."""
