@@ -196,6 +196,18 @@ def _worst(points: Sequence[Point], ledgers: dict[str, Ledger], count: int) -> l
     ]
 
 
+def print_or_write(about: str | None, table: Callable[[], str], begin: str, heading: str) -> int:
+    """Prints a table, and with --write puts it into a document; a benchmark's whole `main`."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--write", type=Path, help="the document whose section is replaced")
+    arguments = parser.parse_args()
+    text = table()
+    print(text)
+    if arguments.write:
+        replace_section(arguments.write, text, begin, heading)
+    return 0
+
+
 def replace_section(path: Path, text: str, begin: str = BEGIN, heading: str = HEADING) -> None:
     """Puts the text under the section's heading; what others wrote stays."""
     document = path.read_text("utf-8")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from benchmarks.memory_accuracy import replace_section
+from benchmarks.memory_accuracy import print_or_write
 from grpo_doctor.launches import read
 from grpo_doctor.memory import GIB, Ledger, Machine, card_bytes, estimate
 
@@ -152,17 +151,5 @@ def report() -> str:
     return "\n\n".join(("\n".join(rows), met, _REPORTED, reported()))
 
 
-def main() -> int:
-    """Prints the boundaries, or writes them down."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", type=Path, help="the document whose section is replaced")
-    arguments = parser.parse_args()
-    text = report()
-    print(text)
-    if arguments.write:
-        replace_section(arguments.write, text, BEGIN, HEADING)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print_or_write(__doc__, report, BEGIN, HEADING))

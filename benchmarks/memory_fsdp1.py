@@ -8,13 +8,11 @@ groups.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +26,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
-from benchmarks.memory_accuracy import replace_section
+from benchmarks.memory_accuracy import print_or_write
 from grpo_doctor.memory import GIB, ModelShape, Setup
 from grpo_doctor.memory.overhead import gathered
 
@@ -154,18 +152,11 @@ def rows() -> Iterator[str]:
         yield f"| {job} | {' | '.join(cells)} |"
 
 
-def main() -> int:
-    """Prints the table, or writes it down."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", type=Path, help="the document whose section is replaced")
-    arguments = parser.parse_args()
+def table() -> str:
+    """Each job with its estimates and the peaks of the run, as Markdown."""
     torch.set_num_threads(1)
-    text = "\n".join(["| job | forward | backward |", "|---|---|---|", *rows()])
-    print(text)
-    if arguments.write:
-        replace_section(arguments.write, text, BEGIN, HEADING)
-    return 0
+    return "\n".join(["| job | forward | backward |", "|---|---|---|", *rows()])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print_or_write(__doc__, table, BEGIN, HEADING))

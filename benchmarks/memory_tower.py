@@ -8,19 +8,17 @@ for real on a CPU, in a minute.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.memory_accuracy import replace_section
+from benchmarks.memory_accuracy import print_or_write
 from benchmarks.memory_truth import without_allocator
 from grpo_doctor.memory import GIB, ModelShape, Setup, ledger_of, model_shape
 
@@ -111,20 +109,14 @@ def rows() -> Iterator[tuple[str, str, float, float]]:
         yield kind, "frozen", estimated(kind, 1), held(kind, 1, False, False)[1]
 
 
-def main() -> int:
-    """Prints the table, or writes it down."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", type=Path, help="the document whose section is replaced")
-    arguments = parser.parse_args()
+def table() -> str:
+    """Each term of each tower, estimated and real, as Markdown."""
     torch.set_num_threads(1)
     lines = ["| tower | term | estimate | real | off |", "|---" * 5 + "|"]
     lines += [f"| {kind} | {name} | {ours:.0f} B | {true:.0f} B | {100 * (ours / true - 1):+.0f}% |"
               for kind, name, ours, true in rows()]  # fmt: skip
-    print("\n".join(lines))
-    if arguments.write:
-        replace_section(arguments.write, "\n".join(lines), BEGIN, HEADING)
-    return 0
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print_or_write(__doc__, table, BEGIN, HEADING))
