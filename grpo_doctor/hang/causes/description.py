@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from grpo_doctor.hang.model.process.progress import BUSY_SHARE, HALTED
+from grpo_doctor.hang.model.process.progress import (
+    BUSY_SHARE,
+    HALTED,
+    TICKS_PER_SECOND,
+)
 from grpo_doctor.hang.model.process.stacks import Place
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.verdict import Item
@@ -173,6 +177,12 @@ def others_wait(view: JobView, rank: int | None) -> bool:
     """Whether all the other ranks wait for another rank."""
     peers = [proc for peer_rank, proc in view.by_rank.items() if peer_rank != rank]
     return bool(peers) and all(proc.waits for proc in peers)
+
+
+def since_start_s(view: JobView, procs: Sequence[Process]) -> float:
+    """Return how long ago the newest of these processes was started."""
+    now_s = view.evidence.looks[-1].at_ns / 1e9
+    return now_s - max(proc.member.started_ticks / TICKS_PER_SECOND for proc in procs)
 
 
 def asleep_for(kind: KernelSleep, procs: Iterable[Process]) -> Iterator[Process]:

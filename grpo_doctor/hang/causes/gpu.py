@@ -311,15 +311,6 @@ def _judged(job: Job, answers: tuple[RasAnswer, ...]) -> Findings:
     return judge_ras(hear(job, answers))
 
 
-def accused(view: JobView) -> set[int]:
-    """The ranks at which RAS points. Every process answers for itself, so this is independent of
-    torch's flight recorders.
-    """
-    report = findings(view)
-    ranks = {entry.rank for entry in report.failures} | {entry.rank for entry in report.laggards}
-    return {rank for rank in ranks if rank is not None}
-
-
 def even_items(view: JobView) -> tuple[Item, ...]:
     """That RAS sees no difference between the ranks, and what it would not see; else ()."""
     if not findings(view).even:

@@ -1,14 +1,13 @@
-"""Verdicts on a job of Ray without a rank: what is pending, for want of what, and what died."""
+"""Verdicts on a job of Ray without a rank: what is pending, what it lacks, and what died."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from grpo_doctor.hang.causes.description import in_phase, stack_item, title
+from grpo_doctor.hang.causes.description import in_phase, since_start_s, stack_item, title
 from grpo_doctor.hang.causes.process import JOINING_S
 from grpo_doctor.hang.limits import LIMITS
 from grpo_doctor.hang.model.process import ray_code
-from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import ray_facts, tasks
 from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
@@ -16,11 +15,12 @@ from grpo_doctor.hang.wording import seconds_text, sentence
 from grpo_doctor_probes.evidence import RayFact
 
 _ASK_RAY = "grpo-doctor attach --ray  # with what the cluster itself reports"
-_LIST = "ray status; ray list actors  # what is pending, and for want of what"
+_LIST = "ray status; ray list actors  # what is pending, and which resource it lacks"
 _PLACE = Fix(
     "Request no more than the cluster has: fewer GPUs or CPUs per worker, or more nodes. End other "
     "jobs that hold them."
 )
+_INIT = ".__init__"
 _RESTART = Fix("Read the log of the actor that died, and restart the job from its last checkpoint.")
 
 
@@ -33,21 +33,13 @@ def without_ranks(view: JobView) -> Verdict | None:
     known = (*drivers, *starting, *called)
     if view.by_rank or not known:
         return None
-    first, age_s = known[0], _age_s(view, known)
+    first, age_s = known[0], since_start_s(view, known)
     died, pending = (ray_facts.of_kind(view, kind) for kind in ("died", "pending"))
     if died:
         return _died(view, first, died)
     if pending:
         return _pending(view, first, pending, age_s)
     return _starting(view, starting or called or [first], first, age_s)
-
-
-_INIT = ".__init__"
-
-
-def _age_s(view: JobView, procs: Sequence[Process]) -> float:
-    now_s = view.evidence.looks[-1].at_ns / 1e9
-    return now_s - max(proc.member.started_ticks / TICKS_PER_SECOND for proc in procs)
 
 
 def _died(view: JobView, driver: Process, died: Sequence[RayFact]) -> Verdict:
@@ -68,7 +60,7 @@ def _died(view: JobView, driver: Process, died: Sequence[RayFact]) -> Verdict:
 
 
 def _pending(view: JobView, driver: Process, pending: Sequence[RayFact], age_s: float) -> Verdict:
-    """Something does not start for want of resources."""
+    """Something does not start, because the cluster lacks resources."""
     first = max(pending, key=lambda fact: bool(ray_facts.lacking(view, fact)))
     stands = age_s >= JOINING_S and not _works(view)
     soon = "" if stands else f"; the last process was started {seconds_text(age_s)} ago"

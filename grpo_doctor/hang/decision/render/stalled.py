@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.description import activity_item, stack_item, standstill
+from grpo_doctor.hang.causes.description import activity_item, since_start_s, stack_item, standstill
 from grpo_doctor.hang.causes.gpu import even_items
 from grpo_doctor.hang.causes.process import JOINING_S
 from grpo_doctor.hang.certainty import Certainty
 from grpo_doctor.hang.decision.stall import Stall
 from grpo_doctor.hang.model.hosts import commands
-from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
 from grpo_doctor.hang.wording import conjugated, ranks_text, seconds_text, sentence, verb
@@ -185,8 +184,7 @@ def launchers(view: JobView) -> tuple[Process, ...]:
 
 def not_started(view: JobView, starters: Sequence[Process]) -> Verdict:
     """No rank was started yet: after long without work of the launcher, none will be."""
-    now_s = view.evidence.looks[-1].at_ns / 1e9
-    age_s = now_s - max(proc.member.started_ticks / TICKS_PER_SECOND for proc in starters)
+    age_s = since_start_s(view, starters)
     first = starters[0]
     stands = age_s > JOINING_S and not any(proc.activity.progresses for proc in starters)
     several = _other_hosts(view) > 0

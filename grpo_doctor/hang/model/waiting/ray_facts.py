@@ -1,4 +1,4 @@
-"""What a Ray cluster reports of itself, in words: what died, what is pending for want of what."""
+"""What a Ray cluster reports of itself, in words: what died, what is pending, and what it lacks."""
 
 from __future__ import annotations
 
@@ -32,11 +32,16 @@ def class_of(fact: RayFact) -> str:
 
 def lacking(view: JobView, fact: RayFact) -> tuple[str, ...]:
     """Return resources of which all nodes together have fewer than it wants."""
-    total = next((row.wants for row in of_kind(view, "has")), None)
+    total = _total(view)
     if total is None:
         return ()
     wants = {name: amount * fact.count for name, amount in fact.wants.items()}
     return tuple(name for name, amount in wants.items() if amount > total.get(name, 0.0))
+
+
+def _total(view: JobView) -> dict[str, float] | None:
+    """Return the resources of all nodes; None where the cluster was not asked."""
+    return next((row.wants for row in of_kind(view, "has")), None)
 
 
 def text(view: JobView, fact: RayFact) -> str:
@@ -49,8 +54,7 @@ def text(view: JobView, fact: RayFact) -> str:
         place = f" ({where})" if where else ""
         return f"Ray's {fact.what}{place} died{ago}: {_WHY.get(fact.reason, fact.reason)}"
     many = f"{fact.count} times " if fact.count > 1 else ""
-    total = next((row.wants for row in of_kind(view, "has")), {})
-    short = lacking(view, fact)
+    total, short = _total(view) or {}, lacking(view, fact)
     has = ", ".join(f"{_number(total.get(name, 0.0))} {name}" for name in short)
     why = f", and the cluster has {has}" if short else ", which is not free on any node now"
     return f"a {fact.what} of Ray is pending: it wants {many}{_amounts(fact.wants)}{why}"

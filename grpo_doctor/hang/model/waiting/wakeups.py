@@ -16,7 +16,7 @@ from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor_probes.evidence import Frame, PythonThread, Thread
 
-THROTTLED = 0.3  # of the time held back by its quota
+THROTTLED = 0.3  # of the time throttled by its quota
 DELAYED = 0.3  # of the time runnable without a core
 HARDLY_RUNS = 0.25  # of the time that it waited for a core
 _MOSTLY_DELAYED = 0.5

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.gpu import accused, even_items, reported_by_nccl
+from grpo_doctor.hang.causes.gpu import even_items, findings, reported_by_nccl
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import CallArguments, PythonThread, RasAnswer, Thread
@@ -251,4 +251,6 @@ def test_whom_nccl_points_at(launched: tuple[int, ...], even: bool, laggards: se
     heard = answers(build, *launched) if launched else ()
     view = case_of(replace(build.build(), ras=heard)).view
     assert bool(even_items(view)) == even
-    assert accused(view) == laggards
+    found = findings(view)
+    ranks = {entry.rank for entry in found.failures} | {entry.rank for entry in found.laggards}
+    assert ranks == laggards

@@ -1,4 +1,4 @@
-"""Jobs of Ray without a rank: pending for want of what, loading, or asking an actor that died."""
+"""Jobs of Ray without a rank: pending for a resource, loading, or asking an actor that died."""
 
 from __future__ import annotations
 
