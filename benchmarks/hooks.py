@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.pairs import mean_ratio
-from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
+from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 from grpo_doctor_probes.supervisor.launch import plan
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 

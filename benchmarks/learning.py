@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
+from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
 LARGEST_REWARD = 2.0  # accuracy and arithmetic, each at most 1
 REQUIRED_SHARE = 0.8

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from benchmarks.pairs import paired
-from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
+from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
 WARM_UP_STEPS = 5
 _STEP = re.compile(r"^step +(\d+)/\d+ ")

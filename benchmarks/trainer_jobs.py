@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from benchmarks.pairs import in_turn
 from benchmarks.trainer_folders import REWARD_FILE, SIZES, Size, write_folder
-from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
+from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
 WARM_UP_STEPS = 2
 Result = TypeVar("Result")

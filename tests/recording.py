@@ -14,7 +14,7 @@ from pathlib import Path
 
 from grpo_doctor.trace.processes import NameTable, Recording
 from grpo_doctor.trace.spanfile import SpanRecords, read_span_file
-from grpo_doctor_probes import layout
+from grpo_doctor_probes.record import layout
 
 PROBES = Path(__file__).parents[1] / "probes"
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.procstat import read_stat
+from grpo_doctor_probes.procs.procstat import read_stat
 from tests.ports import free_port
 
 START_S = 240

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from grpo_doctor.cli.choosing import SEVERITIES, fail_on_code
 from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
 from grpo_doctor.errors import UsageError
-from grpo_doctor_probes.redact import redact_command
+from grpo_doctor_probes.record.redact import redact_command
 
 if TYPE_CHECKING:
     from grpo_doctor.cli.check_memory import Gpus

@@ -19,7 +19,7 @@ from grpo_doctor.launches.judge import Judged, judge
 from grpo_doctor.launches.model import Source
 from grpo_doctor.launches.rule import EVERY_COMMAND, Flaw
 from grpo_doctor.launches.view import Host, ModelFacts, View
-from grpo_doctor_probes.redact import redact_mapping, redact_text
+from grpo_doctor_probes.record.redact import redact_mapping, redact_text
 from grpo_doctor_reports.schema import check as parts
 
 if TYPE_CHECKING:

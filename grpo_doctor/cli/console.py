@@ -11,8 +11,8 @@ import os
 import re
 import sys
 
-from grpo_doctor_probes.outlet import Outlet
-from grpo_doctor_probes.printable import visible
+from grpo_doctor_probes.procs.printable import visible
+from grpo_doctor_probes.supervisor.outlet import Outlet
 
 _ERASED = "\r\x1b[K"
 # What GitHub takes for a command at the start of a line.

@@ -13,7 +13,7 @@ import msgspec
 from grpo_doctor.cli.console import Quiet, inform, put, say
 from grpo_doctor.cli.output import write_bytes
 from grpo_doctor.errors import GrpoDoctorError, OutputError
-from grpo_doctor_probes.rundir import FINDINGS_JSON, REPORT_HTML, TRACE_JSON
+from grpo_doctor_probes.record.rundir import FINDINGS_JSON, REPORT_HTML, TRACE_JSON
 
 if TYPE_CHECKING:
     from grpo_doctor.cli.watching import Aftermath

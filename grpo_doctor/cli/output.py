@@ -14,7 +14,7 @@ import msgspec
 
 from grpo_doctor.errors import OutputError, UsageError
 from grpo_doctor.files import replacing
-from grpo_doctor_probes.printable import escaped_json, visible
+from grpo_doctor_probes.procs.printable import escaped_json, visible
 from grpo_doctor_reports.schema import AnyDocument
 
 STDOUT = "-"

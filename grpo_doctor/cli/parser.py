@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from grpo_doctor import __version__
 from grpo_doctor.cli import attach, check, compare, report, rule, run, schema, selftest, whatif
 from grpo_doctor.cli.output import STDOUT, write_bytes
-from grpo_doctor_probes.printable import visible
+from grpo_doctor_probes.procs.printable import visible
 
 COMMANDS = (run, check, attach, report, compare, rule, whatif, schema, selftest)
 

@@ -16,7 +16,7 @@ from typing import Any
 from grpo_doctor.cli.hosts import Cluster, Look, Said
 from grpo_doctor.errors import UsageError
 from grpo_doctor_probes.evidence import RayFact
-from grpo_doctor_probes.printable import printable
+from grpo_doctor_probes.procs.printable import printable
 
 _TASK_S = 600
 _OF_RAY = re.compile(r"node:|object_store_memory$|memory$|bundle_group_|.*_group_[0-9a-f]{20}")

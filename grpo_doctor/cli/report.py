@@ -107,7 +107,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _newest_run() -> Path:
-    from grpo_doctor_probes.rundir import RUN_JSON  # noqa: PLC0415
+    from grpo_doctor_probes.record.rundir import RUN_JSON  # noqa: PLC0415
     from grpo_doctor_probes.supervisor.runfile import DEFAULT_PARENT  # noqa: PLC0415
 
     runs = list(Path(DEFAULT_PARENT).glob(f"*/{RUN_JSON}"))
@@ -120,7 +120,7 @@ def _newest_run() -> Path:
 
 def _keep_trace(recording: Path, trace: Trace) -> None:
     """A run whose supervisor was killed has no trace.json yet: it is written now."""
-    from grpo_doctor_probes.rundir import TRACE_JSON  # noqa: PLC0415
+    from grpo_doctor_probes.record.rundir import TRACE_JSON  # noqa: PLC0415
 
     path = recording / TRACE_JSON
     if not recording.is_dir() or path.exists() or trace.run.exit.state == "running":

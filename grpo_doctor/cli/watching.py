@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_doctor.cli.beside import Beside
 from grpo_doctor.cli.console import Quiet, inform, put, say
 from grpo_doctor.errors import OutputError
-from grpo_doctor_probes.outlet import has_room
-from grpo_doctor_probes.rundir import FLIGHT, HOOKS_VARIABLE
+from grpo_doctor_probes.record.rundir import FLIGHT, HOOKS_VARIABLE
 from grpo_doctor_probes.supervisor import flightenv
 from grpo_doctor_probes.supervisor.deaths import DeathWatch
 from grpo_doctor_probes.supervisor.flightenv import timeout_s
@@ -23,6 +22,7 @@ from grpo_doctor_probes.supervisor.launch import visible_gpus
 from grpo_doctor_probes.supervisor.liveline import LiveLine
 from grpo_doctor_probes.supervisor.members import Members
 from grpo_doctor_probes.supervisor.obituary import as_facts, obituary
+from grpo_doctor_probes.supervisor.outlet import has_room
 from grpo_doctor_probes.supervisor.standing import Headers, Lengths, carrying_stack, place_of
 from grpo_doctor_probes.supervisor.unhooked import HookWatch
 from grpo_doctor_probes.supervisor.watchdog import Hang, Watchdog

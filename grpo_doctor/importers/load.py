@@ -18,7 +18,7 @@ from grpo_doctor.importers.kineto import load as kineto
 from grpo_doctor.importers.text import is_log, read_head
 from grpo_doctor.trace import load as recordings
 from grpo_doctor.trace.model import Trace
-from grpo_doctor_probes.rundir import RANKS, RUN_JSON, TRACE_JSON
+from grpo_doctor_probes.record.rundir import RANKS, RUN_JSON, TRACE_JSON
 
 _OURS = b'"grpoDoctor"'
 _READS = "`grpo-doctor report --help` lists the files it reads"

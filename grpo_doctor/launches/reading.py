@@ -22,7 +22,7 @@ from grpo_doctor.launches.processes import Processes, processes
 from grpo_doctor.launches.programs import Program
 from grpo_doctor.launches.raw_settings import RawSettings, collect, told_twice, unset_words
 from grpo_doctor.launches.words import Word
-from grpo_doctor_probes.redact import redact_command
+from grpo_doctor_probes.record.redact import redact_command
 
 _ALGORITHMS = (
     "rlhf_type", "algorithm.adv_estimator", "algo.advantage.estimator", "advantage_estimator",

@@ -21,7 +21,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import grpo_doctor_probes as probes
-from grpo_doctor_probes import layout, recorder
+from grpo_doctor_probes.record import layout, recorder
 
 RANKS = 2
 STEPS = 40

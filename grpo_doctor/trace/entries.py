@@ -1,7 +1,7 @@
 """Entry times of collectives that a rank's flight recorder kept, as instants of the model.
 
-The files are written by `grpo_doctor_probes.entrytimes`. An instant carries its group in `args`,
-its sequence number in `value`, and lies on a thread slot of its own.
+The files are written by `grpo_doctor_probes.record.entrytimes`. An instant carries its group in
+`args`, its sequence number in `value`, and lies on a thread slot of its own.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from grpo_doctor.trace.columns import Rows
 from grpo_doctor.trace.jsonfile import BAD_JSON, MAX_TIME_NS
 from grpo_doctor.trace.model import Kind, Process, Spans
 from grpo_doctor.trace.processes import NameTable, Recording
-from grpo_doctor_probes import layout
-from grpo_doctor_probes.rundir import ENTRIES_SUFFIX, SPANS_SUFFIX
+from grpo_doctor_probes.record import layout
+from grpo_doctor_probes.record.rundir import ENTRIES_SUFFIX, SPANS_SUFFIX
 
 SOURCE = "flight recorder"
 _MAX_LINE_BYTES = 64 << 20

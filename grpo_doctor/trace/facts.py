@@ -23,8 +23,8 @@ from grpo_doctor.trace.jsonfile import (
     whole,
 )
 from grpo_doctor.trace.model import Exit, Run, Uncaught, Unhooked
-from grpo_doctor_probes import clock
-from grpo_doctor_probes.rundir import ERRORS_JSONL, JOB_JSON, RUN_JSON, UNHOOKED_JSONL
+from grpo_doctor_probes.record import clock
+from grpo_doctor_probes.record.rundir import ERRORS_JSONL, JOB_JSON, RUN_JSON, UNHOOKED_JSONL
 
 _EXIT_STATES = ("finished", "failed", "interrupted", "killed", "hung", "running")
 _SAME_PROCESS_NS = 2_000_000_000

@@ -18,7 +18,7 @@ from grpo_doctor.trace.facts import RunFacts, read_facts
 from grpo_doctor.trace.model import RolloutServer, Series, Spans
 from grpo_doctor.trace.processes import Recording, read_recordings
 from grpo_doctor.trace.samples import Samples, read_host_samples
-from grpo_doctor_probes.rundir import JOINED, RANKS
+from grpo_doctor_probes.record.rundir import JOINED, RANKS
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.samplers.server import Address

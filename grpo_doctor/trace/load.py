@@ -8,7 +8,7 @@ from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.trace.read import read_trace
-from grpo_doctor_probes.rundir import TRACE_JSON
+from grpo_doctor_probes.record.rundir import TRACE_JSON
 
 
 def load(path: str | Path) -> Trace:

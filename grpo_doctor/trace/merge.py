@@ -21,7 +21,7 @@ from grpo_doctor.trace.processes import NameTable, Recording, read_recordings
 from grpo_doctor.trace.rows import rows_of
 from grpo_doctor.trace.samples import Samples, read_host_samples
 from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
-from grpo_doctor_probes.rundir import DRIVER, METRICS_JSONL, PROFILES, RANKS, RUN_JSON
+from grpo_doctor_probes.record.rundir import DRIVER, METRICS_JSONL, PROFILES, RANKS, RUN_JSON
 
 # The largest jobs known have some 10**5 ranks; a damaged file must not make a list of 10**18.
 _MAX_WORLD_SIZE = 1 << 20

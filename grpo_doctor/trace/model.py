@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.knobs.provenance import Provenance, Setting, Settings
 from grpo_doctor.trace.jsonfile import Time, Whole
-from grpo_doctor_probes.redact import redact_command, redact_mapping, redact_text
+from grpo_doctor_probes.record.redact import redact_command, redact_mapping, redact_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,9 +15,9 @@ from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS, moment, read_object, whole
 from grpo_doctor.trace.model import STEP_ROLES
 from grpo_doctor.trace.spanfile import SpanRecords, read_span_file
-from grpo_doctor_probes import layout
-from grpo_doctor_probes.live import OpenSpan, name_of
-from grpo_doctor_probes.rundir import DRIVER, SPANS_SUFFIX
+from grpo_doctor_probes.procs.live import OpenSpan, name_of
+from grpo_doctor_probes.record import layout
+from grpo_doctor_probes.record.rundir import DRIVER, SPANS_SUFFIX
 
 # Imports of a training stack from a slow disk take minutes. A process that began to record later
 # than this was doing something else before, such as a notebook's kernel.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from grpo_doctor.trace import columns
 from grpo_doctor.trace.model import Kind, Process, Spans
 from grpo_doctor.trace.processes import NameTable, Recording
-from grpo_doctor_probes import layout
+from grpo_doctor_probes.record import layout
 
 _COLLECTIVES = (Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
 

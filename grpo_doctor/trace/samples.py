@@ -22,7 +22,7 @@ from grpo_doctor.trace.jsonfile import (
     whole,
 )
 from grpo_doctor.trace.model import Gpu, Series
-from grpo_doctor_probes.rundir import HOSTS, SAMPLES_SUFFIX
+from grpo_doctor_probes.record.rundir import HOSTS, SAMPLES_SUFFIX
 
 FORMAT = 1
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor_probes import layout
+from grpo_doctor_probes.record import layout
 
 RECORD = np.dtype(
     [

@@ -14,8 +14,8 @@ from grpo_doctor.bounded import SPANS
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS
 from grpo_doctor.trace.segments import RECORD, Segment, live_segments, settled_segments
-from grpo_doctor_probes import layout
-from grpo_doctor_probes.live import Header, parse_header, read_header
+from grpo_doctor_probes.procs.live import Header, parse_header, read_header
+from grpo_doctor_probes.record import layout
 
 _LAST_KIND = layout.CUDA_SPAN
 _MAX_BYTES = SPANS.bytes

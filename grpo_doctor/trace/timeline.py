@@ -14,7 +14,7 @@ from grpo_doctor.trace.joined import series_within_run
 from grpo_doctor.trace.model import Clock, Process, Series
 from grpo_doctor.trace.processes import Recording
 from grpo_doctor.trace.samples import Samples
-from grpo_doctor_probes import layout
+from grpo_doctor_probes.record import layout
 
 PROCESS_PID_STEP = 1000
 # Two hosts of one name (`localhost`) are told apart by wall clocks that differ by more than this.

@@ -1,6 +1,6 @@
 """Records a training process from inside, and inspects it from outside.
 
-What runs inside a job is here at the top level and is standard library only::
+What runs inside a job is in `record/` and `hooks/`, and is standard library only::
 
     from grpo_doctor_probes import phase, step
 
@@ -9,16 +9,16 @@ What runs inside a job is here at the top level and is standard library only::
             ...
 
 All of it does nothing unless the environment names a run directory (`grpo-doctor run` does), and
-none of it ever raises into the program that calls it. What runs outside a job (samplers) is in
-sub-packages that are imported only there.
+none of it ever raises into the program that calls it. Everything else runs outside a job, and is
+imported only there.
 """
 
 from __future__ import annotations
 
-from grpo_doctor_probes.collectives import watch_collectives
-from grpo_doctor_probes.events import counter, describe, instant, metrics
-from grpo_doctor_probes.recorder import start, stop
-from grpo_doctor_probes.spans import phase, step
+from grpo_doctor_probes.record.collectives import watch_collectives
+from grpo_doctor_probes.record.events import counter, describe, instant, metrics
+from grpo_doctor_probes.record.recorder import start, stop
+from grpo_doctor_probes.record.spans import phase, step
 
 __all__ = [
     "counter",

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from transformers import TrainerCallback
 
-from grpo_doctor_probes import recorder
 from grpo_doctor_probes.hooks.boot import boot_late
+from grpo_doctor_probes.record import recorder
 
 
 class GrpoDoctorCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.gpu
 JOB = """
 import time
 import torch
-from grpo_doctor_probes import phase, recorder, step
+from grpo_doctor_probes import phase, step
+from grpo_doctor_probes.record import recorder
 
 torch.cuda.init()
 cycles = 200_000_000  # some 100 ms on today's devices

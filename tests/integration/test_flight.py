@@ -19,7 +19,7 @@ import pytest
 
 from grpo_doctor_probes.evidence import FlightDump, Member
 from grpo_doctor_probes.flight import read_recorders
-from grpo_doctor_probes.procstat import state_of
+from grpo_doctor_probes.procs.procstat import state_of
 
 pytest.importorskip("torch", reason="needs torch to run ranks")
 pytestmark = [pytest.mark.slow, pytest.mark.heavy]

@@ -11,7 +11,8 @@ import pytest
 
 from grpo_doctor.trace.load import load
 from grpo_doctor.trace.model import Kind
-from grpo_doctor_probes import layout, live
+from grpo_doctor_probes.procs import live
+from grpo_doctor_probes.record import layout
 from tests.recording import PATIENCE_S, Row, read_rows, spans_file, start_job
 
 pytest.importorskip("torch.distributed", reason="torch is not installed")

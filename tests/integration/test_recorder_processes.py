@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor.trace.load import load
-from grpo_doctor_probes import layout, live
+from grpo_doctor_probes.procs import live
+from grpo_doctor_probes.record import layout
 from tests.recording import (
     PATIENCE_S,
     PROBES,
@@ -272,7 +273,8 @@ def test_a_child_of_a_recording_that_was_started_by_hand(tmp_path: Path) -> None
 
 FILL = """
 import os, sys
-from grpo_doctor_probes import metrics, phase, recorder, step
+from grpo_doctor_probes import metrics, phase, step
+from grpo_doctor_probes.record import recorder
 folder = sys.argv[1]
 def record(count, first):
     for number in range(first, first + count):

@@ -18,7 +18,7 @@ import pytest
 
 from grpo_doctor.trace.load import load
 from grpo_doctor.trace.model import Kind
-from grpo_doctor_probes.live import read_header
+from grpo_doctor_probes.procs.live import read_header
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.procstat import state_of
+from grpo_doctor_probes.procs.procstat import state_of
 from tests.integration.test_run import alive, run_command, wait_for
 
 pytest.importorskip("torch", reason="needs the trainer extra")

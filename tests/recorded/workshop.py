@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
+from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 from grpo_doctor_probes.samplers import Sampling
 from grpo_doctor_probes.supervisor import Ended, Job, Launch, RunFile, create_run_dir
 from tests.recorded.forks import ForkServer

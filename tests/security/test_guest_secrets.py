@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor.cli import main
-from tests.unit.probes.test_redact import CANARY, LETTERS, SHAPES, WAYS
+from tests.unit.probes.record.test_redact import CANARY, LETTERS, SHAPES, WAYS
 
 ARGUMENTS = [*(word for way in WAYS for word in way), *(f"{shape}{LETTERS}" for shape in SHAPES)]
 COMMAND = Path(sys.executable).with_name("grpo-doctor")

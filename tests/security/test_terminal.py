@@ -61,8 +61,8 @@ _WRITERS = {
     "probes/grpo_doctor_probes/look/gpu_child.py",
     "probes/grpo_doctor_probes/samplers/gpu_child.py",
     "probes/grpo_doctor_probes/hooks/startup/sitecustomize.py",
-    "probes/grpo_doctor_probes/entrytimes.py",
-    "probes/grpo_doctor_probes/recorder.py",
+    "probes/grpo_doctor_probes/record/entrytimes.py",
+    "probes/grpo_doctor_probes/record/recorder.py",
 }
 
 

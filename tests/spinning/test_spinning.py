@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.procstat import state_of
+from grpo_doctor_probes.procs.procstat import state_of
 from tests.spinning import recordings
 from tests.spinning.cases import CASES
 from tests.spinning.run import judged, run_case

@@ -70,7 +70,7 @@ LAYERS = {
         {"__init__"},
     ),
 }
-# What runs inside the job. Packages below the top level run beside it and may use these as well.
+IN_THE_JOB = {"record", "hooks", "__init__"}
 BESIDE_THE_JOB = {"pynvml"}
 # For scripts that have a Trainer: nothing else may import it.
 FOR_TRAINERS = PACKAGES["grpo_doctor_probes"] / "callback.py"
@@ -200,18 +200,22 @@ def test_what_runs_inside_the_job_is_standard_library_only() -> None:
     for path in modules("grpo_doctor_probes"):
         if path == FOR_TRAINERS:
             continue
-        inside = path.parent == root
+        folder = path.relative_to(root).parts[0].removesuffix(".py")
+        others = set() if folder in IN_THE_JOB else BESIDE_THE_JOB
         for name in imports(path):
-            top = name.partition(".")[0]
-            if top == "grpo_doctor_probes":
-                if inside:
-                    second = name.split(".")[1] if "." in name else ""
-                    assert not (root / second).is_dir() or not second, f"{path.name}: {name}"
-                continue
-            if inside:
-                assert top in sys.stdlib_module_names, f"{path.name} imports {name}"
-            else:
-                assert top in sys.stdlib_module_names | BESIDE_THE_JOB, f"{path}: {name}"
+            top, _, below = name.partition(".")
+            if top != "grpo_doctor_probes":
+                assert top in sys.stdlib_module_names | others, f"{path} imports {name}"
+            elif folder in IN_THE_JOB:
+                target = below.partition(".")[0] or "__init__"
+                ours = not (root / target).is_dir() or target in IN_THE_JOB
+                assert ours, f"{path} runs inside the job and imports {name}"
+
+
+def test_the_recorder_needs_no_hooks() -> None:
+    root = PACKAGES["grpo_doctor_probes"] / "record"
+    needed = {name for path in root.glob("*.py") for name in imports(path)}
+    assert not {name for name in needed if name.startswith("grpo_doctor_probes.hooks")}
 
 
 def test_the_tool_never_imports_torch() -> None:

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from grpo_doctor_probes import describe
-from grpo_doctor_probes.modelsizes import model_sizes, weight_counts
+from grpo_doctor_probes.record.modelsizes import model_sizes, weight_counts
 from grpo_doctor_trainer import __version__
 from grpo_doctor_trainer.algorithm.logprobs import reason_not_to_share
 from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable, find_checkpoint

@@ -11,7 +11,7 @@ from grpo_doctor.hang import dumps
 from grpo_doctor.hang.verdict import encoded
 from grpo_doctor.hang.wording import ranks_text, seconds_text, sentence
 from grpo_doctor_probes.evidence import Evidence, Job, Problem
-from grpo_doctor_probes.printable import NAME_LIMIT, printable
+from grpo_doctor_probes.procs.printable import NAME_LIMIT, printable
 
 AT_ONCE_S = 60.0  # hosts that are reached one after the other by hand, and clocks that differ
 SLACK_S = 5.0  # between looks at the same time; clocks of hosts differ by less, as a rule

@@ -7,7 +7,6 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.bounded import unless_blocked
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import (
     command_text,
@@ -29,8 +28,9 @@ from grpo_doctor_probes.discover.world import (
 )
 from grpo_doctor_probes.evidence import Job, Member
 from grpo_doctor_probes.evidence.job import Role
-from grpo_doctor_probes.printable import NAME_LIMIT, printable
-from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
+from grpo_doctor_probes.procs.bounded import unless_blocked
+from grpo_doctor_probes.procs.printable import NAME_LIMIT, printable
+from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
 _RANK_NAMES = ("python", "pypy", "pt_main")
 _BELOW_SERVER: Mapping[str, Role] = {"server": "engine", "engine": "engine-worker"}

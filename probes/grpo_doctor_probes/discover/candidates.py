@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grpo_doctor_probes.bounded import ask_each
 from grpo_doctor_probes.discover.commands import Kind, is_ray_actor, kind_of
 from grpo_doctor_probes.discover.modules import environ_pointers, live_environment, read_modules
 from grpo_doctor_probes.discover.rankfiles import Written
 from grpo_doctor_probes.discover.scan import Process
+from grpo_doctor_probes.procs.bounded import ask_each
 
 # Threads that only a process which has joined a process group has (torch 2.2 to 2.15, NCCL 2.19+).
 _GROUP_THREADS = ("pt_gloo", "gloo_", "pt_nccl", "NCCL ")

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from grpo_doctor_probes.bounded import unless_blocked
 from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence.job import Role
-from grpo_doctor_probes.printable import printable_command
+from grpo_doctor_probes.procs.bounded import unless_blocked
+from grpo_doctor_probes.procs.printable import printable_command
 
 Kind = Literal[Role, "ourselves", "unknown"]
 _INTERPRETER = re.compile(r"^(?:python|pypy)[\d.]*$")

@@ -13,7 +13,7 @@ from grpo_doctor_probes.discover.permission import ptrace_remedy
 from grpo_doctor_probes.discover.remains import holdings
 from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence import Job
-from grpo_doctor_probes.printable import NAME_LIMIT, printable
+from grpo_doctor_probes.procs.printable import NAME_LIMIT, printable
 
 _MOST_NAMED = 4
 _LONGEST_RANK = 7

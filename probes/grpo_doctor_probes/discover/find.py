@@ -38,7 +38,7 @@ from grpo_doctor_probes.discover.remains import Remains
 from grpo_doctor_probes.discover.scan import Process, Tree, scan
 from grpo_doctor_probes.discover.sockets import Connection, Sockets, find_servers, meeting_point
 from grpo_doctor_probes.evidence import Job, Member
-from grpo_doctor_probes.procstat import read_stat
+from grpo_doctor_probes.procs.procstat import read_stat
 
 _RAY_CORE = ("raylet", "gcs_server")
 

@@ -16,7 +16,7 @@ from grpo_doctor_probes.discover.commands import is_ray_actor
 from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Tree
 from grpo_doctor_probes.discover.sockets import Connection
-from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
+from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
 _NO_RUN_ID = ("", "none")  # torchrun's default
 CORE_KINDS = ("launcher", "engine", "engine-worker", "server", "ray")

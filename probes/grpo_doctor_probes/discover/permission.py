@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.procfs import status
+from grpo_doctor_probes.procs.procfs import status
 
 _CONTAINER_ID = re.compile(r"(?:^|[/\-:.])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
 _SHORT = 12

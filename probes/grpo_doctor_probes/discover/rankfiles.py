@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grpo_doctor_probes.bounded import unless_blocked
 from grpo_doctor_probes.discover.scan import Process
-from grpo_doctor_probes.rundir import RANKS, RUN_DIR_VARIABLE
+from grpo_doctor_probes.procs.bounded import unless_blocked
+from grpo_doctor_probes.record.rundir import RANKS, RUN_DIR_VARIABLE
 
 _FILES_WITHIN_S = 1.0
 _LIMIT_BYTES = 1 << 20

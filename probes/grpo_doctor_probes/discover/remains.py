@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from grpo_doctor_probes.bounded import unless_blocked
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import program
 from grpo_doctor_probes.discover.modules import Modules, read_modules
 from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Tree, parse_environment
 from grpo_doctor_probes.discover.sockets import Connection
-from grpo_doctor_probes.procfs import descriptors, read, socket_inodes
-from grpo_doctor_probes.tcp import tcp_table
+from grpo_doctor_probes.procs.bounded import unless_blocked
+from grpo_doctor_probes.procs.procfs import descriptors, read, socket_inodes
+from grpo_doctor_probes.procs.tcp import tcp_table
 
 _GPU_DEVICE = re.compile(r"/dev/nvidia(\d+)")
 _WORKERS = frozenset({"dataloader", "reward", "engine", "engine-worker"})

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from grpo_doctor_probes.bounded import ask_each
-from grpo_doctor_probes.procfs import numbers, read, variables
-from grpo_doctor_probes.procstat import DEAD, Stat, read_stat
-from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
+from grpo_doctor_probes.procs.bounded import ask_each
+from grpo_doctor_probes.procs.procfs import numbers, read, variables
+from grpo_doctor_probes.procs.procstat import DEAD, Stat, read_stat
+from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
 _INTERPRETERS = ("python", "pypy")
 # With setproctitle a process has its title where its command line was.

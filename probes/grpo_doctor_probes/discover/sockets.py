@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.scan import Tree
-from grpo_doctor_probes.tcp import ESTABLISHED, Tcp, TcpTable, open_sockets, port_of, tcp_table
+from grpo_doctor_probes.procs.tcp import (
+    ESTABLISHED,
+    Tcp,
+    TcpTable,
+    open_sockets,
+    port_of,
+    tcp_table,
+)
 
 _LOOPBACK = (b"0100007F", b"00000000000000000000000001000000", b"0101007F")
 _FEWEST_CLIENTS = 2

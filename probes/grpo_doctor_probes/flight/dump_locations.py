@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Job, Member
-from grpo_doctor_probes.procfs import read, variables
-from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S
-from grpo_doctor_probes.rundir import FLIGHT
+from grpo_doctor_probes.procs.bounded import within
+from grpo_doctor_probes.procs.procfs import read, variables
+from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S
+from grpo_doctor_probes.record.rundir import FLIGHT
 
 PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _NAMES = ("nccl_trace_rank_", "comm_lib_trace_rank_")

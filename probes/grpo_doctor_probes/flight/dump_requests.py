@@ -21,7 +21,7 @@ from pathlib import Path
 from grpo_doctor_probes.evidence import FlightDump, Job, Member
 from grpo_doctor_probes.flight.dump_locations import dump_prefixes, environment, seen_from_here
 from grpo_doctor_probes.flight.files import MAX_DUMP_BYTES, checked, read_dump
-from grpo_doctor_probes.printable import PATH_LIMIT, printable
+from grpo_doctor_probes.procs.printable import PATH_LIMIT, printable
 
 PIPE_VARIABLES = ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE")  # CUDA, XPU
 _POLL_S = 0.05

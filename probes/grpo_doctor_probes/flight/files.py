@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from grpo_doctor_probes.evidence import FlightDump
-from grpo_doctor_probes.printable import PATH_LIMIT, printable
+from grpo_doctor_probes.procs.printable import PATH_LIMIT, printable
 
 _RANK = re.compile(
     r"(?<![a-z])(?:(local|node|group|machine)[_.=-]?)?rank[_.=-]*(\d+)", re.IGNORECASE

@@ -22,7 +22,7 @@ from pathlib import Path
 from grpo_doctor_probes.discover.permission import has_our_network
 from grpo_doctor_probes.evidence import Job, RasAnswer
 from grpo_doctor_probes.flight.dump_locations import environment
-from grpo_doctor_probes.tcp import tcp_table
+from grpo_doctor_probes.procs.tcp import tcp_table
 
 ADDRESS_VARIABLE = "NCCL_RAS_ADDR"
 _DEFAULT_HOST, _DEFAULT_PORT = "localhost", 28028

@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.discover.permission import why_refused
 from grpo_doctor_probes.evidence import FlightDump, Member
 from grpo_doctor_probes.flight.ring import LAYOUTS, UnknownRecorderError, is_on, read_ring
 from grpo_doctor_probes.memory.access import Mapping, Memory, mapped
 from grpo_doctor_probes.memory.elf import MACHINE_NAMES, ElfError, library
 from grpo_doctor_probes.memory.statics import static_pointer
-from grpo_doctor_probes.procstat import read_stat
+from grpo_doctor_probes.procs.bounded import within
+from grpo_doctor_probes.procs.procstat import read_stat
 
 CPU_LIBRARY = "libtorch_cpu.so"
 GPU_LIBRARY = "libtorch_cuda.so"

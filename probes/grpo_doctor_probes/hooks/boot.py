@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-from grpo_doctor_probes import recorder, sidecar
 from grpo_doctor_probes.hooks import importing
 from grpo_doctor_probes.hooks.coverage import COVERAGE
 from grpo_doctor_probes.hooks.table import HOOKED
-from grpo_doctor_probes.rundir import HOOKS_VARIABLE, RUN_DIR_VARIABLE
+from grpo_doctor_probes.record import recorder, sidecar
+from grpo_doctor_probes.record.rundir import HOOKS_VARIABLE, RUN_DIR_VARIABLE
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:

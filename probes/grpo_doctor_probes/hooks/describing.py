@@ -6,7 +6,7 @@ from typing import Any
 
 from grpo_doctor_probes import describe
 from grpo_doctor_probes.hooks.coverage import version_of
-from grpo_doctor_probes.modelsizes import model_sizes, weight_counts
+from grpo_doctor_probes.record.modelsizes import model_sizes, weight_counts
 
 _PACKAGES = (
     "torch", "transformers", "accelerate", "peft", "trl", "ms-swift", "deepspeed", "vllm",

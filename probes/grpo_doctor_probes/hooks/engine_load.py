@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from grpo_doctor_probes import counter
-from grpo_doctor_probes.recorder import quietly
+from grpo_doctor_probes.record.recorder import quietly
 
 _EVERY_S = 0.05
 _NOW = ("engine/running_requests", "engine/waiting_requests", "engine/kv_cache_pct")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from grpo_doctor_probes import recorder
+from grpo_doctor_probes.record import recorder
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from grpo_doctor_probes import recorder
-from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.wrapping import Around
-from grpo_doctor_probes.sidecar import ROLE
+from grpo_doctor_probes.record import recorder
+from grpo_doctor_probes.record.decorate import timed
+from grpo_doctor_probes.record.sidecar import ROLE
 
 
 @contextmanager

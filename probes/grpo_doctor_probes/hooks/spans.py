@@ -11,9 +11,9 @@ from _thread import _local
 from time import monotonic_ns
 from typing import Any
 
-from grpo_doctor_probes import layout, recorder
 from grpo_doctor_probes.hooks.sums import SUMS
-from grpo_doctor_probes.spans import phase, step
+from grpo_doctor_probes.record import layout, recorder
+from grpo_doctor_probes.record.spans import phase, step
 
 _OPAQUE = ("eval", "checkpoint")
 

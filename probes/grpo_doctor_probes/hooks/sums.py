@@ -7,7 +7,7 @@ from _thread import get_ident
 from collections.abc import Sequence
 from time import monotonic_ns
 
-from grpo_doctor_probes.rundir import LOG_METRICS_VARIABLE
+from grpo_doctor_probes.record.rundir import LOG_METRICS_VARIABLE
 
 _PREFIX = "grpo_doctor/"
 _NO_PHASE = "callback"  # the user's code between phases

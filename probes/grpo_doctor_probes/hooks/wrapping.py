@@ -7,11 +7,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.spans import HookedSpan
 from grpo_doctor_probes.hooks.table import HOOKED, Hook
-from grpo_doctor_probes.recorder import note_error, quietly
+from grpo_doctor_probes.record.decorate import timed
+from grpo_doctor_probes.record.recorder import note_error, quietly
 
 Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 _MARK = "__grpo_doctor_hook__"

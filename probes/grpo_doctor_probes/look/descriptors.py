@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.scan import Process
-from grpo_doctor_probes.procfs import descriptors, read
+from grpo_doctor_probes.procs.procfs import descriptors, read
 
 _FLAGS = re.compile(rb"^flags:\s*([0-7]+)", re.MULTILINE)
 _POLLED = re.compile(rb"^tfd:\s*(\d+)\s+events:\s*([0-9a-f]+)", re.MULTILINE)

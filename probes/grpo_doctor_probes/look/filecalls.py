@@ -8,7 +8,6 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Blocked
 from grpo_doctor_probes.look import syscalls
 from grpo_doctor_probes.look.descriptors import (
@@ -22,8 +21,9 @@ from grpo_doctor_probes.look.descriptors import (
 from grpo_doctor_probes.look.hostview import HostView
 from grpo_doctor_probes.look.other_ends import Waiting, file_peers
 from grpo_doctor_probes.look.syscalls import Call
-from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.procfs import descriptors
+from grpo_doctor_probes.procs.bounded import within
+from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.procs.procfs import descriptors
 
 _STAT_AT_MOST_S = 1.0
 _AT_CWD = 0xFFFFFF9C  # AT_FDCWD as an unsigned 32-bit number

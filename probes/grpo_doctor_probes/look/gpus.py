@@ -12,8 +12,8 @@ from typing import Any
 
 from grpo_doctor_probes.evidence import GpuHolder, GpuLook, Job, Member
 from grpo_doctor_probes.flight.dump_locations import environment
-from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.procfs import status
+from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.procs.procfs import status
 from grpo_doctor_probes.samplers.child import Child, EndedError
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"

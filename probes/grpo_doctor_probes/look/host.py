@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes import kmsg
-from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Disk, HostFacts, Job
 from grpo_doctor_probes.look.descriptors import access, content, link
-from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.procfs import descriptors, read
+from grpo_doctor_probes.procs import kmsg
+from grpo_doctor_probes.procs.bounded import within
+from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.procs.procfs import descriptors, read
 from grpo_doctor_probes.samplers.hostfiles import meminfo_bytes
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")

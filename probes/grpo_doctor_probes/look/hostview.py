@@ -16,8 +16,8 @@ from pathlib import Path
 
 from grpo_doctor_probes.discover.scan import Process, Tree, glance
 from grpo_doctor_probes.look.descriptors import Holders, Lock, link, read_locks
-from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.tcp import Tcp, TcpTable, tcp_table
+from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.procs.tcp import Tcp, TcpTable, tcp_table
 
 _DUMP_REQUEST = struct.Struct("=IHHII BBHIII II")
 _NETLINK_HEADER = struct.Struct("=IHHII")

@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.discover.commands import kind_of
 from grpo_doctor_probes.discover.permission import has_our_network
 from grpo_doctor_probes.evidence import EngineLook, Job, Member
-from grpo_doctor_probes.tcp import open_sockets, tcp_table
+from grpo_doctor_probes.procs.bounded import within
+from grpo_doctor_probes.procs.tcp import open_sockets, tcp_table
 
 _ROLES = frozenset({"server", "engine"})
 _PORT = re.compile(r"--(?:vllm_server_)?port[= ](\d{1,5})\b")

@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.cgroups import MOUNT, NO_LIMIT_BYTES, VERSION_2, control_groups
 from grpo_doctor_probes.evidence import Job, Limits
 from grpo_doctor_probes.look.descriptors import content
-from grpo_doctor_probes.procfs import read
-from grpo_doctor_probes.procstat import read_stat
+from grpo_doctor_probes.procs.cgroups import MOUNT, NO_LIMIT_BYTES, VERSION_2, control_groups
+from grpo_doctor_probes.procs.procfs import read
+from grpo_doctor_probes.procs.procstat import read_stat
 
 _CORES = re.compile(rb"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Job, LogTail
 from grpo_doctor_probes.look.descriptors import access
-from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.procfs import descriptors
-from grpo_doctor_probes.redact import redact_text
+from grpo_doctor_probes.procs.bounded import within
+from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.procs.procfs import descriptors
+from grpo_doctor_probes.record.redact import redact_text
 
 _LOOKS_LIKE = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?$|/logs?/[^/]+\.txt$")
 _STREAMS = (1, 2)

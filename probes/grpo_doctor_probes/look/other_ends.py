@@ -13,8 +13,8 @@ from grpo_doctor_probes.evidence.looks import Blocking
 from grpo_doctor_probes.look.descriptors import content, target_of
 from grpo_doctor_probes.look.host import mount_of
 from grpo_doctor_probes.look.hostview import HostView
-from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.tcp import Tcp, TcpTable
+from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.procs.tcp import Tcp, TcpTable
 
 Value = TypeVar("Value")
 Direction = Literal["in", "out", "connect", "accept"]

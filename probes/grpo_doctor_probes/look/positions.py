@@ -17,7 +17,7 @@ from grpo_doctor_probes.evidence import Look, Position, ProcessLook
 from grpo_doctor_probes.look.limits import frozen
 from grpo_doctor_probes.look.registers import Place, is_known_processor, place_of
 from grpo_doctor_probes.memory.access import Mapping, Memory, mapped
-from grpo_doctor_probes.stoppable import why_not_thread
+from grpo_doctor_probes.procs.stoppable import why_not_thread
 
 # Drivers and collective libraries that a host may spin in, of NVIDIA and AMD.
 _DEVICE_LIBRARIES = ("libcuda.so", "libcudart", "libnccl", "libamdhip64", "librccl", "libhsa-")

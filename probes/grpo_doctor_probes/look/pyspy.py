@@ -16,8 +16,8 @@ from typing import Any
 
 from grpo_doctor_probes.discover.permission import ptrace_remedy
 from grpo_doctor_probes.evidence import Frame, Locals, PythonThread
-from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.redact import redact_text
+from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.record.redact import redact_text
 
 NOT_INSTALLED = "py-spy is not installed, so there are no stacks: pip install 'py-spy>=0.4'"
 # Runaway recursion has thousands of frames; the innermost tell where it is.

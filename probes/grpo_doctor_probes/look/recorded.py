@@ -6,12 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from grpo_doctor_probes import layout, live
-from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Job, Member, OpenSpanSeen
-from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.procfs import own_number
-from grpo_doctor_probes.rundir import RANKS, SPANS_SUFFIX
+from grpo_doctor_probes.procs import live
+from grpo_doctor_probes.procs.bounded import within
+from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.procs.procfs import own_number
+from grpo_doctor_probes.record import layout
+from grpo_doctor_probes.record.rundir import RANKS, SPANS_SUFFIX
 
 _AT_MOST_S = 2.0
 _COLLECTIVES = (layout.COLLECTIVE, layout.COLLECTIVE_WAIT)

@@ -14,9 +14,9 @@ from dataclasses import replace
 from grpo_doctor_probes.evidence import Look, ProcessLook, Stack, Thread
 from grpo_doctor_probes.look import pyspy
 from grpo_doctor_probes.look.limits import frozen
-from grpo_doctor_probes.procfs import numbers, status
-from grpo_doctor_probes.procstat import state_of
-from grpo_doctor_probes.stoppable import why_not_process
+from grpo_doctor_probes.procs.procfs import numbers, status
+from grpo_doctor_probes.procs.procstat import state_of
+from grpo_doctor_probes.procs.stoppable import why_not_process
 
 _TRACED = "t"
 _STOPPED = "T"

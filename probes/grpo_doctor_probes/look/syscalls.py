@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.memory.access import Memory
+from grpo_doctor_probes.procs.bounded import within
 
 Waits = Literal[
     "read",  # argument `at` is a descriptor of anything

@@ -11,11 +11,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Thread
-from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.procfs import read_record
-from grpo_doctor_probes.procstat import read_stat
+from grpo_doctor_probes.procs.bounded import within
+from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.procs.procfs import read_record
+from grpo_doctor_probes.procs.procstat import read_stat
 
 _EXEC_START = re.compile(rb"^se\.exec_start\s*:\s*(\d+)\.(\d+)", re.MULTILINE)
 _SWITCHES = re.compile(rb"^nr_(voluntary|involuntary)_switches\s*:\s*(\d+)", re.MULTILINE)

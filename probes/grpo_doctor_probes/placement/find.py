@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from grpo_doctor_probes.bounded import within
 from grpo_doctor_probes.evidence import Job, Placement
 from grpo_doctor_probes.placement.launchers import LauncherFacts, placement
-from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.procfs import read, variables
+from grpo_doctor_probes.procs.bounded import within
+from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.procs.procfs import read, variables
 
 PROC = Path("/proc")
 _NAMESPACE = "root/var/run/secrets/kubernetes.io/serviceaccount/namespace"

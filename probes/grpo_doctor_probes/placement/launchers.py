@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from grpo_doctor_probes.evidence import Job, Placement
-from grpo_doctor_probes.printable import printable
+from grpo_doctor_probes.procs.printable import printable
 
 _LONGEST = 100_000
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)

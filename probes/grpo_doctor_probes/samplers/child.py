@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from grpo_doctor_probes.procstat import state_of
+from grpo_doctor_probes.procs.procstat import state_of
 
 # Without `site`: what a `sitecustomize` of the user prints would be among the answers.
 _START = (

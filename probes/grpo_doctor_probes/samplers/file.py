@@ -49,7 +49,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from grpo_doctor_probes.rundir import HOSTS, SAMPLES_SUFFIX
+from grpo_doctor_probes.record.rundir import HOSTS, SAMPLES_SUFFIX
 from grpo_doctor_probes.samplers.tracks import GpuRow, Reading, Track
 
 FORMAT = 1
@@ -139,7 +139,7 @@ class RowWriter:
 
     def header(self, host: str, hz: float, t_ns: int, unix_ns: int, clock_id: str) -> bytes:
         """The first row. Both clocks place the run in calendar time; `clock_id` says which ranks
-        read the same monotonic clock (`grpo_doctor_probes.clock.identity`)."""
+        read the same monotonic clock (`grpo_doctor_probes.record.clock.identity`)."""
         return encode(
             {
                 "format": FORMAT,

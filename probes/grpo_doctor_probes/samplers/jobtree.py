@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.procfs import numbers
-from grpo_doctor_probes.rundir import RANKS
+from grpo_doctor_probes.procs.procfs import numbers
+from grpo_doctor_probes.record.rundir import RANKS
 from grpo_doctor_probes.samplers.process import Process
 
 _RANK_FILE_LIMIT_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.cgroups import NO_LIMIT_BYTES, VERSION_2, control_groups
+from grpo_doctor_probes.procs.cgroups import NO_LIMIT_BYTES, VERSION_2, control_groups
 from grpo_doctor_probes.samplers.hostfiles import ProcFile
 
 

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from grpo_doctor_probes.procfs import variables
-from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S, Stat, parse_stat
-from grpo_doctor_probes.rundir import RUN_DIR_VARIABLE
+from grpo_doctor_probes.procs.procfs import variables
+from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S, Stat, parse_stat
+from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 from grpo_doctor_probes.samplers.hostfiles import ProcFile
 
 _FIELDS = 22  # up to the resident memory

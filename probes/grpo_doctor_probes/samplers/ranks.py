@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S, Stat
+from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S, Stat
 from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup
 from grpo_doctor_probes.samplers.libraries import loaded
 from grpo_doctor_probes.samplers.ticks import Pace

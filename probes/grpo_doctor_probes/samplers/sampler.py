@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from grpo_doctor_probes.clock import identity
+from grpo_doctor_probes.record.clock import identity
 from grpo_doctor_probes.samplers.file import RowWriter, SampleFile, sample_path
 from grpo_doctor_probes.samplers.gpu import GpuSampler
 from grpo_doctor_probes.samplers.host import HostSampler

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.procstat import read_stat
+from grpo_doctor_probes.procs.procstat import read_stat
 from grpo_doctor_probes.supervisor.oom import OomCounters, kernel_line
 
 # linux/pidfd.h: PIDFD_GET_INFO is _IOWR(0xFF, 11, struct pidfd_info), whose first version is the

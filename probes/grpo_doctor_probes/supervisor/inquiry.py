@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from grpo_doctor_probes.printable import MESSAGE_LIMIT, printable
-from grpo_doctor_probes.rundir import make_private
+from grpo_doctor_probes.procs.printable import MESSAGE_LIMIT, printable
+from grpo_doctor_probes.record.rundir import make_private
 
 # A bundle takes under 1 MB a rank, and is written beside the one it replaces.
 _PER_RANK_BYTES = 2 << 20

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.look.gpus import gpu_count
-from grpo_doctor_probes.rundir import (
+from grpo_doctor_probes.record.rundir import (
     HOOKS_VARIABLE,
     LOG_METRICS_VARIABLE,
     MAX_MB_VARIABLE,

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from grpo_doctor_probes import layout
-from grpo_doctor_probes.live import Header
-from grpo_doctor_probes.outlet import Outlet
+from grpo_doctor_probes.procs.live import Header
+from grpo_doctor_probes.record import layout
+from grpo_doctor_probes.supervisor.outlet import Outlet
 
 _STEPS_REMEMBERED = 8
 _LOOKS_REMEMBERED = 600

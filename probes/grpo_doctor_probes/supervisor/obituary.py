@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_doctor_probes.printable import MESSAGE_LIMIT, printable
+from grpo_doctor_probes.procs.printable import MESSAGE_LIMIT, printable
 from grpo_doctor_probes.supervisor.deaths import Death
 
 # An engine that ends this long before a rank fails is a suspect, not a coincidence.

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grpo_doctor_probes.live import Header
-from grpo_doctor_probes.procstat import CLOCK_TICKS_PER_S, parse_stat
+from grpo_doctor_probes.procs.live import Header
+from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S, parse_stat
 from grpo_doctor_probes.samplers.hostfiles import ProcFile
 from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death

@@ -6,9 +6,9 @@ import contextlib
 import time
 from pathlib import Path
 
-from grpo_doctor_probes.cgroups import VERSION_2, control_groups
-from grpo_doctor_probes.kmsg import KMSG, parse_record, records
 from grpo_doctor_probes.look.limits import field_of
+from grpo_doctor_probes.procs.cgroups import VERSION_2, control_groups
+from grpo_doctor_probes.procs.kmsg import KMSG, parse_record, records
 
 # A process number of an hour ago may be another process's now.
 _LATELY_S = 60.0

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_doctor_probes import clock, sidecar
-from grpo_doctor_probes.redact import redact_command
-from grpo_doctor_probes.rundir import HOSTS, JOINED, RANKS, RUN_JSON, make_private
+from grpo_doctor_probes.record import clock, sidecar
+from grpo_doctor_probes.record.redact import redact_command
+from grpo_doctor_probes.record.rundir import HOSTS, JOINED, RANKS, RUN_JSON, make_private
 from grpo_doctor_probes.supervisor.job import Ended, Job
 from grpo_doctor_probes.supervisor.launch import Launch
 

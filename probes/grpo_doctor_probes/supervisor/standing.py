@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grpo_doctor_probes import layout
-from grpo_doctor_probes.live import Header, OpenSpan, read_header
-from grpo_doctor_probes.procfs import own_number
-from grpo_doctor_probes.rundir import RANKS, SPANS_SUFFIX
+from grpo_doctor_probes.procs.live import Header, OpenSpan, read_header
+from grpo_doctor_probes.procs.procfs import own_number
+from grpo_doctor_probes.record import layout
+from grpo_doctor_probes.record.rundir import RANKS, SPANS_SUFFIX
 
 # Shorter waits are everyday on a busy machine: a checkpoint, a garbage collection, a page fault.
 FLOOR_S = 35.0

@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from grpo_doctor_probes import procfs, sidecar
 from grpo_doctor_probes.discover.commands import command_text, kind_of
 from grpo_doctor_probes.discover.scan import read_process
-from grpo_doctor_probes.printable import printable
-from grpo_doctor_probes.rundir import HOOKS_VARIABLE, UNHOOKED_JSONL
+from grpo_doctor_probes.procs import procfs
+from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.record import sidecar
+from grpo_doctor_probes.record.rundir import HOOKS_VARIABLE, UNHOOKED_JSONL
 from grpo_doctor_probes.supervisor.launch import STARTUP
 
 PERIOD_NS = 1_000_000_000

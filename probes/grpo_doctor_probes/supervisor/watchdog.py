@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.live import Header
+from grpo_doctor_probes.procs.live import Header
 from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death
 from grpo_doctor_probes.supervisor.inquiry import AT_MOST_S, ATTACH, Answer, Inquiry

@@ -55,8 +55,9 @@ class cuda:
 PREPARED = """
 from contextlib import nullcontext
 from torch import cuda
-from grpo_doctor_probes import capturemode, phase, spans, step
-import grpo_doctor_probes.cuda as ours
+from grpo_doctor_probes import phase, step
+from grpo_doctor_probes.record import capturemode, spans
+import grpo_doctor_probes.record.cuda as ours
 ours.capture_mode = nullcontext
 spans.monotonic_ns = cuda.read
 """

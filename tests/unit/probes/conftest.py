@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes import live, recorder
+from grpo_doctor_probes.procs import live
+from grpo_doctor_probes.record import recorder
 from tests.recording import Row, read_rows, spans_file
 
 

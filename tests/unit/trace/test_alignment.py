@@ -19,7 +19,7 @@ from grpo_doctor.trace.jsonfile import MAX_TIME_NS
 from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Kind, Loss, Series, Trace
 from grpo_doctor.trace.spanfile import read_span_file
-from grpo_doctor_probes import layout
+from grpo_doctor_probes.record import layout
 from tests.build import TraceBuilder
 from tests.recording import write_recording
 from tests.unit.trace.test_merge import UNIX, S, end, facts, run_json

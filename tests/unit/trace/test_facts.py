@@ -15,7 +15,7 @@ from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Exit, Uncaught, Unhooked
 from grpo_doctor.trace.read import read_trace
 from grpo_doctor.trace.write import write_trace
-from grpo_doctor_probes import clock
+from grpo_doctor_probes.record import clock
 
 
 def write(folder: Path, name: str, **content: Any) -> None:

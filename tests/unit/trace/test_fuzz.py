@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.load import load
 from grpo_doctor.trace.write import write_trace
-from grpo_doctor_probes import layout
+from grpo_doctor_probes.record import layout
 from tests.recording import write_recording
 from tests.unit.trace.test_round_trip import everything
 

@@ -16,8 +16,8 @@ from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Kind, Trace
 from grpo_doctor.trace.nesting import CLAMP_NS
 from grpo_doctor.trace.write import write_trace
-from grpo_doctor_probes import layout
-from grpo_doctor_probes.rundir import PROFILES
+from grpo_doctor_probes.record import layout
+from grpo_doctor_probes.record.rundir import PROFILES
 from tests.recording import write_recording
 
 S = 1_000_000_000

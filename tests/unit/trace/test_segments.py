@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grpo_doctor.trace.segments import Segment, live_segments, settled_segments
-from grpo_doctor_probes import layout
+from grpo_doctor_probes.record import layout
 
 _WORD = layout.INSTANT << layout.KIND_SHIFT
 _SIZE = layout.HEADER_BYTES + layout.SEGMENT_BYTES

@@ -31,7 +31,7 @@ from grpo_doctor.hang.multihost.join import fits
 from grpo_doctor.hang.multihost.visits import same_processes
 from grpo_doctor.hang.verdict import Diagnosis, encoded_document
 from grpo_doctor_probes.evidence import Evidence, Job
-from grpo_doctor_probes.rundir import make_private
+from grpo_doctor_probes.record.rundir import make_private
 
 _README = """\
 What grpo-doctor saw of a job, and its verdict:

@@ -23,7 +23,7 @@ from grpo_doctor_probes.evidence import (
     LogTail,
     RasAnswer,
 )
-from grpo_doctor_probes.redact import redact_text
+from grpo_doctor_probes.record.redact import redact_text
 
 EVIDENCE: Final = "evidence.json.gz"
 VERDICT: Final = "verdict.json"

@@ -41,7 +41,7 @@ from grpo_doctor_probes.evidence import (
     Stack,
     Thread,
 )
-from grpo_doctor_probes.stoppable import DRIVERS
+from grpo_doctor_probes.procs.stoppable import DRIVERS
 
 # Of torch's own C++: innermost functions of a wait for other ranks.
 _NATIVE_WAITS: tuple[tuple[Call, re.Pattern[str]], ...] = (

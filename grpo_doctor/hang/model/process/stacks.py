@@ -116,7 +116,7 @@ CALLS: tuple[Rule, ...] = (
     _rule("collective", r".", r"torch/distributed/(_functional_collectives|nn/functional)"),
     _rule("collective", r"^wait$|^wait_stream$", r"torch/distributed/|deepspeed/comm"),
     _rule("collective", r"^(all_reduce|broadcast|all_gather|send|recv)", r"pynccl"),
-    _rule("collective", r".", r"grpo_doctor_probes/collectives"),
+    _rule("collective", r".", r"grpo_doctor_probes/(record/)?collectives"),
     _rule("loader", r"_try_get_data|_get_data|_next_data|^__next__$", r"torch/utils/data/"),
     _rule("pool", r".", r"multiprocessing/pool|concurrent/futures"),
     _rule("queue", r"^(get|put|recv|recv_bytes|_recv|_recv_bytes)$", r"multiprocessing/|queue"),

@@ -24,8 +24,8 @@ from grpo_doctor_probes.hooks.wrapping import (
     shared,
     spanned,
 )
-from grpo_doctor_probes.rundir import DRIVER
-from grpo_doctor_probes.sidecar import ROLE
+from grpo_doctor_probes.record.rundir import DRIVER
+from grpo_doctor_probes.record.sidecar import ROLE
 
 _TRAINER = "openrlhf.trainer.ppo_trainer"
 _ASYNC = "openrlhf.trainer.ppo_trainer_async"

@@ -14,9 +14,9 @@ from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan, inside
 from grpo_doctor_probes.hooks.wrapping import before, spanned
-from grpo_doctor_probes.recorder import quietly
-from grpo_doctor_probes.rundir import DRIVER
-from grpo_doctor_probes.sidecar import ROLE
+from grpo_doctor_probes.record.recorder import quietly
+from grpo_doctor_probes.record.rundir import DRIVER
+from grpo_doctor_probes.record.sidecar import ROLE
 
 _NAMESPACES = ("Namespace", "SimpleNamespace")
 

@@ -16,9 +16,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from grpo_doctor_probes import recorder
 from grpo_doctor_probes.hooks.table import Adapter
 from grpo_doctor_probes.hooks.wrapping import on_result, replacing
+from grpo_doctor_probes.record import recorder
 
 _LOADING, _CONNECTING = "ray._private.function_manager", "ray._private.worker"
 _SUBMITTING = "ray.dashboard.modules.job.sdk"

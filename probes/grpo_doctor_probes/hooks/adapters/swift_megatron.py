@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from grpo_doctor_probes import describe, metrics, sidecar, watch_collectives
+from grpo_doctor_probes import describe, metrics, watch_collectives
 from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions, plain_settings
 from grpo_doctor_probes.hooks.logprobs import LOSS, OLD, REFERENCE
@@ -19,8 +19,9 @@ from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards, time_method
 from grpo_doctor_probes.hooks.wrapping import after, before, on_result, replacing
-from grpo_doctor_probes.recorder import quietly
-from grpo_doctor_probes.rundir import DRIVER
+from grpo_doctor_probes.record import sidecar
+from grpo_doctor_probes.record.recorder import quietly
+from grpo_doctor_probes.record.rundir import DRIVER
 
 _FRAMEWORK = "ms-swift"
 _BASE, _TRAINER = "swift.megatron.trainers.base", "swift.megatron.trainers.grpo_trainer"

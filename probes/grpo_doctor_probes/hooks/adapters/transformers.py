@@ -19,7 +19,7 @@ from grpo_doctor_probes.hooks.sums import SUMS
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import name_callbacks, name_rewards
 from grpo_doctor_probes.hooks.wrapping import before, replacing
-from grpo_doctor_probes.recorder import quietly
+from grpo_doctor_probes.record.recorder import quietly
 
 _TRAINER = "transformers.trainer"
 _CALLBACKS = "transformers.trainer_callback"

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from grpo_doctor_probes import recorder
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import write_ended
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards
 from grpo_doctor_probes.hooks.wrapping import after, before, replacing, shared
+from grpo_doctor_probes.record import recorder
 
 _TRAINER = "trl.experimental.async_grpo.async_grpo_trainer"
 _LOOP = "trl.experimental.async_grpo.async_rollout_worker"

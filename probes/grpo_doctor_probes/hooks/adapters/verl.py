@@ -33,9 +33,9 @@ from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
 from grpo_doctor_probes.hooks.table import Adapter
 from grpo_doctor_probes.hooks.users_code import name_of
 from grpo_doctor_probes.hooks.wrapping import after, before, replace, replacing, shared
-from grpo_doctor_probes.recorder import quietly
-from grpo_doctor_probes.rundir import DRIVER
-from grpo_doctor_probes.sidecar import ROLE
+from grpo_doctor_probes.record.recorder import quietly
+from grpo_doctor_probes.record.rundir import DRIVER
+from grpo_doctor_probes.record.sidecar import ROLE
 
 _STEP, _GENERATION = "step", "gen"
 _TIMED, _LOADS = "__grpo_doctor_timed__", "__grpo_doctor_loads__"

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from time import time
 from typing import Any
 
-from grpo_doctor_probes import recorder
-from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import STEPS, write_ended
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.wrapping import replacing
-from grpo_doctor_probes.recorder import quietly
-from grpo_doctor_probes.rundir import DRIVER
+from grpo_doctor_probes.record import recorder
+from grpo_doctor_probes.record.decorate import timed
+from grpo_doctor_probes.record.recorder import quietly
+from grpo_doctor_probes.record.rundir import DRIVER
 
 SEPARATION = "verl.experimental.separation.ray_trainer"
 _ONE_STEP_OFF = "verl.experimental.one_step_off_policy.ray_trainer"

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from grpo_doctor_probes.decorate import timed
 from grpo_doctor_probes.hooks.engine_load import LOAD
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import HookedSpan, inside
@@ -24,8 +23,9 @@ from grpo_doctor_probes.hooks.wrapping import (
     replace,
     replacing,
 )
-from grpo_doctor_probes.recorder import quietly
-from grpo_doctor_probes.sidecar import ROLE
+from grpo_doctor_probes.record.decorate import timed
+from grpo_doctor_probes.record.recorder import quietly
+from grpo_doctor_probes.record.sidecar import ROLE
 
 _LLM = "vllm.entrypoints.llm"
 _OFFLINE = "vllm.entrypoints.rl.offline"

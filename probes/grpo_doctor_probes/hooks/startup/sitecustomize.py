@@ -114,7 +114,7 @@ def _note_uncaught(run_dir: str) -> None:
         return
     try:
         _load_package()
-        from grpo_doctor_probes.failures import note_uncaught  # noqa: PLC0415
+        from grpo_doctor_probes.record.failures import note_uncaught  # noqa: PLC0415
 
         note_uncaught(error, run_dir)
     except Exception:  # noqa: BLE001 - a guest never raises into its host

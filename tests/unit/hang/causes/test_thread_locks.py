@@ -36,8 +36,9 @@ def test_a_lock_that_is_never_given_back() -> None:
     expect(build, "lock-held", 1)
 
 
-def test_a_recorded_rank_in_a_collective_is_not_in_a_lock() -> None:
-    probe = "/x/probes/grpo_doctor_probes/collectives.py"
+@pytest.mark.parametrize("module", ["collectives", "record/collectives"])
+def test_a_recorded_rank_in_a_collective_is_not_in_a_lock(module: str) -> None:
+    probe = f"/x/probes/grpo_doctor_probes/{module}.py"
     build = EvidenceBuilder(recorded=False)
     for rank in (0, 2, 3):
         process = build.rank(rank)

@@ -13,7 +13,7 @@ from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.find import recognise_parents, still_there
 from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence import Member
-from grpo_doctor_probes.procstat import read_stat
+from grpo_doctor_probes.procs.procstat import read_stat
 from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
 
 GLOO = ("pt_gloo_runloop",)

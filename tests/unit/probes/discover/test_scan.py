@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.bounded import ask_each, unless_blocked
 from grpo_doctor_probes.discover import scan as module
 from grpo_doctor_probes.discover.scan import as_seen, glance, parse_environment, scan
-from grpo_doctor_probes.procstat import parse_stat
+from grpo_doctor_probes.procs.bounded import ask_each, unless_blocked
+from grpo_doctor_probes.procs.procstat import parse_stat
 from tests.unit.probes.discover.fakeproc import FakeProc
 
 

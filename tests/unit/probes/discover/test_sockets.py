@@ -13,7 +13,7 @@ from grpo_doctor_probes.discover.sockets import (
     find_servers,
     meeting_point,
 )
-from grpo_doctor_probes.tcp import TcpTable
+from grpo_doctor_probes.procs.tcp import TcpTable
 from tests.unit.probes.discover.fakeproc import ETHERNET, LOOPBACK, FakeProc
 
 

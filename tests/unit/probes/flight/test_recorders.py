@@ -15,7 +15,7 @@ import pytest
 
 from grpo_doctor_probes.evidence import FlightDump, Member
 from grpo_doctor_probes.flight import read_recorders, recorders
-from grpo_doctor_probes.procstat import read_stat
+from grpo_doctor_probes.procs.procstat import read_stat
 
 FR, _, NCCL = (function for _, _, function in recorders.ANCHORS)
 # What compilers make of a recorder that is static in a function, and nothing else of it.

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes import entrytimes
 from grpo_doctor_probes.flight import dump_locations, dump_requests, recorders, ring
+from grpo_doctor_probes.record import entrytimes
 from grpo_doctor_probes.supervisor.flightenv import flight_variables
 from tests.torch_contract.promises import TABLE, body_of
 

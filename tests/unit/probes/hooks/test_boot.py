@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes import recorder, sidecar
 from grpo_doctor_probes.hooks import boot as module
 from grpo_doctor_probes.hooks.boot import adapter_of, apply, apply_to_actor, boot, boot_late
 from grpo_doctor_probes.hooks.coverage import Coverage
 from grpo_doctor_probes.hooks.importing import ImportWatcher
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.wrapping import replace
+from grpo_doctor_probes.record import recorder, sidecar
 from tests.unit.probes.conftest import Recorded
 
 TRAINER = "transformers.trainer"

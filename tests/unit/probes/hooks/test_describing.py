@@ -19,7 +19,7 @@ from grpo_doctor_probes.hooks.describing import (
     settings_of,
 )
 from tests.unit.probes.conftest import Recorded
-from tests.unit.probes.test_modelsizes import QWEN, SIZES, Weight
+from tests.unit.probes.record.test_modelsizes import QWEN, SIZES, Weight
 
 
 @pytest.fixture(autouse=True)

@@ -72,7 +72,7 @@ def test_a_finder_of_the_users_sitecustomize_does_not_hide_modules(tmp_path: Pat
 
 
 def test_an_older_release_beside_the_job_is_not_what_is_loaded(tmp_path: Path) -> None:
-    modules = {"grpo_doctor_probes.recorder": "", "transformers.trainer": TRAINER}
+    modules = {"grpo_doctor_probes.record.recorder": "", "transformers.trainer": TRAINER}
     program = "from transformers.trainer import Trainer; print(Trainer().train())"
     result = run_job(tmp_path, program, modules=modules)
     assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpo_doctor_probes import recorder
 from grpo_doctor_probes.hooks.roles import with_gpu_times, with_role
-from grpo_doctor_probes.sidecar import ROLE
+from grpo_doctor_probes.record import recorder
+from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.conftest import Recorded
 
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from grpo_doctor_probes import phase, recorder
+from grpo_doctor_probes import phase
 from grpo_doctor_probes.hooks import spans
 from grpo_doctor_probes.hooks.spans import HookedSpan, StepMarks, inside, open_spans, write_ended
 from grpo_doctor_probes.hooks.sums import PhaseSums
+from grpo_doctor_probes.record import recorder
 from tests.unit.probes.conftest import Recorded
 
 

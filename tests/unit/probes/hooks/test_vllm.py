@@ -9,7 +9,7 @@ import pytest
 
 from grpo_doctor.trace.model import Kind
 from grpo_doctor_probes.hooks.adapters.vllm import takes_weights
-from grpo_doctor_probes.rundir import HOOKS_VARIABLE
+from grpo_doctor_probes.record.rundir import HOOKS_VARIABLE
 from grpo_doctor_probes.supervisor.launch import STARTUP, plan
 from tests.unit.probes.hooks.hooked_job import recorded, run_job, span_names
 

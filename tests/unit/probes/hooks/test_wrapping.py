@@ -20,7 +20,7 @@ from grpo_doctor_probes.hooks.wrapping import (
     without_span,
     wrap_hook,
 )
-from grpo_doctor_probes.recorder import quietly
+from grpo_doctor_probes.record.recorder import quietly
 from tests.unit.probes.conftest import Recorded
 
 CODE = '''

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_doctor_probes.evidence import Blocked
 from grpo_doctor_probes.look.other_ends import Direction, end_of
-from grpo_doctor_probes.procfs import descriptors
+from grpo_doctor_probes.procs.procfs import descriptors
 from tests.unit.probes.look.scene import Scene
 
 RANK, OTHER, THIRD = 70, 90, 91

@@ -18,8 +18,8 @@ import pytest
 from grpo_doctor_probes import look
 from grpo_doctor_probes.evidence import Blocked, Job, Look, Member, ProcessLook
 from grpo_doctor_probes.look import pyspy
-from grpo_doctor_probes.procfs import descriptors
-from grpo_doctor_probes.tcp import tcp_table
+from grpo_doctor_probes.procs.procfs import descriptors
+from grpo_doctor_probes.procs.tcp import tcp_table
 
 NEEDS_PYSPY = pytest.mark.skipif(pyspy.binary() is None, reason="py-spy is not installed")
 READY = "import os, sys, time; print('ready', flush=True)\n"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.cgroups import NO_LIMIT_BYTES
 from grpo_doctor_probes.look.limits import core_list, frozen, limits, limits_of
+from grpo_doctor_probes.procs.cgroups import NO_LIMIT_BYTES
 from tests.unit.probes.look.stage import job_of
 
 STAT = b"7 (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 -5 1 0 99 0 0\n"

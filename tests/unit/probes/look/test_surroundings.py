@@ -12,12 +12,12 @@ import pytest
 
 from grpo_doctor_probes import phase
 from grpo_doctor_probes.evidence import Job, Member
-from grpo_doctor_probes.kmsg import parse_record
 from grpo_doctor_probes.look.gpus import throttle_reasons
 from grpo_doctor_probes.look.host import HIDDEN, disks, messages, select
 from grpo_doctor_probes.look.httpengines import parse_metrics
 from grpo_doctor_probes.look.logs import last_lines
 from grpo_doctor_probes.look.recorded import open_spans
+from grpo_doctor_probes.procs.kmsg import parse_record
 from tests.unit.probes.conftest import Recorded
 
 OURS = 0  # stands for the number of this process

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.procstat import state_of
+from grpo_doctor_probes.procs.procstat import state_of
 from grpo_doctor_probes.samplers.child import Child, EndedError
 
 MODULE = """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.clock import identity
+from grpo_doctor_probes.record.clock import identity
 from grpo_doctor_probes.samplers import GpuRow, Reading, Sampling, Track
 from grpo_doctor_probes.samplers.ticks import SystemClock
 

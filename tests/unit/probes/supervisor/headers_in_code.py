@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grpo_doctor_probes import layout
-from grpo_doctor_probes.live import Header, OpenSpan
+from grpo_doctor_probes.procs.live import Header, OpenSpan
+from grpo_doctor_probes.record import layout
 
 S = 1_000_000_000
 

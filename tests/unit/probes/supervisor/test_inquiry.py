@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.procstat import state_of
+from grpo_doctor_probes.procs.procstat import state_of
 from grpo_doctor_probes.supervisor import inquiry
 from grpo_doctor_probes.supervisor.inquiry import Answer, Inquiry, made_with_room
 

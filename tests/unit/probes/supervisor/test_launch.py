@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.rundir import (
+from grpo_doctor_probes.record.rundir import (
     HOOKS_VARIABLE,
     LOG_METRICS_VARIABLE,
     MAX_MB_VARIABLE,

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpo_doctor_probes import layout
-from grpo_doctor_probes.live import Header, OpenSpan
+from grpo_doctor_probes.procs.live import Header, OpenSpan
+from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.supervisor import liveline
 from grpo_doctor_probes.supervisor.liveline import LiveLine, Now, Watch, compose
 from grpo_doctor_probes.supervisor.standing import Headers

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes import layout
-from grpo_doctor_probes.live import Header
+from grpo_doctor_probes.procs.live import Header
+from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
 from grpo_doctor_probes.supervisor.observe import Moment, Observer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes import layout
+from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.supervisor.standing import (
     BETWEEN_PHASES,
     FACTOR,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes import layout
+from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
 from grpo_doctor_probes.supervisor.standing import FLOOR_S
 from grpo_doctor_probes.supervisor.suspicion import MOST_RETRY_S, RETRY_S

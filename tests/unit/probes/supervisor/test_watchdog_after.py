@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes import layout
+from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.supervisor.standing import FLOOR_S
 from grpo_doctor_probes.supervisor.suspicion import MOST_RETRY_S, RETRY_S
 from grpo_doctor_probes.supervisor.watchdog import AGAIN_NS

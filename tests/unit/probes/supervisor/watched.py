@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from grpo_doctor_probes import layout
-from grpo_doctor_probes.live import Header, OpenSpan
+from grpo_doctor_probes.procs.live import Header, OpenSpan
+from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
 from grpo_doctor_probes.supervisor.standing import Lengths

@@ -12,7 +12,7 @@ from grpo_doctor_probes.hooks import boot, describing
 from grpo_doctor_probes.hooks.adapters import openrlhf_steps, swift, swift_megatron, vllm
 from grpo_doctor_probes.hooks.coverage import Coverage
 from grpo_doctor_probes.hooks.spans import STEPS, open_spans
-from grpo_doctor_probes.sidecar import ROLE
+from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.conftest import Recorded
 from tests.unit.probes.hooks.adapters.framework import Job
 

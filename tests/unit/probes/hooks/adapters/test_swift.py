@@ -11,7 +11,7 @@ import pytest
 
 from grpo_doctor_probes.hooks import describing
 from grpo_doctor_probes.hooks.spans import HookedSpan
-from grpo_doctor_probes.sidecar import ROLE
+from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.hooks.adapters.framework import Job, hooked
 
 OLD = "swift.trainers.rlhf_trainer"

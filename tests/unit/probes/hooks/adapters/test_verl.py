@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes import recorder
 from grpo_doctor_probes.hooks.adapters.verl_async import WAIT, waits_for_samples
-from grpo_doctor_probes.sidecar import ROLE
+from grpo_doctor_probes.record import recorder
+from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.hooks.adapters.framework import Job, hooked
 
 TIMERS = """

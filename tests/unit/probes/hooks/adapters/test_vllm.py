@@ -11,7 +11,7 @@ import pytest
 from grpo_doctor_probes.hooks.adapters.vllm import takes_weights
 from grpo_doctor_probes.hooks.engine_load import LOAD
 from grpo_doctor_probes.hooks.spans import open_spans
-from grpo_doctor_probes.sidecar import ROLE
+from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.hooks.adapters.framework import Job, hooked
 
 CORE = """

@@ -1,0 +1,1 @@
+"""Next to the job: /proc, cgroups, the kernel log and span files, read within limits."""

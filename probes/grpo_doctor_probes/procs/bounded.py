@@ -1,0 +1,149 @@
+"""Calls that can block forever, made where they cannot block us.
+
+Files of the job may lie on a file system that hangs, and its memory may be locked forever. On a
+loaded machine our own thread may wait long for a core; that is not a hang, so `unless_blocked` and
+`ask_each` count only the time in which it does not want to run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from grpo_doctor_probes.procs.procstat import state_of
+
+_Answer = TypeVar("_Answer")
+_LOOK_EVERY_S = 0.1
+_LONGEST_S = 30.0  # whatever the load
+
+
+def within(seconds: float, ask: Callable[[], _Answer]) -> _Answer:
+    """What `ask` returns. On a timeout its thread is left behind; it cannot be ended from here.
+
+    Raises:
+        TimeoutError: it took longer.
+        Exception: what `ask` raised.
+    """
+    call = _Call(ask)
+    call.thread.join(max(0.0, seconds))
+    return call.answer()
+
+
+class _Call(Generic[_Answer]):
+    """A call in a separate thread that no one has to wait for."""
+
+    def __init__(self, ask: Callable[[], _Answer]) -> None:
+        self._ask = ask
+        self._answers: list[_Answer] = []
+        self._errors: list[Exception] = []
+        self.thread = threading.Thread(target=self._run, name="bounded", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._answers.append(self._ask())
+        except Exception as error:  # noqa: BLE001 - raised again where it is waited for
+            self._errors.append(error)
+
+    def answer(self) -> _Answer:
+        """Return what it returned. Raises what it raised; TimeoutError: nothing of both yet."""
+        if self._errors:
+            raise self._errors[0]
+        if not self._answers:
+            raise TimeoutError("it gave no answer in time")
+        return self._answers[0]
+
+
+class _Waiting:
+    """How long a thread of ours has been blocked since the last `restart`."""
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+        self.restart()
+
+    def restart(self) -> None:
+        """The thread made progress."""
+        self._since = time.monotonic()
+        self._blocked_s = 0.0
+
+    def exceeds(self, seconds: float) -> bool:
+        """Wait a moment for its end; whether it has been blocked for longer than `seconds`."""
+        start = time.monotonic()
+        self._thread.join(_LOOK_EVERY_S)
+        now = time.monotonic()
+        if not self._thread.is_alive():
+            return False
+        if not _wants_to_run(self._thread):
+            self._blocked_s += min(now - start, 2 * _LOOK_EVERY_S)
+        return self._blocked_s > seconds or now - self._since > _LONGEST_S
+
+
+def unless_blocked(seconds: float, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+    """What `ask` returns, or `otherwise` when it blocks for longer; its thread is then left behind.
+
+    `ask` handles its own errors.
+    """
+    call = _Call(ask)
+    waiting = _Waiting(call.thread)
+    while call.thread.is_alive() and not waiting.exceeds(seconds):
+        pass
+    try:
+        return call.answer()
+    except TimeoutError:
+        return otherwise
+
+
+class _Walk(Generic[_Answer]):
+    """Asks about one number after another, in one thread for all: at high load every hand-over
+    between threads may take tens of milliseconds."""
+
+    def __init__(self, numbers: Sequence[int], ask: Callable[[int], _Answer]) -> None:
+        self._numbers, self._ask = numbers, ask
+        self.answers: dict[int, _Answer] = {}
+        self.count = 0  # of answers
+        self.abandoned = False
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while self.count < len(self._numbers) and not self.abandoned:
+            number = self._numbers[self.count]
+            self.answers[number] = self._ask(number)
+            self.count += 1
+
+    def wait(self, seconds: float) -> int:
+        """Return how many answered until the end, or until one blocked for longer than that."""
+        waiting, count = _Waiting(self.thread), self.count
+        while self.thread.is_alive():
+            if waiting.exceeds(seconds):
+                self.abandoned = True
+                break
+            if count != self.count:
+                count = self.count
+                waiting.restart()
+        return self.count
+
+
+def ask_each(
+    numbers: Sequence[int], ask: Callable[[int], _Answer], seconds: float
+) -> tuple[dict[int, _Answer], list[int]]:
+    """Return what `ask` returns for each number, and the numbers at which it blocks for longer.
+
+    `ask` handles its own errors.
+    """
+    answers: dict[int, _Answer] = {}
+    blocking: list[int] = []
+    remaining = list(numbers)
+    while remaining:
+        walk = _Walk(remaining, ask)
+        count = walk.wait(seconds)
+        answers |= {number: walk.answers[number] for number in remaining[:count]}
+        blocking += remaining[count : count + 1]
+        remaining = remaining[count + 1 :]
+    return answers, blocking
+
+
+def _wants_to_run(thread: threading.Thread) -> bool:
+    return state_of(f"/proc/self/task/{thread.native_id}") in ("R", "")  # "": it has just ended

@@ -1,0 +1,125 @@
+"""Headers read while a process runs, and headers that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor_probes import phase, step
+from grpo_doctor_probes.procs import live
+from grpo_doctor_probes.record import layout, recorder
+from tests.unit.probes.conftest import Recorded
+
+
+def test_a_running_process_is_readable(recording: Recorded) -> None:
+    with step(4), phase("train"):
+        header = recording.header
+        assert header.step == 4
+        assert [(o.name, o.thread, o.kind) for o in header.open_spans] == [
+            ("step", 0, layout.STEP),
+            ("train", 0, layout.SPAN),
+        ]
+        assert header.threads[0] == "MainThread"
+        assert header.start_monotonic_ns < header.open_spans[0].start_ns
+        assert header.closed_ns == 0
+
+
+def test_there_is_no_step_before_the_first(recording: Recorded) -> None:
+    assert recording.header.step is None
+    with step(0):
+        assert recording.header.step == 0
+
+
+def test_when_the_latest_span_began_is_told_after_its_end_too(recording: Recorded) -> None:
+    with step(0):
+        with phase("rollout"):
+            pass
+        before = recording.header
+        assert before.open_spans[-1].start_ns < before.begun_ns[0]
+        with phase("rollout"):
+            during = recording.header
+        assert during.begun_ns[0] == during.open_spans[-1].start_ns > before.begun_ns[0]
+        assert recording.header.begun_ns == during.begun_ns
+    assert set(during.begun_ns[1:]) == {0}
+
+
+def test_an_open_collective_has_its_group_and_sequence(recording: Recorded) -> None:
+    active = recorder.ACTIVE
+    assert active is not None
+    name_id = active.name_id(("all_reduce", (("group", "world"),)))
+    sequence = (1 << 24) + 7
+    mark = name_id | layout.COLLECTIVE << layout.KIND_SHIFT
+    mark |= (sequence & layout.SEQUENCE_MASK) << layout.THREAD_SHIFT
+    active.thread().begin(5, mark)
+    (span,) = recording.header.open_spans
+    assert span == live.OpenSpan(
+        "all_reduce", 5, 0, args='{"group": "world"}', kind=layout.COLLECTIVE, sequence=7
+    )
+
+
+def header_of(recording: Recorded) -> bytearray:
+    recorder.stop()
+    return bytearray(recording.path.read_bytes()[: layout.HEADER_BYTES])
+
+
+@pytest.mark.parametrize("size", [0, 7, 100, layout.HEADER_BYTES - 1])
+def test_a_half_written_header_is_refused(recording: Recorded, size: int) -> None:
+    with pytest.raises(ValueError, match=f"ends after {size} bytes"):
+        live.parse_header(bytes(header_of(recording)[:size]))
+
+
+def test_another_file_is_refused(recording: Recorded) -> None:
+    with pytest.raises(ValueError, match="not a span file"):
+        live.parse_header(bytes(layout.HEADER_BYTES))
+
+
+def test_a_newer_format_is_refused_by_its_number(recording: Recorded) -> None:
+    data = header_of(recording)
+    data[8] = layout.VERSION + 1
+    with pytest.raises(ValueError, match=f"format {layout.VERSION + 1}; .* reads {layout.VERSION}"):
+        live.parse_header(bytes(data))
+
+
+def test_other_sizes_are_refused(recording: Recorded) -> None:
+    data = header_of(recording)
+    data[16] ^= 1
+    with pytest.raises(ValueError, match="damaged"):
+        live.parse_header(bytes(data))
+
+
+def test_counts_and_names_that_make_no_sense_do_not_harm(recording: Recorded) -> None:
+    data = header_of(recording)
+    data[layout.STATE_OFFSET : layout.THREADS_OFFSET] = b"\xff" * (
+        layout.THREADS_OFFSET - layout.STATE_OFFSET
+    )
+    data[layout.NAMES_OFFSET :] = b"\xff" * layout.NAMES_BYTES
+    header = live.parse_header(bytes(data))
+    assert len(header.names) <= layout.NAMES_BYTES // 2
+
+
+def test_names_up_to_the_very_end_of_the_table(recording: Recorded) -> None:
+    data = header_of(recording)
+    state = memoryview(data)[layout.STATE_OFFSET : layout.THREADS_OFFSET].cast("Q")
+    state[layout.STATE_NAMES] = 9
+    state.release()
+    # Two names of lengths that a field can hold, and an empty one whose length is the last field.
+    first, second = 60_000, layout.NAMES_BYTES - 60_000 - 3 * layout.NAME_LENGTH.size
+    table = b"".join(
+        layout.NAME_LENGTH.pack(length) + b"x" * length for length in (first, second, 0)
+    )
+    data[layout.NAMES_OFFSET :] = table
+    header = live.parse_header(bytes(data))
+    assert [len(name) for name in header.names] == [first, second, 0]
+
+
+@pytest.mark.parametrize(
+    ("name_id", "name"), [(0, "(unnamed)"), (1, "a"), (2, "b"), (3, "(unnamed)"), (-1, "(unnamed)")]
+)
+def test_a_name_by_its_number(name_id: int, name: str) -> None:
+    assert live.name_of(("a", "b"), name_id) == name
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        live.read_header(tmp_path / "none.spans")

@@ -1,0 +1,218 @@
+"""Records of collectives: groups, numbers, waits; with a stand-in for torch.distributed."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes.record import recorder
+from grpo_doctor_probes.record.collectives import watch_collectives
+from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
+from tests.recording import read_rows, spans_file
+from tests.unit.probes.conftest import Recorded
+
+
+class Group:
+    def __init__(self, name: str) -> None:
+        self.group_name = name
+
+
+class Work:
+    waited = 0
+
+    def wait(self, timeout: float = 0.0) -> float:
+        type(self).waited += 1
+        return timeout
+
+
+NOT_OURS = object()
+
+
+@pytest.fixture
+def dist(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module with a few collectives, of which `all_gather_object` makes two others."""
+    module: Any = ModuleType("torch.distributed")
+    inner: Any = ModuleType("torch.distributed.distributed_c10d")
+    module.ProcessGroup = Group
+    module.GroupMember = SimpleNamespace(NON_GROUP_MEMBER=NOT_OURS)
+    module.group = SimpleNamespace(WORLD=Group("0"))
+    module.Work = type("Work", (Work,), {"wait": Work.wait})
+
+    def all_reduce(tensor: object, group: object = None, async_op: bool = False) -> Any:
+        return module.Work() if async_op else None
+
+    def barrier(group: object = None) -> None:
+        raise TimeoutError("nobody came")
+
+    def all_gather_object(things: object, group: object = None) -> str:
+        module.all_reduce(things, group=group)
+        inner.all_reduce(things, group=group)
+        return "gathered"
+
+    for function in (all_reduce, barrier, all_gather_object):
+        setattr(module, function.__name__, function)
+        setattr(inner, function.__name__, function)
+    monkeypatch.setitem(sys.modules, "torch.distributed", module)
+    monkeypatch.setitem(sys.modules, "torch.distributed.distributed_c10d", inner)
+    return module
+
+
+def records(recording: Recorded) -> list[tuple[str, str, str, float]]:
+    return [(row.kind, row.name, row.args, row.value) for row in recording.rows]
+
+
+WORLD, PAIR = '{"group": "world"}', '{"group": "pair"}'
+
+
+def test_each_group_numbers_its_own_in_the_order_of_entry(recording: Recorded, dist: Any) -> None:
+    assert watch_collectives()
+    pair = Group("pair")
+    dist.all_reduce(1)
+    dist.all_reduce(1, group=pair)
+    dist.all_reduce(1, pair)
+    dist.all_reduce(1, dist.group.WORLD)
+    assert records(recording) == [
+        ("collective", "all_reduce", WORLD, 1),
+        ("collective", "all_reduce", PAIR, 1),
+        ("collective", "all_reduce", PAIR, 2),
+        ("collective", "all_reduce", WORLD, 2),
+    ]
+
+
+def test_one_operation_of_the_users_is_one_record(recording: Recorded, dist: Any) -> None:
+    watch_collectives()
+    assert dist.all_gather_object([]) == "gathered"
+    dist.all_reduce(1)
+    assert [(name, value) for _, name, _, value in records(recording)] == [
+        ("all_gather_object", 1),
+        ("all_reduce", 2),
+    ]
+
+
+def test_another_thread_is_in_none_while_this_one_is(recording: Recorded, dist: Any) -> None:
+    watch_collectives()
+    inside, outside = threading.Event(), threading.Event()
+    plain: Callable[..., Any] = dist.all_reduce.__wrapped__
+
+    def slow(things: object, group: object = None) -> None:
+        inside.set()
+        assert outside.wait(20)
+
+    second: Any = ModuleType("torch.distributed")
+    vars(second).update({**vars(dist), "all_reduce": plain, "broadcast": slow})
+    sys.modules["torch.distributed"] = second
+    watch_collectives()
+    thread = threading.Thread(target=second.broadcast, args=(1,))
+    thread.start()
+    assert inside.wait(20)
+    second.all_reduce(1)
+    outside.set()
+    thread.join()
+    assert sorted(name for _, name, _, _ in records(recording)) == ["all_reduce", "broadcast"]
+
+
+def test_who_is_no_member_records_nothing(recording: Recorded, dist: Any) -> None:
+    watch_collectives()
+    dist.all_reduce(1, NOT_OURS)
+    dist.all_reduce(1, group=NOT_OURS)
+    assert records(recording) == []
+
+
+def test_a_collective_that_raises_is_recorded_and_raises(recording: Recorded, dist: Any) -> None:
+    watch_collectives()
+    with pytest.raises(TimeoutError, match="nobody came"):
+        dist.barrier()
+    dist.all_reduce(1)
+    assert [name for _, name, _, _ in records(recording)] == ["barrier", "all_reduce"]
+    assert recording.header.open_spans == ()
+
+
+def test_a_wait_has_the_number_of_its_operation_once(recording: Recorded, dist: Any) -> None:
+    watch_collectives()
+    work = dist.all_reduce(1, async_op=True)
+    assert work.wait(3.0) == 3.0
+    assert work.wait(2.0) == 2.0
+    assert records(recording) == [
+        ("collective", "all_reduce", WORLD, 1),
+        ("wait", "wait", WORLD, 1),
+    ]
+
+
+def test_an_operation_that_nobody_waits_for_is_forgotten(recording: Recorded, dist: Any) -> None:
+    watch_collectives()
+    dist.all_reduce(1, async_op=True)
+    gc.collect()
+    for _ in range(20):  # one of them gets the number that the first one had in memory
+        dist.Work().wait()
+    assert [kind for kind, _, _, _ in records(recording)] == ["collective"]
+
+
+def test_watching_again_changes_nothing(recording: Recorded, dist: Any) -> None:
+    assert watch_collectives()
+    assert not watch_collectives()
+    dist.all_reduce(1)
+    assert len(records(recording)) == 1
+
+
+def test_the_module_behind_is_wrapped_as_well(recording: Recorded, dist: Any) -> None:
+    watch_collectives()
+    inner: Any = sys.modules["torch.distributed.distributed_c10d"]
+    assert inner.all_reduce is dist.all_reduce
+    inner.all_reduce(1)
+    assert len(records(recording)) == 1
+
+
+def test_without_a_recording_nothing_is_wrapped(dist: Any) -> None:
+    assert not watch_collectives()
+    assert not hasattr(dist.all_reduce, "__wrapped__")
+
+
+def test_without_torch_nothing_is_wrapped(
+    recording: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
+    assert not watch_collectives()
+
+
+def test_watching_begins_the_recording_that_the_environment_asks_for(
+    dist: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
+    assert watch_collectives()
+    dist.all_reduce(1)
+    assert [row.name for row in read_rows(spans_file(tmp_path))] == ["all_reduce"]
+
+
+def test_a_collective_begins_the_recording_of_a_forked_child(
+    recording: Recorded, dist: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the parent's functions, and no recording of its own yet."""
+    watch_collectives()
+    recorder.stop()
+    monkeypatch.setattr(recorder._Start, "refused", None)
+    monkeypatch.setattr(recorder._Start, "inherited", (str(tmp_path / "child"), 0))
+    dist.all_reduce(1)
+    assert [row.name for row in read_rows(spans_file(tmp_path / "child"))] == ["all_reduce"]
+    assert records(recording) == []
+
+
+def test_a_torch_without_asynchronous_work_is_watched(recording: Recorded, dist: Any) -> None:
+    del dist.Work
+    assert watch_collectives()
+    assert recording.header.errors == 0
+
+
+def test_calls_go_on_after_the_recording_has_ended(recording: Recorded, dist: Any) -> None:
+    watch_collectives()
+    work = dist.all_reduce(1, async_op=True)
+    recorder.stop()
+    assert work.wait(1.0) == 1.0
+    assert isinstance(dist.all_reduce(1, async_op=True), dist.Work)
+    assert len(records(recording)) == 1

@@ -1,0 +1,286 @@
+"""GPU times from events that complete later. A stand-in for torch.cuda plays the device."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes import phase, step
+from grpo_doctor_probes.record import recorder
+from tests.recording import Row
+from tests.unit.probes.conftest import Recorded
+
+
+@dataclass
+class Device:
+    """Events complete when `done` has passed their time; nothing here ever waits."""
+
+    now: float = 0.0
+    done: float = 0.0
+    capturing: bool = False
+    broken: bool = False
+    relaxed: bool = False  # the mode of the thread that does the steps
+    current: int = 0
+    made: int = 0
+    events: list[Event] = field(default_factory=list)
+
+    def tick(self, milliseconds: float) -> None:
+        self.now += milliseconds
+
+    def __enter__(self) -> None:
+        assert not self.relaxed
+        self.relaxed = True
+
+    def __exit__(self, *_: object) -> None:
+        self.relaxed = False
+
+
+@dataclass(eq=False)
+class Event:
+    device: Device
+    at: float = -1.0
+    index: int = -1
+
+    def record(self) -> None:
+        if self.device.broken:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        assert self.index in {-1, self.device.current}, "an event belongs to one device"
+        assert self.device.relaxed, "another thread may capture a graph"
+        self.at, self.index = self.device.now, self.device.current
+
+    def query(self) -> bool:
+        assert self.device.relaxed, "another thread may capture a graph"
+        assert not self.device.capturing
+        return self.at <= self.device.done
+
+    def elapsed_time(self, end: Event) -> float:
+        assert self.query(), "asked before it was known"
+        assert end.query(), "asked before it was known"
+        assert self.index == end.index
+        return end.at - self.at
+
+    def synchronize(self) -> None:
+        raise AssertionError("the recorder never waits for the GPU")
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    device = Device()
+
+    def make(enable_timing: bool) -> Event:
+        assert enable_timing
+        device.made += 1
+        return Event(device)
+
+    cuda: Any = ModuleType("torch.cuda")
+    cuda.is_initialized = lambda: True
+    cuda.is_current_stream_capturing = lambda: device.capturing
+    cuda.current_device = lambda: device.current
+    cuda.Event = make
+    torch: Any = ModuleType("torch")
+    torch.cuda = cuda
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr("grpo_doctor_probes.record.cuda.capture_mode", lambda: device)
+    return device
+
+
+def cuda_rows(recording: Recorded) -> list[Row]:
+    return [r for r in recording.rows if r.kind == "cuda"]
+
+
+def train(device: Device, number: int) -> None:
+    with step(number):
+        with phase("rollout"):
+            device.tick(600)
+        with phase("train"):
+            device.tick(400)
+
+
+def test_times_are_recorded_when_the_device_gets_there(recording: Recorded, device: Device) -> None:
+    train(device, 0)  # CUDA is seen in use at the first step's begin
+    assert cuda_rows(recording) == []
+    device.done = 700
+    with step(1):
+        pass
+    assert [(r.name, r.value) for r in cuda_rows(recording)] == [("rollout", 600)]
+    device.done = 10_000
+    recorder.stop()
+    rows = [(r.name, r.value) for r in cuda_rows(recording)]
+    assert rows == [("rollout", 600), ("train", 400), ("step", 0)]
+    host = {(r.name, r.start_ns, r.end_ns, r.depth) for r in recording.rows if r.kind == "span"}
+    assert {(r.name, r.start_ns, r.end_ns, r.depth) for r in cuda_rows(recording)[:2]} == host
+    assert recording.header.dropped == 0
+
+
+def test_what_never_completes_is_counted(recording: Recorded, device: Device) -> None:
+    train(device, 0)
+    recorder.stop()
+    assert cuda_rows(recording)[0:0] == []
+    assert recording.header.dropped == 2
+    assert recording.header.errors == 0
+
+
+def test_events_are_used_again(recording: Recorded, device: Device) -> None:
+    device.done = 1e12
+    for number in range(50):
+        train(device, number)
+    assert device.made <= 12
+
+
+def test_what_waits_is_bounded(
+    recording: Recorded, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_doctor_probes.record.cuda._MAX_PENDING", 10)
+    for number in range(20):
+        train(device, number)
+    assert device.made < 40
+    assert recording.header.dropped > 0
+
+
+def test_deep_spans_get_no_events(recording: Recorded, device: Device) -> None:
+    device.done = 1e12
+    with step(0), phase("a"), phase("b"), phase("c"), phase("d"):
+        pass
+    recorder.stop()
+    assert {r.name for r in cuda_rows(recording)} == {"a", "b"}
+
+
+def test_graph_capture_is_left_alone(recording: Recorded, device: Device) -> None:
+    device.done = 1e12
+    with step(0):
+        device.capturing = True
+        with phase("rollout"):
+            pass
+        device.capturing = False
+        with phase("train"):
+            device.capturing = True
+        device.capturing = False
+    recorder.stop()
+    assert cuda_rows(recording) == []
+    assert recording.header.errors == 0
+
+
+def test_nothing_is_asked_while_a_graph_is_captured(recording: Recorded, device: Device) -> None:
+    train(device, 0)
+    device.done = 1e12
+    with step(1):
+        device.capturing = True
+        for _ in range(10):
+            with phase("rollout"):
+                pass
+        assert cuda_rows(recording) == []
+        device.capturing = False
+    assert {r.name for r in cuda_rows(recording)} == {"rollout", "train", "step"}
+
+
+def in_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_threads_of_a_reward_get_no_events(recording: Recorded, device: Device) -> None:
+    device.done = 1e12
+
+    def reward() -> None:
+        device.current = 0  # what a new thread has, the rank's being 1
+        with phase("reward/mine"):
+            device.tick(5)
+        device.current = 1
+
+    device.current = 1
+    with step(0), phase("reward"):
+        made = device.made
+        in_thread(reward)
+        assert device.made == made
+    recorder.stop()
+    assert {r.name for r in cuda_rows(recording)} == {"reward"}
+    assert recording.header.errors == 0
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "visible", "timed"),
+    [("1", None, True), ("0", None, False), (None, None, False), ("0", "3", True)],
+)
+def test_steps_of_another_thread_are_timed_on_the_ranks_own_device_only(
+    recording: Recorded,
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    local_rank: str | None,
+    visible: str | None,
+    timed: bool,
+) -> None:
+    for name, value in (("LOCAL_RANK", local_rank), ("CUDA_VISIBLE_DEVICES", visible)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    device.current, device.done = 1, 1e12
+
+    def two_steps() -> None:
+        train(device, 0)
+        train(device, 1)
+
+    in_thread(two_steps)
+    assert bool(cuda_rows(recording)) == timed
+    assert bool(device.made) == timed
+
+
+def test_without_a_way_to_ask_safely_nothing_is_asked(
+    recording: Recorded, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    monkeypatch.setattr("grpo_doctor_probes.record.cuda.capture_mode", lambda: looks.append(1))
+    for number in range(50):
+        train(device, number)
+    assert device.made == 0
+    assert len(looks) == 8
+    assert recording.header.errors == 0
+
+
+def test_an_error_of_the_device_is_met_once(recording: Recorded, device: Device) -> None:
+    with step(0):
+        device.broken = True
+        for _ in range(100):
+            with phase("train"):
+                pass
+    assert len([r for r in recording.rows if r.name == "train"]) == 100
+    assert recording.header.errors == 1
+    with phase("after"):
+        pass
+    assert recording.rows[-1].depth == 0
+
+
+def test_several_devices_keep_their_events_apart(recording: Recorded, device: Device) -> None:
+    device.done = 1e12
+    with step(0):
+        for number in range(8):
+            device.current = number % 2
+            with phase("train"):
+                device.tick(5)
+        with phase("rollout"):
+            device.current = 1 - device.current
+    recorder.stop()
+    assert [r.value for r in cuda_rows(recording)] == [5.0] * 8
+    assert recording.header.errors == 0
+
+
+def test_torch_without_cuda_is_left_alone(
+    recording: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch: Any = ModuleType("torch")
+    torch.cuda = ModuleType("torch.cuda")
+    torch.cuda.is_initialized = lambda: False
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with step(0), phase("train"):
+        pass
+    assert cuda_rows(recording) == []
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # being imported
+    with step(1):
+        pass
+    assert recording.header.errors == 0

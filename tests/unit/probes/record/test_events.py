@@ -1,0 +1,172 @@
+"""Counters, instants, metrics and what the job says of itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from grpo_doctor_probes import counter, describe, instant, metrics, phase
+from grpo_doctor_probes.record import recorder
+from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
+from tests.recording import read_rows, spans_file
+from tests.unit.probes.conftest import Recorded
+
+
+def lines(recording: Recorded) -> list[dict[str, Any]]:
+    text = (recording.run_dir / "metrics.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def job(recording: Recorded) -> dict[str, Any]:
+    facts = json.loads((recording.run_dir / "job.json").read_text(), parse_constant=_refuse)
+    assert isinstance(facts, dict)
+    return facts
+
+
+def _refuse(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def test_counters_and_instants(recording: Recorded) -> None:
+    counter("rollout/tokens", 12.5)
+    counter("rollout/tokens", math.nan)
+    with phase("train"):
+        instant("oom")
+    tokens, unknown, oom, _ = recording.rows
+    assert (tokens.kind, tokens.name, tokens.value) == ("counter", "rollout/tokens", 12.5)
+    assert tokens.start_ns == tokens.end_ns
+    assert math.isnan(unknown.value)
+    assert (oom.kind, oom.name, oom.depth) == ("instant", "oom", 1)
+
+
+def test_nothing_is_written_without_a_recording(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    counter("tokens", 1)
+    instant("oom")
+    metrics(1, {"loss": 1})
+    describe("trl")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda: counter("tokens", 1),
+        lambda: instant("oom"),
+        lambda: metrics(1, {"loss": 1}),
+        lambda: describe("trl"),
+    ],
+    ids=["counter", "instant", "metrics", "describe"],
+)
+def test_the_first_word_starts_the_recording_that_the_environment_asks_for(
+    say: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
+    say()
+    assert recorder.ACTIVE is not None
+    assert spans_file(tmp_path).exists()
+    written = [row.name for row in read_rows(spans_file(tmp_path))]
+    assert written or (tmp_path / "metrics.jsonl").exists() or (tmp_path / "job.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("argument", "variable", "size"), [(None, "8", 8), (None, None, 1), (None, "0", 1), (4, "8", 4)]
+)
+def test_how_many_ranks_a_job_says_it_has(
+    recording: Recorded,
+    monkeypatch: pytest.MonkeyPatch,
+    argument: int | None,
+    variable: str | None,
+    size: int,
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("WORLD_SIZE", variable)
+    describe("verl", world_size=argument)
+    facts = job(recording)
+    assert (facts["world_size"], facts["config"], facts["versions"]) == (size, {}, {})
+
+
+def test_metrics_keep_what_is_no_number_for_json(recording: Recorded) -> None:
+    metrics(1, {"loss": 0.5, "reward": math.nan})
+    metrics(2, {"loss": math.inf, "kl": -math.inf, 3: 4})  # type: ignore[dict-item]
+    first, second = lines(recording)
+    assert (first["step"], first["metrics"]) == (1, {"loss": 0.5, "reward": "nan"})
+    assert second["metrics"] == {"loss": "inf", "kl": "-inf", "3": 4.0}
+    assert first["t_ns"] < second["t_ns"]
+
+
+def test_one_metric_that_is_no_number_costs_only_itself(recording: Recorded) -> None:
+    metrics(1, {"loss": 0.5, "note": "warming up", "none": None, "list": [1]})  # type: ignore[dict-item]
+    assert lines(recording)[0]["metrics"] == {"loss": 0.5, "none": "nan"}
+    assert recording.header.errors == 0
+
+
+def test_a_line_after_one_that_was_cut_off_is_whole(recording: Recorded) -> None:
+    path = recording.run_dir / "metrics.jsonl"
+    path.write_text('{"step":1,"metr')
+    metrics(2, {"loss": 0.5})
+    assert json.loads(path.read_text().splitlines()[1])["step"] == 2
+
+
+def test_the_job_is_described_without_its_secrets(
+    recording: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    describe(
+        "trl",
+        "1.16.0",
+        config=MappingProxyType(
+            {"hub_token": "hf_" + "a" * 30, "learning_rate": 1e-6, "nested": {"api_key": "k"}}
+        ),
+        versions={"torch": "2.13.0"},
+    )
+    facts = job(recording)
+    assert (facts["framework"], facts["framework_version"]) == ("trl", "1.16.0")
+    assert facts["world_size"] == 8
+    assert facts["versions"] == {"torch": "2.13.0"}
+    assert facts["config"]["learning_rate"] == 1e-6
+    assert "hf_a" not in json.dumps(facts)
+    assert facts["config"]["nested"] == {"api_key": "[redacted]"}
+
+
+def test_a_configuration_of_anything_is_written_as_json(
+    recording: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    config: Any = {"clip": math.inf, "dtype": int, "path": "\udcff", 1: {2: {math.nan, 3}}}
+    describe("trl", config=config)
+    facts = job(recording)
+    assert facts["world_size"] == 1
+    assert facts["config"]["clip"] == "inf"
+    assert facts["config"]["dtype"] == "<class 'int'>"
+    assert facts["config"]["path"] == "?"
+    assert recording.header.errors == 0
+
+
+def test_a_configuration_that_contains_itself_is_counted_and_not_raised(
+    recording: Recorded,
+) -> None:
+    config: dict[str, Any] = {}
+    config["self"] = config
+    describe("trl", config=config)
+    assert recording.header.errors == 1
+    assert not (recording.run_dir / "job.json").exists()
+
+
+def test_a_value_that_fails_to_print_is_counted_and_not_raised(recording: Recorded) -> None:
+    class Broken:
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    describe("trl", config={"broken": Broken()})
+    metrics("seven", {})  # type: ignore[arg-type]
+    counter("tokens", "many")  # type: ignore[arg-type]
+    assert recording.header.errors == 3

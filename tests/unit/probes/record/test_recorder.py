@@ -1,0 +1,221 @@
+"""Where a recording goes, and what happens where it can't go."""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from grpo_doctor_probes import counter, instant, phase, step
+from grpo_doctor_probes.procs import live
+from grpo_doctor_probes.record import recorder
+from grpo_doctor_probes.record.rundir import ENTRIES_VARIABLE, MAX_MB_VARIABLE, RUN_DIR_VARIABLE
+from tests.recording import read_rows, spans_file
+from tests.unit.probes.conftest import Recorded
+
+
+def test_the_first_span_starts_the_recording_that_the_environment_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with phase("init"):
+        pass
+    path = spans_file(tmp_path, rank=3)
+    assert live.read_header(path).rank == 3
+    facts = json.loads(path.with_suffix(".json").read_text())
+    assert (facts["rank"], facts["local_rank"], facts["world_size"]) == (3, 1, None)
+    assert len(facts["clocks"]) == 1
+
+
+def test_a_process_that_empties_its_environment_is_recorded_as_it_began(tmp_path: Path) -> None:
+    recorder.remember(str(tmp_path / "first"), 3)
+    recorder.remember(str(tmp_path / "second"), 4)  # the first word counts
+    with phase("init"):
+        pass
+    assert live.read_header(spans_file(tmp_path / "first", rank=3)).rank == 3
+    assert not (tmp_path / "second").exists()
+
+
+def test_an_empty_variable_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, "")
+    with phase("init"):
+        pass
+    assert recorder.ACTIVE is None
+
+
+def test_files_are_private_to_the_user(recording: Recorded) -> None:
+    with phase("init"):
+        pass
+    for path in (recording.path, recording.path.with_suffix(".json")):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(recording.path.parent.stat().st_mode) == 0o700
+
+
+def test_a_relative_folder_stays_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recorder.start("run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    recorder.stop()
+    assert live.read_header(spans_file(tmp_path / "run")).closed_ns > 0
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_second_recording_goes_beside_the_first(tmp_path: Path) -> None:
+    for number in range(4):
+        assert recorder.start(str(tmp_path))
+        with phase(f"run {number}"):
+            pass
+        recorder.stop()
+    files = sorted((tmp_path / "ranks").glob("*.spans"))
+    assert len(files) == 4
+    assert sorted(read_rows(f)[0].name for f in files) == [f"run {n}" for n in range(4)]
+    assert len(list((tmp_path / "ranks").glob("*.json"))) == 4
+
+
+def test_ending_notes_the_time_and_the_clocks_again(
+    recording: Recorded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert recording.header.closed_ns == 0
+    recorder.stop()
+    assert capsys.readouterr().err == ""
+    assert recording.header.closed_ns > recording.header.start_monotonic_ns
+    assert len(json.loads(recording.path.with_suffix(".json").read_text())["clocks"]) == 2
+
+
+def test_at_the_end_the_flight_recorder_is_looked_into_where_that_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = SimpleNamespace(_dump_fr_trace_json=lambda *_: '{"entries":[]}')
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", module)
+    monkeypatch.setenv(ENTRIES_VARIABLE, "3600")
+    recorder.start(str(tmp_path))
+    with step(1):
+        pass
+    file = spans_file(tmp_path).with_suffix(".flight.jsonl")
+    assert not file.exists()
+    recorder.stop()
+    assert len(file.read_text().splitlines()) == 1
+
+
+def test_each_thread_has_its_name_in_its_own_slot(recording: Recorded) -> None:
+    def work() -> None:
+        with phase("dataload"):
+            assert recording.header.threads[:3] == ("MainThread", "loader", "")
+            opened = [(span.name, span.thread) for span in recording.header.open_spans]
+            assert opened == [("train", 0), ("dataload", 1)]
+
+    with phase("train"):
+        thread = threading.Thread(target=work, name="loader")
+        thread.start()
+        thread.join()
+    assert sorted((row.name, row.thread) for row in recording.rows) == [
+        ("dataload", 1),
+        ("train", 0),
+    ]
+
+
+def test_after_the_end_nothing_starts_by_itself(
+    recording: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(recording.run_dir))
+    recorder.stop()
+    with phase("late"):
+        pass
+    assert recorder.ACTIVE is None
+    assert recorder.start()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [(MAX_MB_VARIABLE, "inf"), (MAX_MB_VARIABLE, "many"), ("RANK", "1e9"), ("RANK", "9" * 30)],
+)
+def test_a_setting_that_makes_no_sense_is_said_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variable: str,
+    value: str,
+) -> None:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(variable, value)
+    for _ in range(3):
+        with phase("init"):
+            pass
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert message.startswith("grpo-doctor: not recording this process: ")
+    assert list(tmp_path.rglob("*.spans")) == []
+
+
+def test_a_folder_that_can_not_be_made_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert not recorder.start(str(tmp_path / "file"))
+    for _ in range(3):
+        with step(1), phase("init"):
+            counter("tokens", 1)
+            instant("oom")
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert str(tmp_path / "file") in message
+
+
+def test_no_standard_error_to_say_it_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    (tmp_path / "file").touch()
+    assert not recorder.start(str(tmp_path / "file"))
+
+
+def test_threads_that_start_together_make_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
+    together = threading.Barrier(8)
+
+    def work() -> None:
+        together.wait()
+        with phase("init"):
+            pass
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list((tmp_path / "ranks").glob("*.spans"))) == 1
+    assert len(read_rows(spans_file(tmp_path))) == 8
+
+
+def test_a_signal_handler_may_record_wherever_it_interrupts(
+    recording: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the interrupted span holds the lock of the name table, without waiting long."""
+    monkeypatch.setattr("grpo_doctor_probes.record.spanfile._PATIENCE_S", 0.01)
+    active = recorder.ACTIVE
+    assert active is not None
+
+    def handle(*_: object) -> None:
+        with phase("checkpoint"):
+            pass
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with active.file._lock:
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert [r.name for r in recording.rows] == ["(unnamed)"]
+    handle()
+    assert recording.rows[-1].name == "checkpoint"
