@@ -6,6 +6,7 @@ of `answers.json`, and to be meant.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ from grpo_doctor.findings.engine import ask
 from grpo_doctor.findings.rule import Finding, Fix, NotApplicable, NotRun, Outcome, Passed
 from grpo_doctor.findings.view import RuleFile
 from grpo_doctor.trace.model import Trace
-from tests.unit.findings.registry import EXAMPLES, runs_of
+from tests.unit.findings.registry import EXAMPLES, rows_of, runs_of
 
 RECORDED = Path(__file__).with_name("answers.json")
 BY_ID = {rule.RULE.id: rule for rule in rules.ALL}
@@ -34,7 +35,17 @@ def answers_of(rule_id: str) -> Answers:
             other = lines(ask(rule, RunView(replace(view.analysis, trace=changed))))
             if other != usual:
                 answers[f"{name}, {change}"] = other
+    for name, build in rows_of(rule_id).items():
+        answers[name] = _brief(ask(BY_ID[rule_id], RunView.of(build().build())))
     return answers
+
+
+def _brief(outcome: Outcome) -> list[str]:
+    """An answer without the evidence and the risks, which the runs before it show."""
+    if not isinstance(outcome, Finding):
+        return lines(outcome)
+    first = itertools.islice(_finding(outcome), 2)
+    return [*first, *(line for fix in outcome.fixes for line in itertools.islice(_fix(fix), 2))]
 
 
 def lines(outcome: Outcome) -> list[str]:
@@ -55,6 +66,7 @@ def _finding(finding: Finding) -> Iterator[str]:
     yield (
         f"{finding.severity}, confidence {_text(finding.confidence)}, cost {_text(finding.cost)}, "
         f"phases {list(finding.phases)}, ranks {list(finding.ranks)}, steps {list(finding.steps)}"
+        f"{', ruins the run' if finding.ruins else ''}"
     )
     yield f"{finding.headline}: {finding.cause}"
     for evidence in finding.evidence:

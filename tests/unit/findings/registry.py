@@ -1,7 +1,7 @@
 """Example runs of every rule: those of `example_runs.py`, and those that its own test file brings.
 
 `rules/test_gdNNN.py` brings them as functions `sick()` and `well()`, each of which returns a
-`TraceBuilder`.
+`TraceBuilder`, as other such functions, and as rows of `RUNS`: both sides of each threshold.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def runs_of(rule_id: str) -> dict[str, Callable[[], TraceBuilder]]:
             for name, build in vars(importlib.import_module(module)).items()
             if inspect.isfunction(build)
             and build.__module__ == module
+            and not name.startswith("_")
             and name not in runs
             and inspect.signature(build).return_annotation == "TraceBuilder"
             and all(
@@ -51,3 +52,12 @@ def runs_of(rule_id: str) -> dict[str, Callable[[], TraceBuilder]]:
             )
         }
     return runs
+
+
+def rows_of(rule_id: str) -> dict[str, Callable[[], TraceBuilder]]:
+    """The rows of `RUNS` in the file of a rule's tests."""
+    path = Path(__file__).parent / "rules" / f"test_{rule_id.lower()}.py"
+    if not path.exists():
+        return {}
+    module = importlib.import_module(f"tests.unit.findings.rules.{path.stem}")
+    return dict(getattr(module, "RUNS", {}))

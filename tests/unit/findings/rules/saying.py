@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from grpo_doctor.findings import NotRun, RunView, rules, run_rules
@@ -108,6 +109,22 @@ def counted(
 def with_knobs(**knobs: Any) -> dict[str, Any]:
     """The settings of `run` and some more; dots are spelled `__`."""
     return {**SETTINGS, **{name.replace("__", "."): value for name, value in knobs.items()}}
+
+
+Runs = dict[str, Callable[[], TraceBuilder]]
+
+
+def rows(name: str, build: Callable[..., TraceBuilder], *arguments: Any) -> Runs:
+    """One run for each row of arguments (a tuple, or one), such as both sides of a threshold."""
+    return {
+        f"{name}: {number}": partial(build, *(row if isinstance(row, tuple) else (row,)))
+        for number, row in enumerate(arguments, 1)
+    }
+
+
+def named(build: Callable[..., TraceBuilder], *arguments: Any) -> Runs:
+    """The same, by the name of what builds them."""
+    return rows(build.__name__.replace("_", " "), build, *arguments)
 
 
 __all__ = ["HEALTHY", "SETTINGS", "STEPS", "run"]

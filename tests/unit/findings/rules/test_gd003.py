@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-from tests.unit.findings.rules.saying import (
-    counted,
-    even,
-    finding_in,
-    not_applicable,
-    passed,
-    run,
-    value,
-)
+from tests.unit.findings.rules.saying import counted, even, finding_in, run, value
 
 WITHOUT = {"vllm.use": False}
-
-
-def test_three_tenths_of_the_step_are_enough() -> None:
-    assert finding_in(even({"rollout": 3.0}, knobs=WITHOUT), "GD003").cost == 0.3
-    assert passed(even({"rollout": 2.9}, knobs=WITHOUT), "GD003") == (
-        "the rollout takes 29% of the step"
-    )
-    assert not_applicable(even({"rollout": 9.0}), "GD003") == "vLLM is in use"
 
 
 def test_the_speed_of_generating_is_shown_where_tokens_were_counted() -> None:
@@ -29,3 +13,10 @@ def test_the_speed_of_generating_is_shown_where_tokens_were_counted() -> None:
     assert value(finding_in(build, "GD003"), "tokens generated per second") == 400.0
     texts = [e.text for e in finding_in(run(knobs=WITHOUT), "GD003").evidence]
     assert not any("tokens" in text for text in texts)
+
+
+RUNS = {
+    "three tenths of the step are enough 1": lambda: even({"rollout": 2.9}, knobs=WITHOUT),
+    "three tenths of the step are enough 2": lambda: even({"rollout": 9.0}),
+    "three tenths of the step are enough 3": lambda: even({"rollout": 3.0}, knobs=WITHOUT),
+}

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.unit.findings.example_runs import SETTINGS, offloaded, run
-from tests.unit.findings.rules.saying import finding_in, passed
-
-
-@pytest.mark.parametrize(
-    ("peak_gib", "severity"),
-    [(60.0, "low"), (40.1, "low"), (40.0, "medium"), (8.0, "medium"), (7.9, "info")],
-)
-def test_how_much_is_free_decides_how_grave_it_is(peak_gib: float, severity: str) -> None:
-    assert finding_in(run(memory_gib=(5.0, peak_gib)), "GD006").severity == severity
-
-
-def test_less_than_a_quarter_is_not_unused() -> None:
-    assert "reaches 75% of its memory" in passed(run(memory_gib=(5.0, 60.1)), "GD006")
+from tests.unit.findings.rules.saying import finding_in, rows
 
 
 @pytest.mark.parametrize(
@@ -39,11 +25,25 @@ def test_offload_is_switched_off_where_it_is_on_and_there_is_room(
     assert ("offload.optimizer" in knobs) is advised
 
 
-@pytest.mark.parametrize(
-    ("share", "raised"), [(0.52, [0.65]), (0.74, [0.85]), (0.85, [0.9]), (0.9, [])]
-)
-def test_vllm_gets_what_is_free_less_a_tenth(share: float, raised: list[float]) -> None:
-    knobs: dict[str, Any] = {**SETTINGS, "vllm.gpu_memory_utilization": share}
-    # A quarter is free; what is kept free of it is a tenth, so 0.15 can be given.
-    fixes = finding_in(run(knobs=knobs, memory_gib=(50.0, 60.0)), "GD006").fixes
-    assert [fix.after for fix in fixes if fix.knob == "vllm.gpu_memory_utilization"] == raised
+RUNS = {
+    **rows(
+        "how much is free decides how grave it is",
+        lambda peak_gib: run(memory_gib=(5.0, peak_gib)),
+        60.0,
+        40.1,
+        40.0,
+        8.0,
+        7.9,
+    ),
+    "less than a quarter is not unused": lambda: run(memory_gib=(5.0, 60.1)),
+    **rows(
+        "vllm gets what is free less a tenth",
+        lambda share: run(
+            knobs={**SETTINGS, "vllm.gpu_memory_utilization": share}, memory_gib=(50.0, 60.0)
+        ),
+        0.52,
+        0.74,
+        0.85,
+        0.9,
+    ),
+}

@@ -7,8 +7,6 @@ from tests.unit.findings.rules.saying import (
     HEALTHY,
     counted,
     finding_in,
-    not_applicable,
-    passed,
     run,
     step_starts,
     value,
@@ -44,29 +42,16 @@ def test_short_decoding_steps_are_mostly_launching() -> None:
     assert finding.fixes[0].spelling == "--vllm_enforce_eager false"
 
 
-def test_long_decoding_steps_are_the_gpus() -> None:
-    assert "takes 84 ms" in passed(decoding(60.0), "GD013")
-
-
-def test_without_counted_steps_it_is_less_sure() -> None:
-    finding = finding_in(run(knobs=EAGER), "GD013")
-    assert (finding.severity, finding.confidence) == ("low", 0.5)
-
-
-def test_on_a_cpu_there_are_no_graphs() -> None:
-    assert "no GPU" in not_applicable(run(knobs=EAGER, memory_gib=None), "GD013")
-
-
-def test_a_short_rollout_is_left_alone() -> None:
-    assert "rollout takes" in passed(run({**HEALTHY, "rollout": 0.5}, knobs=EAGER), "GD013")
-
-
-def test_transformers_has_no_eager_engine() -> None:
-    knobs = {**EAGER, "vllm.use": False}
-    assert "eager" in not_applicable(run(knobs=knobs), "GD013")
-
-
 def test_an_engine_that_counted_no_step_shows_no_decoding_step() -> None:
     texts = [evidence.text for evidence in finding_in(decoding(0.0), "GD013").evidence]
     assert "one decoding step" not in texts
     assert "one decoding step" in [e.text for e in finding_in(sick(), "GD013").evidence]
+
+
+RUNS = {
+    "long decoding steps are the gpus": lambda: decoding(60.0),
+    "without counted steps it is less sure": lambda: run(knobs=EAGER),
+    "on a cpu there are no graphs": lambda: run(knobs=EAGER, memory_gib=None),
+    "a short rollout is left alone": lambda: run({**HEALTHY, "rollout": 0.5}, knobs=EAGER),
+    "transformers has no eager engine": lambda: run(knobs={**EAGER, "vllm.use": False}),
+}

@@ -7,8 +7,8 @@ from tests.unit.findings.rules.saying import (
     STEPS,
     counted,
     finding_in,
-    missing,
     passed,
+    rows,
     run,
     step_s,
     step_starts,
@@ -79,27 +79,6 @@ def test_the_time_with_a_nearly_empty_engine_is_the_cost() -> None:
     assert "engine's 64 requests" in finding.cause
 
 
-def test_a_limit_that_nearly_all_stay_below_is_advised() -> None:
-    (fix,) = finding_in(sick(), "GD014").fixes
-    assert (fix.knob, fix.after) == ("rollout.max_completion_length", 512)
-    assert fix.safety == "changes-algorithm"
-    assert "2% of this run's completions" in fix.risk
-
-
-def test_without_lengths_more_prompts_are() -> None:
-    (fix,) = finding_in(decaying(1.0), "GD014").fixes
-    assert fix.knob == "rollout.async"
-    assert "more prompts" in fix.risk
-
-
-def test_an_engine_that_stays_full_passes() -> None:
-    assert "9% of the rollout" in passed(well(), "GD014")
-
-
-def test_an_engine_of_few_requests_always_ends_with_few() -> None:
-    assert "tails take 0.0%" in passed(decaying(1.0, peak=8.0), "GD014")
-
-
 def test_ranks_that_finish_apart_by_turns_wait_for_lengths() -> None:
     finding = finding_in(apart(4.0), "GD014")
     # The slowest takes 5 s, each rank 3.5 s in the mean.
@@ -108,36 +87,11 @@ def test_ranks_that_finish_apart_by_turns_wait_for_lengths() -> None:
     assert (finding.severity, finding.confidence) == ("medium", 0.6)
 
 
-def test_ranks_that_finish_apart_with_equal_lengths_do_not() -> None:
-    assert "tails take 0.0%" in passed(apart(1.1), "GD014")
-
-
-def test_one_rank_that_is_always_late_is_no_tail() -> None:
+def one_rank_that_is_always_late_is_no_tail() -> TraceBuilder:
     build = run(slow={1: {"rollout": 3.0}}, knobs=KNOBS)
     for number in range(STEPS):
         build.metrics(number, **{"completions/max_length": 400.0, "completions/mean_length": 100.0})
-    assert "tails take 0" in passed(build, "GD014")
-
-
-def test_without_curve_or_lengths_it_says_what_to_record() -> None:
-    assert "engine/running_requests" in missing(run(), "GD014")
-
-
-@pytest.mark.parametrize(("peak", "counts"), [(16.0, True), (15.0, False)])
-def test_sixteen_requests_are_the_fewest_that_have_a_tail(peak: float, counts: bool) -> None:
-    build = with_running(apart(None), [(0.0, peak), (1.0, 1.0), (2.0, 0.0)])
-    if counts:
-        assert f"engine's {peak:.0f} requests are left" in finding_in(build, "GD014").cause
-    else:
-        assert "tails take 0.0%" in passed(build, "GD014")
-
-
-@pytest.mark.parametrize(("ratio", "counts"), [(3.0, True), (2.99, False)])
-def test_lengths_differ_from_three_times_the_mean_on(ratio: float, counts: bool) -> None:
-    if counts:
-        assert finding_in(apart(ratio), "GD014").confidence == 0.6
-    else:
-        assert "tails take 0.0%" in passed(apart(ratio), "GD014")
+    return build
 
 
 def test_one_length_without_the_other_says_nothing() -> None:
@@ -157,25 +111,6 @@ def with_running(build: TraceBuilder, samples: list[tuple[float, float]]) -> Tra
     return build
 
 
-@pytest.mark.parametrize(
-    ("emptied_s", "told_by", "confidence", "severity"),
-    [
-        (1.5, "engine's 64 requests", 0.9, "high"),  # as long as the ranks finish apart
-        (1.4, "one rank, not always the same", 0.6, "medium"),
-    ],
-)
-def test_a_tail_is_told_by_the_engine_where_it_is_as_long_as_ranks_are_apart(
-    emptied_s: float, told_by: str, confidence: float, severity: str
-) -> None:
-    # Of rollouts of five seconds and of two, of which each engine has as many.
-    build = apart(4.0, train_s=1.0)
-    finding = finding_in(
-        with_running(build, [(0.0, 64.0), (2.0 - emptied_s, 2.0), (2.0, 0.0)]), "GD014"
-    )
-    assert told_by in finding.cause
-    assert (finding.confidence, finding.severity) == (confidence, severity)
-
-
 @pytest.mark.parametrize(("limit", "advised"), [(512 / 0.75, True), (511 / 0.75, False)])
 def test_a_limit_is_advised_where_it_cuts_a_quarter(limit: float, advised: bool) -> None:
     build = with_lengths(decaying(1.0))
@@ -184,8 +119,30 @@ def test_a_limit_is_advised_where_it_cuts_a_quarter(limit: float, advised: bool)
     assert ("rollout.max_completion_length" in knobs) is advised
 
 
-@pytest.mark.parametrize(("full_s", "severity"), [(4.0, "medium"), (1.0, "high")])
-def test_an_engine_that_was_seen_nearly_empty_is_as_grave_as_it_is_long(
-    full_s: float, severity: str
-) -> None:
-    assert finding_in(decaying(full_s - 0.9), "GD014").severity == severity
+RUNS = {
+    "without lengths more prompts are": lambda: decaying(1.0),
+    "an engine of few requests always ends with few": lambda: decaying(1.0, peak=8.0),
+    "ranks that finish apart with equal lengths do not": lambda: apart(1.1),
+    "without curve or lengths it says what to record": run,
+    **rows(
+        "sixteen requests are the fewest that have a tail",
+        lambda peak: with_running(apart(None), [(0.0, peak), (1.0, 1.0), (2.0, 0.0)]),
+        16.0,
+        15.0,
+    ),
+    **rows("lengths differ from three times the mean on", apart, 3.0, 2.99),
+    **rows(
+        "a tail is told by the engine where it is as long as ranks",
+        lambda emptied_s: with_running(
+            apart(4.0, train_s=1.0), [(0.0, 64.0), (2.0 - emptied_s, 2.0), (2.0, 0.0)]
+        ),
+        1.5,
+        1.4,
+    ),
+    **rows(
+        "an engine that was seen nearly empty is as grave as it is",
+        lambda full_s: decaying(full_s - 0.9),
+        4.0,
+        1.0,
+    ),
+}

@@ -7,9 +7,8 @@ from tests.unit.findings.rules.saying import (
     HEALTHY,
     counted,
     finding_in,
-    missing,
-    not_applicable,
-    passed,
+    named,
+    rows,
     run,
     step_s,
     value,
@@ -57,90 +56,18 @@ def test_requests_that_wait_for_a_slot_get_one() -> None:
     assert fix.before == 16
 
 
-def test_on_a_cpu_it_is_not_grave() -> None:
-    finding = finding_in(engine(8.0, 24.0, 30.0, memory_gib=None), "GD015")
-    assert (finding.severity, finding.confidence) == ("medium", 0.6)
-
-
-def test_requests_that_wait_with_slots_free_wait_for_their_first_pass() -> None:
-    assert "not a slot" in passed(engine(6.0, 24.0, 30.0), "GD015")  # 12 of 16 ran at most
-
-
-def test_a_servers_slots_are_its_own_setting() -> None:
+def a_servers_slots_are_its_own_setting() -> TraceBuilder:
     build = engine(6.0, 24.0, 30.0)
     build.knobs["vllm.mode"] = "server"
-    (fix,) = finding_in(build, "GD015").fixes
-    assert fix.knob is None
-    assert "--max-num-seqs 60" in fix.spelling
+    return build
 
 
-def test_a_full_cache_is_another_rules() -> None:
-    assert "no room for more requests" in passed(engine(8.0, 24.0, 95.0), "GD015")
-
-
-def test_too_few_requests_are_a_question() -> None:
-    finding = finding_in(engine(6.0, 0.0, 10.0), "GD015")
-    assert (finding.severity, finding.confidence, finding.cost) == ("low", 0.6, 0.0)
-    assert finding.fixes[0].spelling == "--steps_per_generation 8"
-    assert finding.fixes[0].safety == "changes-algorithm"
-
-
-def test_the_few_requests_that_wait_are_counted() -> None:
-    finding = finding_in(engine(6.0, 0.25, 10.0), "GD015")
-    assert finding.confidence == 0.6
-    assert value(finding, "waiting requests") == pytest.approx(4.0)  # 0.25 of 6.25
-
-
-def test_too_few_requests_on_a_cpu_are_what_it_can_take() -> None:
-    assert "at most 12 run" in passed(engine(6.0, 0.0, 10.0, memory_gib=None), "GD015")
-
-
-def test_without_counters_it_says_what_records_them() -> None:
-    assert "engine/running_requests_peak" in missing(run(), "GD015")
-
-
-@pytest.mark.parametrize(("waiting", "enough"), [(0.5, True), (0.49, False)])
-def test_a_tenth_of_the_requests_has_to_wait(waiting: float, enough: bool) -> None:
-    # 9 of 16 slots are taken.
-    note = passed(engine(4.5, waiting, 30.0), "GD015")
-    assert ("for their first pass, not a slot" in note) is enough
-    # All 18 that may.
-    busy = engine(9.0, 2 * waiting, 30.0)
-    if enough:
-        assert finding_in(busy, "GD015").cause.startswith("10% of the requests at the engine wait")
-    else:
-        assert "at most 18 run at once" in passed(busy, "GD015")
-
-
-def with_lengths(build: TraceBuilder) -> TraceBuilder:
-    """Twenty completions per rollout, all as long."""
-    return counted(build, {"engine/completions_of_257_to_512_tokens": 20.0})
-
-
-@pytest.mark.parametrize(
-    ("peak", "full", "few"), [(32.0, 25.0, True), (33.0, 25.0, False), (32.0, 25.1, False)]
-)
-def test_few_requests_in_a_nearly_empty_cache_are_too_few(
-    peak: float, full: float, few: bool
-) -> None:
-    build = engine(peak / 2, 0.0, full)
-    if few:
-        assert (
-            "decodes at most 32 requests at once and fills 25%" in finding_in(build, "GD015").cause
-        )
-    else:
-        assert "of the requests wait; at most" in passed(build, "GD015")
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_where_no_flag_rolls_out_more_it_is_advised_in_words(known: bool) -> None:
+def where_no_flag_rolls_out_more_it_is_advised_in(known: bool) -> TraceBuilder:
     build = engine(6.0, 0.0, 10.0)
     if not known:
         del build.knobs["train.grad_accumulation"]
     build.framework = "unknown"
-    (fix,) = finding_in(build, "GD015").fixes
-    assert fix.knob is None
-    assert fix.spelling == "generate more prompts at once, or give each engine fewer GPUs"
+    return build
 
 
 SLOTS = ("vllm", "serve", "m", "--max-num-seqs", "16")
@@ -176,55 +103,60 @@ def test_at_a_server_they_are_the_cost() -> None:
     assert (fix.before, fix.after, fix.predicted) == (16, 64, None)
 
 
-def test_sglang_has_another_flag() -> None:
-    command = ("python", "-m", "sglang.launch_server", "--max-running-requests", "16")
-    (fix,) = finding_in(queueing(command=command), "GD015").fixes
-    assert fix.spelling == "for SGLang: --max-running-requests 64"
-
-
-def test_without_the_command_it_is_advice_and_less_sure() -> None:
-    finding = finding_in(queueing(pid=None), "GD015")
-    assert finding.confidence == 0.6
-    assert not finding.fixes[0].pasted
-    assert "64 requests at once" in finding.fixes[0].spelling
-
-
-def test_a_server_below_its_limit_waits_for_something_else() -> None:
-    assert "16 of 256 run" in passed(queueing(command=(*SLOTS[:-1], "256")), "GD015")
-    assert finding_in(queueing(command=(*SLOTS[:-1], "17")), "GD015")  # nine tenths of it
-
-
-def test_a_server_s_full_cache_is_another_finding() -> None:
-    assert "no room" in passed(queueing(full=90.0), "GD015")
-    assert finding_in(queueing(full=89.0), "GD015")
-
-
-def test_one_request_in_ten_is_too_many() -> None:
-    assert finding_in(queueing(running=89.0, waiting=11.0), "GD015")
-    assert "9% of the requests wait" in passed(queueing(running=91.0, waiting=9.0), "GD015")
-
-
-def test_a_short_rollout_has_nothing_to_give() -> None:
-    assert "rollout takes" in passed(queueing(phases={**HEALTHY, "rollout": 0.5}), "GD015")
-
-
-def test_an_unknown_cache_does_not_stop_it() -> None:
-    assert finding_in(queueing(full=None), "GD015").cause.endswith("at most 16 run at once.")
-
-
-def test_who_says_nothing_of_its_queue_is_not_judged() -> None:
-    assert "`server.requests_waiting`" in missing(
-        served(beside_servers(), requests_running=16.0), "GD015"
-    )
-
-
-def test_an_engine_within_the_ranks_is_no_server() -> None:
+def an_engine_within_the_ranks_is_no_server() -> TraceBuilder:
     build = queueing()
     build.knobs["vllm.mode"] = "colocate"
-    assert "within the ranks" in not_applicable(build, "GD015")
+    return build
 
 
-def test_a_limit_of_none_is_no_limit() -> None:
-    finding = finding_in(queueing(command=(*SLOTS[:-1], "0")), "GD015")
-    assert finding.confidence == 0.6
-    assert not [e for e in finding.evidence if e.text == "limit of requests"]
+RUNS = {
+    "on a cpu it is not grave": lambda: engine(8.0, 24.0, 30.0, memory_gib=None),
+    "requests that wait with slots free wait for their first": lambda: engine(6.0, 24.0, 30.0),
+    "a full cache is another rules": lambda: engine(8.0, 24.0, 95.0),
+    "too few requests are a question": lambda: engine(6.0, 0.0, 10.0),
+    "the few requests that wait are counted": lambda: engine(6.0, 0.25, 10.0),
+    "too few requests on a cpu are what it can take": lambda: engine(
+        6.0, 0.0, 10.0, memory_gib=None
+    ),
+    "without counters it says what records them": run,
+    **rows(
+        "a tenth of the requests has to wait 1",
+        lambda waiting: engine(4.5, waiting, 30.0),
+        0.5,
+        0.49,
+    ),
+    **rows(
+        "a tenth of the requests has to wait 2",
+        lambda waiting: engine(9.0, 2 * waiting, 30.0),
+        0.5,
+        0.49,
+    ),
+    **rows(
+        "few requests in a nearly empty cache are too few",
+        lambda peak, full: engine(peak / 2, 0.0, full),
+        (32.0, 25.0),
+        (33.0, 25.0),
+        (32.0, 25.1),
+    ),
+    **named(where_no_flag_rolls_out_more_it_is_advised_in, True, False),
+    "sglang has another flag": lambda: queueing(
+        command=("python", "-m", "sglang.launch_server", "--max-running-requests", "16")
+    ),
+    "without the command it is advice and less sure": lambda: queueing(pid=None),
+    "a server below its limit waits for something else 1": lambda: queueing(
+        command=(*SLOTS[:-1], "17")
+    ),
+    "a server below its limit waits for something else 2": lambda: queueing(
+        command=(*SLOTS[:-1], "256")
+    ),
+    "a server s full cache is another finding 1": lambda: queueing(full=89.0),
+    "a server s full cache is another finding 2": lambda: queueing(full=90.0),
+    "one request in ten is too many 1": lambda: queueing(running=89.0, waiting=11.0),
+    "one request in ten is too many 2": lambda: queueing(running=91.0, waiting=9.0),
+    "a short rollout has nothing to give": lambda: queueing(phases={**HEALTHY, "rollout": 0.5}),
+    "an unknown cache does not stop it": lambda: queueing(full=None),
+    "who says nothing of its queue is not judged": lambda: served(
+        beside_servers(), requests_running=16.0
+    ),
+    "a limit of none is no limit": lambda: queueing(command=(*SLOTS[:-1], "0")),
+}

@@ -1,18 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import (
-    counted,
-    finding_in,
-    missing,
-    not_applicable,
-    passed,
-    run,
-    value,
-    with_knobs,
-)
+from tests.unit.findings.rules.saying import counted, rows, run, with_knobs
 
 OFF = with_knobs(vllm__enable_prefix_caching=False, rollout__num_generations=8)
 ON = with_knobs(vllm__enable_prefix_caching=True, rollout__num_generations=8)
@@ -41,68 +30,40 @@ def well() -> TraceBuilder:
     return prompts(ON, 80_000.0, queried=80_000.0, hit=68_000.0)
 
 
-def test_all_but_one_of_a_group_are_computed_again() -> None:
-    finding = finding_in(sick(), "GD016")
-    assert value(finding, "computed again") == 70_000
-    assert (finding.severity, finding.confidence, finding.cost) == ("medium", 0.8, 0.0)
-    assert finding.fixes[0].spelling == "--vllm_enable_prefix_caching true"
-
-
-def test_short_prompts_are_not_worth_it() -> None:
-    assert "computed again" in passed(prompts(OFF, 4_000.0), "GD016")
-
-
-@pytest.mark.parametrize(("tokens", "judged"), [(60_000.0, False), (160_000.0, True)])
-def test_prompts_of_less_than_two_blocks_share_nothing(tokens: float, judged: bool) -> None:
-    # 2,500 completions: prompts of 24 and of 64 tokens.
-    build = counted(prompts(OFF, tokens), {"engine/completions_of_3_to_4_tokens": 2500.0})
-    if judged:
-        assert finding_in(build, "GD016").severity == "medium"
-    else:
-        assert "24 tokens" in passed(build, "GD016")
-
-
-def test_a_cache_that_finds_them_passes() -> None:
-    assert "85% of the prompt tokens" in passed(well(), "GD016")
-
-
-def test_a_cache_that_finds_nothing_is_a_question() -> None:
-    finding = finding_in(prompts(ON, 80_000.0, queried=80_000.0, hit=4_000.0), "GD016")
-    assert value(finding, "computed again") == pytest.approx(66_000)
-    assert finding.confidence == 0.6
-    assert finding.fixes[0].knob is None
-
-
-def test_a_cache_that_was_never_asked_is_taken_to_work() -> None:
-    assert passed(prompts(ON, 80_000.0), "GD016") == "the prefix cache is on"
-
-
-def test_without_counters_it_says_what_records_them() -> None:
-    assert "engine/prompt_tokens" in missing(run(knobs=OFF), "GD016")
-
-
-@pytest.mark.parametrize(("group", "judged"), [(2, True), (1, False), ("8", False)])
-def test_two_completions_share_a_prompt(group: object, judged: bool) -> None:
-    build = prompts({**OFF, "rollout.num_generations": group}, 80_000.0)
-    if judged:
-        assert value(finding_in(build, "GD016"), "computed again") == 40_000
-    else:
-        assert "more than once" in not_applicable(build, "GD016")
-
-
-@pytest.mark.parametrize(("tokens", "judged"), [(32.0, True), (31.9, False)])
-def test_two_blocks_can_be_shared(tokens: float, judged: bool) -> None:
-    build = counted(prompts(OFF, tokens * 2500), {"engine/completions_of_3_to_4_tokens": 2500.0})
-    if judged:
-        assert finding_in(build, "GD016").severity == "medium"
-    else:
-        assert "the cache keeps whole blocks of 16" in passed(build, "GD016")
-
-
-@pytest.mark.parametrize(("hit", "works"), [(35_000.0, True), (34_900.0, False)])
-def test_a_cache_that_finds_half_of_what_is_shared_works(hit: float, works: bool) -> None:
-    build = prompts(ON, 80_000.0, queried=80_000.0, hit=hit)
-    if works:
-        assert "and has 44% of the prompt tokens" in passed(build, "GD016")
-    else:
-        assert value(finding_in(build, "GD016"), "computed again") == 35_100
+RUNS = {
+    "short prompts are not worth it": lambda: prompts(OFF, 4000.0),
+    **rows(
+        "prompts of less than two blocks share nothing",
+        lambda tokens: counted(
+            prompts(OFF, tokens), {"engine/completions_of_3_to_4_tokens": 2500.0}
+        ),
+        60000.0,
+        160000.0,
+    ),
+    "a cache that finds nothing is a question": lambda: prompts(
+        ON, 80000.0, queried=80000.0, hit=4000.0
+    ),
+    "a cache that was never asked is taken to work": lambda: prompts(ON, 80000.0),
+    "without counters it says what records them": lambda: run(knobs=OFF),
+    **rows(
+        "two completions share a prompt",
+        lambda group: prompts({**OFF, "rollout.num_generations": group}, 80000.0),
+        2,
+        1,
+        "8",
+    ),
+    **rows(
+        "two blocks can be shared",
+        lambda tokens: counted(
+            prompts(OFF, tokens * 2500), {"engine/completions_of_3_to_4_tokens": 2500.0}
+        ),
+        32.0,
+        31.9,
+    ),
+    **rows(
+        "a cache that finds half of what is shared works",
+        lambda hit: prompts(ON, 80000.0, queried=80000.0, hit=hit),
+        35000.0,
+        34900.0,
+    ),
+}

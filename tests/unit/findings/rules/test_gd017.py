@@ -7,8 +7,7 @@ from tests.unit.findings.rules.saying import (
     HEALTHY,
     even,
     finding_in,
-    not_applicable,
-    passed,
+    rows,
     run,
     step_s,
     step_starts,
@@ -42,40 +41,6 @@ def test_the_shorter_side_is_what_could_overlap() -> None:
     assert finding.fixes[0].safety == "changes-algorithm"
 
 
-def test_ms_swift_has_a_flag_and_the_bundled_trainer_words() -> None:
-    assert finding_in(sick(), "GD017").fixes[0].spelling == "--async_generate true"
-    build = run(TRAINING, knobs=SERVER, framework="bundled", framework_version="0.1.0")
-    (fix,) = finding_in(build, "GD017").fixes
-    assert fix.knob is None
-    assert "no flag" in fix.spelling
-
-
-def test_little_to_overlap_passes() -> None:
-    phases = {**HEALTHY, "rollout": 0.5, "train": 9.0}
-    assert "could overlap" in passed(run(phases, knobs=SERVER), "GD017")
-
-
-def test_an_engine_within_the_ranks_is_no_server() -> None:
-    assert "not a separate server" in not_applicable(well(), "GD017")
-    knobs = {**SERVER, "vllm.use": False}
-    assert "not a separate server" in not_applicable(run(TRAINING, knobs=knobs), "GD017")
-
-
-@pytest.mark.parametrize(("rollout_s", "idle"), [(5.0, "rollout server"), (5.1, "trainer")])
-def test_sides_that_work_as_long_are_the_engines_idling(rollout_s: float, idle: str) -> None:
-    finding = finding_in(even({"rollout": rollout_s}, knobs=SERVER), "GD017")
-    assert (finding.phases, finding.headline.split(" is ")[0]) == (("rollout",), f"The {idle}")
-
-
-@pytest.mark.parametrize(("rollout_s", "enough"), [(1.5, True), (1.49, False)])
-def test_three_twentieths_of_the_step_have_to_overlap(rollout_s: float, enough: bool) -> None:
-    build = even({"rollout": rollout_s}, knobs=SERVER)
-    if enough:
-        assert finding_in(build, "GD017").cost == 0.15
-    else:
-        assert passed(build, "GD017") == "at most 15% of the step could overlap"
-
-
 GENERATING = {**HEALTHY, "rollout": 9.0}
 
 
@@ -99,16 +64,34 @@ def test_gpus_that_were_seen_idle_make_it_grave() -> None:
     assert (finding.severity, finding.confidence) == ("high", 0.9)
 
 
-def test_without_samples_it_is_not() -> None:
-    finding = finding_in(generating(None), "GD017")
-    assert (finding.severity, finding.confidence) == ("medium", 0.8)
-
-
-def test_gpus_that_work_meanwhile_are_not_idle() -> None:
-    assert finding_in(generating(80.0), "GD017").severity == "medium"
-
-
-def test_a_run_that_overlaps_already_is_left_to_gd027() -> None:
+def a_run_that_overlaps_already_is_left_to_gd027() -> TraceBuilder:
     build = generating(None)
     build.span(0, "rollout/wait", 0.1, 0.2)
-    assert "see GD027" in not_applicable(build, "GD017")
+    return build
+
+
+RUNS = {
+    "ms swift has a flag and the bundled trainer words": lambda: run(
+        TRAINING, knobs=SERVER, framework="bundled", framework_version="0.1.0"
+    ),
+    "little to overlap passes": lambda: run(
+        {**HEALTHY, "rollout": 0.5, "train": 9.0}, knobs=SERVER
+    ),
+    "an engine within the ranks is no server": lambda: run(
+        TRAINING, knobs={**SERVER, "vllm.use": False}
+    ),
+    **rows(
+        "sides that work as long are the engines idling",
+        lambda rollout_s: even({"rollout": rollout_s}, knobs=SERVER),
+        5.0,
+        5.1,
+    ),
+    **rows(
+        "three twentieths of the step have to overlap",
+        lambda rollout_s: even({"rollout": rollout_s}, knobs=SERVER),
+        1.5,
+        1.49,
+    ),
+    "without samples it is not": lambda: generating(None),
+    "gpus that work meanwhile are not idle": lambda: generating(80.0),
+}

@@ -4,15 +4,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import GIB
-from tests.unit.findings.rules.saying import (
-    STEPS,
-    finding_in,
-    mid,
-    not_applicable,
-    passed,
-    value,
-    with_knobs,
-)
+from tests.unit.findings.rules.saying import STEPS, finding_in, mid, rows, value, with_knobs
 
 
 def waking(
@@ -73,38 +65,25 @@ def test_old_weights_that_are_overwritten_are_the_cost() -> None:
     assert mid(fix) == pytest.approx(-100 * 1.5 / step, abs=0.5)
 
 
-def test_adapters_need_their_base_back() -> None:
-    knobs = {**LEVEL_1, "vllm.enable_lora": True}
-    assert "the wake-up before a sync takes" in passed(waking(1.5, 0.3, knobs), "GD019")
-
-
-def test_a_cache_that_is_woken_first_needs_a_full_gpu_to_matter() -> None:
-    finding = finding_in(waking(0.2, 0.0, LEVEL_2, sync_gib=76.0), "GD019")
-    assert value(finding, "peak GPU memory in sync") == pytest.approx(76.0)
-    assert (finding.severity, finding.cost) == ("medium", 0.0)
-    assert "wake_up" in finding.fixes[0].spelling
-
-
-def test_a_cache_that_is_woken_first_with_room_passes() -> None:
-    note = passed(waking(0.2, 0.0, LEVEL_2, sync_gib=40.0), "GD019")
-    assert "at most 50% full" in note
-    assert "not sampled" in passed(waking(0.2, 0.0, LEVEL_2), "GD019")
-
-
-def test_the_right_order_passes() -> None:
-    assert "takes 0.9%" in passed(well(), "GD019")
-    assert "nothing is woken" in passed(waking(0.0, 0.3, LEVEL_2), "GD019")
-
-
-def test_an_engine_that_stays_awake_has_no_order() -> None:
-    knobs = with_knobs(vllm__sleep_level=0)
-    assert "does not sleep" in not_applicable(waking(0.2, 0.0, knobs), "GD019")
-
-
-@pytest.mark.parametrize(("sync_gib", "full"), [(72.0, True), (71.9, False)])
-def test_memory_is_full_at_nine_tenths(sync_gib: float, full: bool) -> None:
-    build = waking(0.2, 0.0, LEVEL_2, sync_gib=sync_gib)
-    if full:
-        assert "memory is 90% full meanwhile" in finding_in(build, "GD019").cause
-    else:
-        assert "with memory at most 90% full" in passed(build, "GD019")
+RUNS = {
+    "adapters need their base back": lambda: waking(
+        1.5, 0.3, {**LEVEL_1, "vllm.enable_lora": True}
+    ),
+    "a cache that is woken first needs a full gpu to matter": lambda: waking(
+        0.2, 0.0, LEVEL_2, sync_gib=76.0
+    ),
+    "a cache that is woken first with room passes 1": lambda: waking(
+        0.2, 0.0, LEVEL_2, sync_gib=40.0
+    ),
+    "a cache that is woken first with room passes 2": lambda: waking(0.2, 0.0, LEVEL_2),
+    "the right order passes": lambda: waking(0.0, 0.3, LEVEL_2),
+    "an engine that stays awake has no order": lambda: waking(
+        0.2, 0.0, with_knobs(vllm__sleep_level=0)
+    ),
+    **rows(
+        "memory is full at nine tenths",
+        lambda sync_gib: waking(0.2, 0.0, LEVEL_2, sync_gib=sync_gib),
+        72.0,
+        71.9,
+    ),
+}

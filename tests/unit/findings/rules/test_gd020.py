@@ -3,14 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import (
-    STEPS,
-    finding_in,
-    not_applicable,
-    passed,
-    value,
-    with_knobs,
-)
+from tests.unit.findings.rules.saying import STEPS, finding_in, rows, value, with_knobs
 
 
 def gathering(
@@ -64,36 +57,19 @@ def test_the_fixed_part_of_many_gathers_is_the_cost() -> None:
     assert finding.fixes[0].spelling == "--move_model_batches 16"
 
 
-def test_few_gathers_are_buckets() -> None:
-    assert "in 8 gathers" in passed(well(), "GD020")
-
-
-def test_a_short_sync_is_left_alone() -> None:
-    assert "sync takes" in passed(gathering(300, 0.0005), "GD020")
-
-
-def test_collectives_stand_in_for_spans_without_a_cost() -> None:
-    finding = finding_in(gathering(300, 0.006, spans=False), "GD020")
-    assert value(finding, "gathers per step") == 300
-    assert (finding.severity, finding.confidence, finding.cost) == ("low", 0.5, 0.0)
-
-
-def test_a_set_number_of_parts_is_another_rules() -> None:
-    knobs = with_knobs(deepspeed__stage=3, sync__move_model_batches=300)
-    assert "another rule" in passed(gathering(300, 0.006, knobs=knobs), "GD020")
-
-
-def test_without_a_sync_there_is_no_question() -> None:
+def without_a_sync_there_is_no_question() -> TraceBuilder:
     build = TraceBuilder(ranks=2)
     for number in range(STEPS):
         for rank in (0, 1):
             build.step(rank, number, 9.0 * number, {"rollout": 4.0, "train": 4.0})
-    assert "no weights" in not_applicable(build, "GD020")
+    return build
 
 
-@pytest.mark.parametrize(("count", "many"), [(64, True), (63, False)])
-def test_sixty_four_gathers_are_many(count: int, many: bool) -> None:
-    if many:
-        assert f"in {count} gathers" in finding_in(gathering(count, 0.02), "GD020").cause
-    else:
-        assert passed(gathering(count, 0.02), "GD020").endswith(f"in {count} gathers")
+RUNS = {
+    "a short sync is left alone": lambda: gathering(300, 0.0005),
+    "collectives stand in for spans without a cost": lambda: gathering(300, 0.006, spans=False),
+    "a set number of parts is another rules": lambda: gathering(
+        300, 0.006, knobs=with_knobs(deepspeed__stage=3, sync__move_model_batches=300)
+    ),
+    **rows("sixty four gathers are many", lambda count: gathering(count, 0.02), 64, 63),
+}

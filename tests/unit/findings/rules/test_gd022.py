@@ -5,15 +5,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import GIB
 from tests.unit.findings.recorded import memory
-from tests.unit.findings.rules.saying import (
-    finding_in,
-    not_applicable,
-    passed,
-    run,
-    step_starts,
-    value,
-    with_knobs,
-)
+from tests.unit.findings.rules.saying import finding_in, rows, run, step_starts, value, with_knobs
 from tests.unit.findings.rules.test_gd020 import gathering
 
 WHOLE = with_knobs(deepspeed__stage=3)
@@ -51,68 +43,26 @@ def test_parts_whose_fixed_cost_shows_are_too_many() -> None:
     assert "was not sampled" in finding.fixes[0].risk
 
 
-def test_few_parts_pass() -> None:
-    assert passed(well(), "GD022") == "8 parts of 50 ms each"
-
-
-def test_many_large_parts_are_bytes_and_not_a_fixed_cost() -> None:
-    note = passed(gathering(32, 0.06, knobs=PARTS), "GD022")
-    assert note == "32 parts of 66 ms each"
-
-
-def test_a_cheap_sync_may_have_many_parts() -> None:
-    assert "fixed cost of 200 parts" in passed(gathering(200, 0.0005, knobs=PARTS), "GD022")
-
-
-def test_a_whole_model_gathered_into_a_full_gpu_is_cut() -> None:
-    finding = finding_in(gathered_whole(76.0), "GD022")
-    assert value(finding, "of the GPU") == pytest.approx(95.0)
-    assert (finding.severity, finding.cost) == ("medium", 0.0)
-    assert finding.fixes[0].spelling == "--move_model_batches 8"
-    assert "frees memory" in finding.fixes[0].risk
-
-
-def test_the_evidence_is_of_the_gpu_that_is_fullest_not_of_the_largest() -> None:
-    finding = finding_in(gathered_whole(76.0, gpus_gib=(80.0, 80.0, 80.0, 140.0)), "GD022")
-    assert value(finding, "of the GPU") == pytest.approx(95.0)
-    assert value(finding, "peak GPU memory in sync") == 76.0
-
-
-def test_a_whole_model_with_room_passes() -> None:
-    assert "at most 75% full" in passed(gathered_whole(60.0), "GD022")
-
-
-def test_weights_that_are_whole_anyway_are_not_gathered() -> None:
-    knobs = {**WHOLE, "deepspeed.stage": 2}
-    assert "whole on every rank" in not_applicable(gathered_whole(76.0, knobs), "GD022")
-
-
-def test_a_framework_without_the_setting_is_not_asked() -> None:
-    build = run(framework="trl", framework_version="1.16.0")
-    assert "no such setting" in not_applicable(build, "GD022")
-
-
-@pytest.mark.parametrize(("gib", "full"), [(72.0, True), (71.9, False)])
-def test_a_whole_model_is_cut_from_nine_tenths_on(gib: float, full: bool) -> None:
-    if full:
-        assert "memory is 90% full" in finding_in(gathered_whole(gib), "GD022").cause
-    else:
-        assert "with memory at most 90% full" in passed(gathered_whole(gib), "GD022")
-
-
-@pytest.mark.parametrize(("gib", "room"), [(60.0, True), (60.1, False)])
-def test_parts_may_grow_up_to_three_quarters_of_the_memory(gib: float, room: bool) -> None:
-    build = memory(gathering(200, 0.006, knobs=PARTS), {"sync": gib})
-    if room:
-        assert "memory is 75% full during sync" in finding_in(build, "GD022").fixes[0].risk
-    else:
-        assert passed(build, "GD022") == "200 parts, with memory 75% full during sync"
-
-
-@pytest.mark.parametrize(("count", "many"), [(16, True), (15, False)])
-def test_sixteen_parts_are_many(count: int, many: bool) -> None:
-    build = gathering(count, 0.0185, knobs=PARTS)
-    if many:
-        assert value(finding_in(build, "GD022"), "gathers per step") == 16
-    else:
-        assert passed(build, "GD022") == "15 parts of 20 ms each"
+RUNS = {
+    "many large parts are bytes and not a fixed cost": lambda: gathering(32, 0.06, knobs=PARTS),
+    "a cheap sync may have many parts": lambda: gathering(200, 0.0005, knobs=PARTS),
+    "a whole model gathered into a full gpu is cut": lambda: gathered_whole(76.0),
+    "the evidence is of the gpu that is fullest not of the": lambda: gathered_whole(
+        76.0, gpus_gib=(80.0, 80.0, 80.0, 140.0)
+    ),
+    "a whole model with room passes": lambda: gathered_whole(60.0),
+    "weights that are whole anyway are not gathered": lambda: gathered_whole(
+        76.0, {**WHOLE, "deepspeed.stage": 2}
+    ),
+    "a framework without the setting is not asked": lambda: run(
+        framework="trl", framework_version="1.16.0"
+    ),
+    **rows("a whole model is cut from nine tenths on", gathered_whole, 72.0, 71.9),
+    **rows(
+        "parts may grow up to three quarters of the memory",
+        lambda gib: memory(gathering(200, 0.006, knobs=PARTS), {"sync": gib}),
+        60.0,
+        60.1,
+    ),
+    **rows("sixteen parts are many", lambda count: gathering(count, 0.0185, knobs=PARTS), 16, 15),
+}

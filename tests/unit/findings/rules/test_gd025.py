@@ -3,15 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import (
-    even,
-    finding_in,
-    missing,
-    passed,
-    run,
-    step_starts,
-    value,
-)
+from tests.unit.findings.rules.saying import even, finding_in, rows, run, step_starts, value
 
 HOT, POWER = 0x40, 0x4
 
@@ -62,33 +54,6 @@ def test_a_hot_gpu_is_named_with_its_rank_and_clock() -> None:
     assert "GPU-1" in finding.fixes[0].spelling
 
 
-def test_a_little_slower_is_medium() -> None:
-    assert finding_in(clocks(HOT, 1700.0, 0.2), "GD025").severity == "medium"
-
-
-def test_the_power_limit_of_a_busy_gpu_is_usual() -> None:
-    assert "no GPU is throttled by heat" in passed(well(), "GD025")
-
-
-def test_a_power_limit_far_below_the_usual_clock_is_a_note() -> None:
-    finding = finding_in(clocks(POWER, 1200.0, 0.9), "GD025")
-    assert (finding.severity, finding.confidence) == ("low", 0.6)
-    assert "nvidia-smi -pl" in finding.fixes[0].spelling
-
-
-def test_a_touch_of_heat_passes() -> None:
-    assert "no GPU is throttled" in passed(clocks(HOT, 1900.0, 0.9), "GD025")  # 4% slower
-    assert "than 0.0%" in passed(clocks(HOT, 1100.0, 0.0), "GD025")
-
-
-def test_an_idle_gpu_may_be_slow() -> None:
-    assert passed(clocks(HOT, 300.0, 0.9, util=0.0), "GD025")
-
-
-def test_without_samples_it_says_what_takes_them() -> None:
-    assert "gpu.throttle" in missing(run(), "GD025")
-
-
 def limited(
     bits: int, mhz: float, seconds: float, *, gpu: str = "GPU-0", build: TraceBuilder | None = None
 ) -> TraceBuilder:
@@ -101,66 +66,61 @@ def limited(
     return build
 
 
-@pytest.mark.parametrize(
-    ("bits", "mhz", "seconds", "counts"),
-    [
-        (HOT, 1900.0, 2.0, True),  # a twentieth slower, for a twentieth of the time
-        (HOT, 1901.0, 2.0, False),
-        (HOT, 1900.0, 1.9, False),
-        (POWER, 1599.0, 20.0, True),  # a fifth slower, for half of the time
-        (POWER, 1601.0, 20.0, False),
-        (POWER, 1599.0, 19.9, False),
-    ],
-)
-def test_a_throttle_counts_by_time_and_by_clock(
-    bits: int, mhz: float, seconds: float, counts: bool
-) -> None:
-    build = limited(bits, mhz, seconds)
-    if counts:
-        assert value(finding_in(build, "GD025"), "its clock") == mhz
-    else:
-        assert "no GPU is throttled by heat" in passed(build, "GD025")
-
-
-@pytest.mark.parametrize(
-    ("util", "of_others", "is_found"), [(50.0, 0.0, True), (49.9, 98.0, False), (0.0, 98.0, False)]
-)
-def test_a_gpu_is_busy_by_its_own_utilization(
-    util: float, of_others: float, is_found: bool
-) -> None:
-    build = clocks(HOT, 1100.0, 0.9, util=util, of_others=of_others)
-    if is_found:
-        assert finding_in(build, "GD025").ranks == (1,)
-    else:
-        assert "no GPU is throttled by heat" in passed(build, "GD025")
-
-
-def test_gpus_that_are_not_the_jobs_or_told_by_halves_are_left_out() -> None:
+def gpus_that_are_not_the_jobs_or_told_by_halves() -> TraceBuilder:
     build = limited(HOT, 1100.0, 20.0)
     for name, value_ in (("gpu.throttle", float(HOT)), ("gpu.sm_clock", 500.0)):
         build.series(name, "", [0.0, 40.0], [value_] * 2, scope="gpu", gpu="of another job")
     build.gpu("GPU-1", index=1)
     build.series("gpu.throttle", "", [0.0, 40.0], [float(HOT)] * 2, scope="gpu", gpu="GPU-1")
-    finding = finding_in(build, "GD025")
-    assert finding.headline.startswith("GPU 0 on host-a is throttled by heat")
-    assert value(finding, "GPU 0 throttled") == 50.0
+    return build
 
 
-def test_ranks_are_those_whose_gpus_have_the_same_trouble() -> None:
+def ranks_are_those_whose_gpus_have_the_same() -> TraceBuilder:
     build = even({"train": 10.0}, ranks=3)
     limited(POWER, 1000.0, 30.0, gpu="GPU-0", build=build)
     limited(HOT, 1200.0, 20.0, gpu="GPU-1", build=build)
     limited(HOT, 1100.0, 20.0, gpu="GPU-2", build=build)
-    finding = finding_in(build, "GD025")
-    assert finding.ranks == (1, 2)
-    assert finding.headline.startswith("GPU 2 ")
-    build = limited(HOT, 1100.0, 20.0, gpu="GPU-7", build=limited(HOT, 1200.0, 20.0))
-    assert finding_in(build, "GD025").ranks == ()  # which rank works on which is not known
+    return build
 
 
-def test_the_power_shown_is_that_of_the_throttled_gpu() -> None:
+def ranks_are_those_whose_gpus_have_the_same_2() -> TraceBuilder:
+    build = even({"train": 10.0}, ranks=3)
+    limited(POWER, 1000.0, 30.0, gpu="GPU-0", build=build)
+    limited(HOT, 1200.0, 20.0, gpu="GPU-1", build=build)
+    limited(HOT, 1100.0, 20.0, gpu="GPU-2", build=build)
+    return limited(HOT, 1100.0, 20.0, gpu="GPU-7", build=limited(HOT, 1200.0, 20.0))
+
+
+def the_power_shown_is_that_of_the_throttled_gpu() -> TraceBuilder:
     build = clocks(HOT, 1100.0, 0.9)
     for rank in range(4):
         watts = [100.0 * (rank + 1)] * 2
         build.series("gpu.power", "W", [0.0, 100.0], watts, scope="gpu", gpu=f"GPU-{rank}")
-    assert value(finding_in(build, "GD025"), "GPU 1 power") == 200
+    return build
+
+
+RUNS = {
+    "a little slower is medium": lambda: clocks(HOT, 1700.0, 0.2),
+    "a power limit far below the usual clock is a note": lambda: clocks(POWER, 1200.0, 0.9),
+    "a touch of heat passes 1": lambda: clocks(HOT, 1900.0, 0.9),
+    "a touch of heat passes 2": lambda: clocks(HOT, 1100.0, 0.0),
+    "an idle gpu may be slow": lambda: clocks(HOT, 300.0, 0.9, util=0.0),
+    "without samples it says what takes them": run,
+    **rows(
+        "a throttle counts by time and by clock",
+        limited,
+        (HOT, 1900.0, 2.0),
+        (HOT, 1901.0, 2.0),
+        (HOT, 1900.0, 1.9),
+        (POWER, 1599.0, 20.0),
+        (POWER, 1601.0, 20.0),
+        (POWER, 1599.0, 19.9),
+    ),
+    **rows(
+        "a gpu is busy by its own utilization",
+        lambda util, of_others: clocks(HOT, 1100.0, 0.9, util=util, of_others=of_others),
+        (50.0, 0.0),
+        (49.9, 98.0),
+        (0.0, 98.0),
+    ),
+}

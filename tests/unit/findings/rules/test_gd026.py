@@ -7,9 +7,7 @@ from tests.unit.findings.example_runs import OFFLOADED, offloaded
 from tests.unit.findings.rules.saying import (
     even,
     finding_in,
-    missing,
-    not_applicable,
-    passed,
+    rows,
     run,
     step_s,
     step_starts,
@@ -66,33 +64,6 @@ def test_slow_copies_cost_what_a_good_link_would_save() -> None:
     assert "nvidia-smi" in finding.next_steps[0].spelling
 
 
-def test_a_good_link_passes() -> None:
-    assert "offload moves 21.8 GB/s" in passed(well(), "GD026")
-
-
-def test_a_link_that_is_busy_through_a_phase_is_found() -> None:
-    finding = finding_in(traffic(18 * GB), "GD026")
-    assert finding.phases == ("train",)
-    assert value(finding, "traffic in train") == pytest.approx(17, abs=0.5)
-    assert finding.severity == "medium"
-
-
-def test_some_traffic_passes() -> None:
-    assert "cross the link" in passed(traffic(4 * GB), "GD026")
-
-
-def test_without_a_gpu_there_is_no_link() -> None:
-    assert "no GPU" in not_applicable(moving(3 * GB, None), "GD026")
-
-
-def test_without_numbers_it_says_what_takes_them() -> None:
-    assert "gpu.pcie_rx" in missing(run(), "GD026")
-
-
-def test_the_known_patient_moves_at_full_speed() -> None:
-    assert "offload moves" in passed(offloaded(), "GD026")
-
-
 def crossing(bytes_per_s: float, train_s: float = 5.0) -> TraceBuilder:
     """A rank whose link is as busy all the time."""
     build = even({"train": train_s})
@@ -103,21 +74,22 @@ def crossing(bytes_per_s: float, train_s: float = 5.0) -> TraceBuilder:
     )
 
 
-@pytest.mark.parametrize(("gb_per_s", "busy"), [(12.0, True), (11.9, False)])
-def test_a_link_is_busy_at_half_of_what_it_moves(gb_per_s: float, busy: bool) -> None:
-    if busy:
-        assert value(finding_in(crossing(gb_per_s * GB), "GD026"), "traffic in train") == 12.0
-    else:
-        note = passed(crossing(gb_per_s * GB), "GD026")
-        assert note == "at most 11.9 GB/s cross the link, in train"
-
-
-@pytest.mark.parametrize(("train_s", "looked_at"), [(0.5, True), (0.49, False)])
-def test_a_phase_is_looked_at_from_a_twentieth_of_the_step_on(
-    train_s: float, looked_at: bool
-) -> None:
-    build = crossing(20 * GB, train_s)
-    if looked_at:
-        assert finding_in(build, "GD026").phases == ("train",)
-    else:
-        assert passed(build, "GD026") == "no transfer was seen"
+RUNS = {
+    "a link that is busy through a phase is found": lambda: traffic(18 * GB),
+    "some traffic passes": lambda: traffic(4 * GB),
+    "without a gpu there is no link": lambda: moving(3 * GB, None),
+    "without numbers it says what takes them": run,
+    "the known patient moves at full speed": offloaded,
+    **rows(
+        "a link is busy at half of what it moves",
+        lambda gb_per_s: crossing(gb_per_s * GB),
+        12.0,
+        11.9,
+    ),
+    **rows(
+        "a phase is looked at from a twentieth of the step on",
+        lambda train_s: crossing(20 * GB, train_s),
+        0.5,
+        0.49,
+    ),
+}

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.rule import Finding, Passed
+from grpo_doctor.findings.rule import Passed
 from grpo_doctor.findings.rules import gd032_tokenizing_in_the_step as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count, finding_by, inside, judged, number
-from tests.unit.findings.rules.saying import even
+from tests.unit.findings.rules.saying import even, rows
 
 
 def encoding(seconds: float) -> TraceBuilder:
@@ -45,22 +45,6 @@ def texts(workers: int) -> TraceBuilder:
     return build
 
 
-def test_a_loader_without_processes_tokenizes_in_the_step() -> None:
-    finding = finding_by(rule, texts(0))
-    assert number(finding, "tokenizing per step") == pytest.approx(1.9)
-    # More processes are GD002's advice; that it can be done beforehand is not.
-    assert finding.severity == "low"
-    (fix,) = finding.fixes
-    assert "once, before training" in fix.spelling
-    assert isinstance(judged(rule, texts(2)), Passed)
-
-
-def test_texts_beside_images_that_take_longer_are_a_part_of_loading() -> None:
-    answer = judged(rule, count(texts(0), "dataload/process_s", 4.0))
-    assert isinstance(answer, Passed)
-    assert "GD002" in answer.note
-
-
 def test_a_recording_that_does_not_say_is_told_what_is_missing() -> None:
     analysis = RunView.of(run().build()).analysis
     missing = [signal.text for signal in rule.RULE.needs if not signal.present(analysis)]
@@ -80,39 +64,24 @@ def mixed(spans_s: float, texts_s: float, images_s: float, *, waits_s: float = 2
     return build
 
 
-@pytest.mark.parametrize(
-    ("spans_s", "texts_s", "images_s", "is_found"),
-    [
-        (0.49, 1.0, 4.0, False),  # the texts are a fifth of what GD002 reports
-        (0.5, 1.0, 4.0, True),  # spans of a twentieth of the step are not loading
-        (0.1, 2.0, 2.0, True),
-        (0.1, 2.0, 2.01, False),
-    ],
-)
-def test_what_is_a_part_of_slow_loading_is_not_told_twice(
-    spans_s: float, texts_s: float, images_s: float, is_found: bool
-) -> None:
-    answer = judged(rule, mixed(spans_s, texts_s, images_s))
-    if is_found:
-        assert isinstance(answer, Finding)
-        assert answer.severity == "low"
-    else:
-        assert isinstance(answer, Passed)
-        assert "GD002 reports" in answer.note
-
-
-@pytest.mark.parametrize(
-    ("texts_s", "processes", "takes"),
-    [(2.0, 1, "Takes 1 process per rank"), (8.0, 2, "Takes 2 processes per rank")],
-)
-def test_loading_that_nobody_else_tells_of_gets_processes(
-    texts_s: float, processes: int, takes: str
-) -> None:
-    build = mixed(0.0, texts_s, 4.0, waits_s=0.4)
-    finding = finding_by(rule, build)
-    fix = finding.fixes[0]
-    assert (fix.knob, fix.after) == ("dataload.num_workers", processes)
-    assert fix.risk.startswith(takes)
-    assert finding.severity != "low"
-    assert fix.predicted is not None
-    assert f"with dataload.num_workers {processes}" in fix.predicted.basis
+RUNS = {
+    "a loader without processes tokenizes in the step 1": lambda: texts(0),
+    "a loader without processes tokenizes in the step 2": lambda: texts(2),
+    "texts beside images that take longer are a part of loading": lambda: count(
+        texts(0), "dataload/process_s", 4.0
+    ),
+    **rows(
+        "what is a part of slow loading is not told twice",
+        mixed,
+        (0.49, 1.0, 4.0),
+        (0.5, 1.0, 4.0),
+        (0.1, 2.0, 2.0),
+        (0.1, 2.0, 2.01),
+    ),
+    **rows(
+        "loading that nobody else tells of gets processes",
+        lambda texts_s: mixed(0.0, texts_s, 4.0, waits_s=0.4),
+        2.0,
+        8.0,
+    ),
+}

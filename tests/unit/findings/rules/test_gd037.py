@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.findings.rule import Finding, NotApplicable, Passed
+from grpo_doctor.findings.rule import Finding, Passed
 from grpo_doctor.findings.rules import gd037_small_micro_batch as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.recorded import count, finding_by, inside, judged, knob, memory, number
-from tests.unit.findings.rules.saying import even
+from tests.unit.findings.rules.saying import even, rows
 
 SMALL: dict[str, Any] = {**SETTINGS, "train.micro_batch": 1, "train.grad_accumulation": 8}
 
@@ -43,23 +43,6 @@ def test_idle_units_and_free_memory_ask_for_larger_passes() -> None:
     assert finding.severity == "medium"
 
 
-def test_utilization_alone_is_weak_evidence() -> None:
-    finding = finding_by(rule, passes(60.0, series="gpu.util"))
-    assert (finding.severity, finding.cost) == ("low", 0.0)
-    assert finding.confidence == 0.5
-    assert isinstance(judged(rule, passes(90.0, series="gpu.util")), Passed)
-
-
-def test_full_memory_and_unknown_use_say_nothing() -> None:
-    assert isinstance(judged(rule, passes(20.0, gib=60.0)), Passed)
-    assert isinstance(judged(rule, passes(None)), Passed)
-
-
-def test_one_pass_per_step_can_not_be_fewer() -> None:
-    answer = judged(rule, passes(20.0, **knob("train.grad_accumulation", 1)))
-    assert isinstance(answer, NotApplicable)
-
-
 @pytest.mark.parametrize(("parameters", "is_found"), [(100_000, True), (50_000_000, False)])
 def test_on_a_cpu_a_pass_that_is_hardly_arithmetic_is_too_small(
     parameters: int, is_found: bool
@@ -79,28 +62,10 @@ def test_on_a_cpu_a_pass_that_is_hardly_arithmetic_is_too_small(
     assert finding.fixes[0].predicted is None
 
 
-def test_on_a_cpu_only_a_prediction_can_tell() -> None:
+def on_a_cpu_only_a_prediction_can_tell() -> TraceBuilder:
     build = run(knobs=SMALL, memory_gib=None, config={"device": "cpu"})
     build.series("host.memory_available", "bytes", [0.0, 90.0], [2e9, 2e9])
-    assert isinstance(judged(rule, build), Passed)
-
-
-@pytest.mark.parametrize(
-    ("micro", "passes_", "after"),
-    [(2, 4, (8, 1)), (3, 4, (6, 2)), (1, 4, (4, 1)), (1, 6, (2, 3)), (4, 2, (8, 1)), (1, 3, None)],
-)
-def test_passes_are_merged_by_four_up_to_eight_completions_or_else_by_two(
-    micro: int, passes_: int, after: tuple[int, int] | None
-) -> None:
-    knobs: Any = {"train.micro_batch": micro, "train.grad_accumulation": passes_}
-    answer = judged(rule, passes(20.0, **knobs))
-    if after is None:
-        assert isinstance(answer, NotApplicable)
-        return
-    fix = finding_by(rule, passes(20.0, **knobs)).fixes[0]
-    assert fix.spelling == (
-        f"--per_device_train_batch_size {after[0]} --gradient_accumulation_steps {after[1]}"
-    )
+    return build
 
 
 def test_passes_of_transformers_trainers_are_compared_with_their_arithmetic_too() -> None:
@@ -160,27 +125,14 @@ def test_on_a_cpu_passes_whose_time_is_their_own_are_to_be_larger() -> None:
     assert finding.cost == pytest.approx(1.8 / 4.4, rel=0.1)
 
 
-def test_on_a_cpu_passes_whose_time_is_their_places_stay() -> None:
-    answer = judged(rule, on_cpu(0.001, 0.01))
-    assert isinstance(answer, Passed)
-    assert answer.note.startswith("8 passes of 1: larger passes would change the step by -")
-
-
-@pytest.mark.parametrize(("fixed_s", "severity"), [(0.05, "low"), (0.1, "medium")])
-def test_a_little_of_the_step_is_of_low_gravity(fixed_s: float, severity: str) -> None:
-    finding = finding_by(rule, on_cpu(fixed_s, 0.01))
-    assert (finding.cost < 0.08) is (severity == "low")
-    assert finding.severity == severity
-
-
-def test_two_passes_can_be_one() -> None:
+def two_passes_can_be_one() -> TraceBuilder:
     build = memory(
         run(knobs={**SMALL, "train.grad_accumulation": 2}, memory_gib=None), {"train": 30.0}
     )
     inside(build, "train/micro_batch", 2.4, times=2)
     for rank in range(4):
         build.series("gpu.sm_active", "%", [0.0, 90.0], [20.0] * 2, scope="gpu", gpu=f"GPU-{rank}")
-    assert finding_by(rule, build).fixes[0].spelling.endswith("--gradient_accumulation_steps 1")
+    return build
 
 
 @pytest.mark.parametrize(
@@ -208,3 +160,30 @@ def test_on_a_cpu_few_completions_with_a_fifth_of_arithmetic_are_too_small(
     else:
         assert isinstance(answer, Passed)
         assert answer.note.startswith("the arithmetic of a pass takes at least 20% of it")
+
+
+RUNS = {
+    "utilization alone is weak evidence 1": lambda: passes(60.0, series="gpu.util"),
+    "utilization alone is weak evidence 2": lambda: passes(90.0, series="gpu.util"),
+    "full memory and unknown use say nothing 1": lambda: passes(20.0, gib=60.0),
+    "full memory and unknown use say nothing 2": lambda: passes(None),
+    "one pass per step can not be fewer": lambda: passes(
+        20.0, **knob("train.grad_accumulation", 1)
+    ),
+    **rows(
+        "passes are merged by four up to eight completions or else",
+        lambda micro, passes_: passes(
+            20.0, **{"train.micro_batch": micro, "train.grad_accumulation": passes_}
+        ),
+        (2, 4),
+        (3, 4),
+        (1, 4),
+        (1, 6),
+        (4, 2),
+        (1, 3),
+    ),
+    "on a cpu passes whose time is their places stay": lambda: on_cpu(0.001, 0.01),
+    **rows(
+        "a little of the step is of low gravity", lambda fixed_s: on_cpu(fixed_s, 0.01), 0.05, 0.1
+    ),
+}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.rule import NotApplicable, Passed
+from grpo_doctor.findings.rule import Passed
 from grpo_doctor.findings.rules import gd038_padding as rule
 from grpo_doctor.whatif import Prediction
 from tests.build import TraceBuilder
@@ -42,23 +42,13 @@ def test_padding_costs_its_part_of_the_passes() -> None:
     assert isinstance(judged(rule, well()), Passed)
 
 
-def test_the_bundled_trainer_groups_by_length() -> None:
-    knobs = {**SETTINGS, "train.grad_accumulation": 4}
-    build = padded(400.0, framework="bundled", framework_version="0.1.0", knobs=knobs)
-    fix = finding_by(rule, build).fixes[0]
-    assert fix.spelling == "--group_by_length true"
-    assert fix.safety == "changes-numerics"
-
-
-def test_padding_that_grouping_would_leave_is_no_finding() -> None:
+def padding_that_grouping_would_leave_is_no() -> TraceBuilder:
     build = run(framework="bundled", framework_version="0.1.0")
     inside(build, "train/micro_batch", 2.5)
     count(build, "train/tokens", 600.0)
     count(build, "train/token_places", 1000.0)
     count(build, "train/token_places_by_length", 1000.0)
-    answer = judged(rule, build)
-    assert isinstance(answer, Passed)
-    assert "40% of the trained tokens are padding, of which 0%" in answer.note
+    return build
 
 
 def test_padding_whose_removal_gives_little_back_is_no_finding(
@@ -71,23 +61,28 @@ def test_padding_whose_removal_gives_little_back_is_no_finding(
     assert "change the step by -1.0%" in answer.note
 
 
-def test_lengths_from_metrics_are_a_weak_guess() -> None:
+def lengths_from_metrics_are_a_weak_guess() -> TraceBuilder:
     build = run()
     for step in range(6):
         lengths = {"completions/mean_length": 100.0, "completions/max_length": 400.0}
         build.metrics(step, **lengths)
-    finding = finding_by(rule, build)
-    assert (finding.severity, finding.confidence) == ("low", 0.45)
-    assert number(finding, "padding in the") == pytest.approx(75.0)
-    assert finding.fixes[0].predicted is None
+    return build
 
 
-def test_packed_sequences_have_no_padding() -> None:
-    build = padded(400.0, knobs={**SETTINGS, "train.padding_free": True})
-    assert isinstance(judged(rule, build), NotApplicable)
-
-
-def test_lengths_of_nothing_are_no_padding() -> None:
+def lengths_of_nothing_are_no_padding() -> TraceBuilder:
     build = run()
     build.metrics(0, **{"completions/mean_length": float("nan"), "completions/max_length": 0.0})
-    assert isinstance(judged(rule, build), NotApplicable)
+    return build
+
+
+RUNS = {
+    "the bundled trainer groups by length": lambda: padded(
+        400.0,
+        framework="bundled",
+        framework_version="0.1.0",
+        knobs={**SETTINGS, "train.grad_accumulation": 4},
+    ),
+    "packed sequences have no padding": lambda: padded(
+        400.0, knobs={**SETTINGS, "train.padding_free": True}
+    ),
+}

@@ -10,7 +10,7 @@ from grpo_doctor.findings.rules import gd039_zero_stage_too_high as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.recorded import finding_by, judged, memory, number
-from tests.unit.findings.rules.saying import even
+from tests.unit.findings.rules.saying import even, rows
 
 GIB = 2**30
 ZERO3: dict[str, Any] = {**SETTINGS, "deepspeed.preset": "zero3", "deepspeed.stage": 3}
@@ -64,19 +64,6 @@ def test_whole_weights_that_fit_make_gathers_a_waste() -> None:
     assert finding.fixes[0].predicted is None  # gathers may overlap on a GPU
 
 
-def test_a_model_that_does_not_fit_needs_its_stage_and_is_told_the_bytes() -> None:
-    answer = judged(rule, well())
-    assert isinstance(answer, Passed)
-    assert "does not fit in" in answer.note
-    assert f"{30e9 * 2 * 0.75 / GIB:.2f} GiB more" in answer.note
-
-
-def test_gathers_that_return_at_once_leave_only_a_hint() -> None:
-    finding = finding_by(rule, spread(7e9, gather_s=0.0))
-    assert (finding.severity, finding.cost) == ("low", 0.0)
-    assert "NCCL returns at once" in finding.cause
-
-
 def test_on_a_cpu_the_weights_lie_in_host_memory() -> None:
     finding = finding_by(rule, spread(1e9, gib=None))
     predicted = finding.fixes[0].predicted
@@ -103,18 +90,7 @@ def quiet(train_s: float) -> TraceBuilder:
     return memory(build, {"train": 40.0})
 
 
-@pytest.mark.parametrize(("train_s", "hinted"), [(0.5, True), (0.49, False)])
-def test_a_hint_needs_training_of_a_twentieth_of_the_step(train_s: float, hinted: bool) -> None:
-    if hinted:
-        finding = finding_by(rule, quiet(train_s))
-        assert (finding.severity, finding.phases) == ("low", ("train",))
-    else:
-        answer = judged(rule, quiet(train_s))
-        assert answer == Passed("ZeRO-2 would fit, but training is a small part of the step")
-
-
-def test_the_phases_are_those_in_which_gathers_were_seen() -> None:
-    assert finding_by(rule, sick()).phases == ("train",)
+def _gathers_in_log_probs() -> TraceBuilder:
     build = even(
         {"logprob": 4.0, "train": 4.0},
         ranks=2,
@@ -126,4 +102,11 @@ def test_the_phases_are_those_in_which_gathers_were_seen() -> None:
         for rank in (0, 1):
             at = 10.0 * step
             build.collective(rank, step, at, at + 1.0, name="all_gather", group="z")
-    assert finding_by(rule, build).phases == ("logprob",)
+    return build
+
+
+RUNS = {
+    "the phases are those in which gathers were seen": _gathers_in_log_probs,
+    "gathers that return at once leave only a hint": lambda: spread(7e9, gather_s=0.0),
+    **rows("a hint needs training of a twentieth of the step", quiet, 0.5, 0.49),
+}

@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.findings.rule import Finding, NotApplicable, Passed
 from grpo_doctor.findings.rules import gd042_avoidable_logprobs as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
-from tests.unit.findings.recorded import finding_by, inside, judged, knob, number
-from tests.unit.findings.rules.saying import even
+from tests.unit.findings.recorded import finding_by, inside, knob, number
+from tests.unit.findings.rules.saying import even, named, rows
 
 KNOBS: dict[str, Any] = {
     **SETTINGS,
@@ -43,11 +42,6 @@ def test_a_reference_without_weight_is_a_pass_for_nothing() -> None:
     assert fix.predicted.mid == pytest.approx(-100 * 0.9 / 9.95, abs=0.5)
 
 
-def test_a_reference_that_counts_is_a_choice() -> None:
-    assert isinstance(judged(rule, well()), Passed)
-    assert isinstance(judged(rule, passes(reference=0.9, **knob("train.beta", 0.0))), Passed)
-
-
 def test_old_logprobs_of_a_single_step_are_not_needed() -> None:
     finding = finding_by(rule, passes(old=0.5))
     assert finding.cost == pytest.approx(0.5 / 9.95, rel=0.01)
@@ -57,59 +51,49 @@ def test_old_logprobs_of_a_single_step_are_not_needed() -> None:
     assert finding.severity == "low"
 
 
-@pytest.mark.parametrize(
-    "knobs",
-    [
-        {"train.num_iterations": 2},
-        {"rollout.steps_per_generation": 8},
-        {"rollout.importance_correction": True},
-        {"rollout.importance_mode": "token_truncate"},
-        {"train.num_iterations": None},
-        {"train.grad_accumulation": None},
-    ],
-)
-def test_old_logprobs_that_something_needs_stay(knobs: dict[str, Any]) -> None:
-    assert isinstance(judged(rule, passes(old=0.5, **knobs)), Passed)
-
-
 def test_both_passes_are_one_finding_with_two_fixes() -> None:
     finding = finding_by(rule, passes(old=0.4, reference=0.5, **knob("train.beta", 0.0005)))
     assert finding.cost == pytest.approx(0.9 / 9.95, rel=0.01)
     assert len(finding.fixes) == 2
 
 
-def test_without_passes_there_is_nothing_to_leave_out() -> None:
-    assert isinstance(judged(rule, run(knobs=KNOBS)), NotApplicable)
-
-
 ON_POLICY: dict[str, Any] = {**KNOBS, "train.beta": 0.001}
 
 
-@pytest.mark.parametrize(
-    ("old_s", "reference_s", "knobs", "left_out"),
-    [
-        (0.3, 0.0, {}, ["logprob/old"]),
-        (0.29, 0.0, {}, []),
-        (0.3, 0.0, {"train.num_iterations": 2}, []),
-        (0.0, 0.3, {}, ["logprob/reference"]),
-        (0.0, 0.29, {}, []),
-        (0.0, 0.3, {"train.beta": 0.0011}, []),
-        (0.3, 0.3, {}, ["logprob/old", "logprob/reference"]),
-        (0.3, 0.29, {}, ["logprob/old"]),
-        (0.29, 0.3, {}, ["logprob/reference"]),
-    ],
-)
-def test_a_pass_is_left_out_from_three_hundredths_of_the_step_on(
-    old_s: float, reference_s: float, knobs: dict[str, Any], left_out: list[str]
-) -> None:
+def a_pass_is_left_out_from_three_hundredths_of(
+    old_s: float, reference_s: float, knobs: dict[str, Any]
+) -> TraceBuilder:
     build = even({"logprob": 1.0}, knobs={**ON_POLICY, **knobs})
     for step in range(4):
         at = 10.0 * step
         build.span(0, "logprob/old", at, at + old_s, depth=2)
         build.span(0, "logprob/reference", at + old_s, at + old_s + reference_s, depth=2)
-    answer = judged(rule, build)
-    assert isinstance(answer, Finding if left_out else Passed)
-    texts = [e.text for e in answer.evidence] if isinstance(answer, Finding) else []
-    assert [text for text in texts if text.endswith(" per step")] == [
-        f"{span} per step" for span in left_out
-    ]
+    return build
+
+
+RUNS = {
+    "a reference that counts is a choice": lambda: passes(reference=0.9, **knob("train.beta", 0.0)),
+    **rows(
+        "old logprobs that something needs stay",
+        lambda knobs: passes(old=0.5, **knobs),
+        ({"train.num_iterations": 2},),
+        ({"rollout.steps_per_generation": 8},),
+        ({"rollout.importance_correction": True},),
+        ({"rollout.importance_mode": "token_truncate"},),
+        ({"train.num_iterations": None},),
+        ({"train.grad_accumulation": None},),
+    ),
+    "without passes there is nothing to leave out": lambda: run(knobs=KNOBS),
+    **named(
+        a_pass_is_left_out_from_three_hundredths_of,
+        (0.3, 0.0, {}),
+        (0.29, 0.0, {}),
+        (0.3, 0.0, {"train.num_iterations": 2}),
+        (0.0, 0.3, {}),
+        (0.0, 0.29, {}),
+        (0.0, 0.3, {"train.beta": 0.0011}),
+        (0.3, 0.3, {}),
+        (0.3, 0.29, {}),
+        (0.29, 0.3, {}),
+    ),
+}

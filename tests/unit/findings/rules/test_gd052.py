@@ -8,7 +8,7 @@ import pytest
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
 from tests.unit.findings.learners import alike, learner
-from tests.unit.findings.rules.saying import finding_in, missing, passed, value
+from tests.unit.findings.rules.saying import finding_in, passed, rows, value
 
 FLAT = {"reward": lambda t, v, r: 0.5 + alike(len(t), 0.05, r)}
 
@@ -23,119 +23,12 @@ def well() -> TraceBuilder:
     return learner()
 
 
-def test_the_step_of_its_arrival_is_said() -> None:
-    finding = finding_in(sick(), "GD052")
-    assert finding.severity == "high"
-    assert value(finding, "below a tenth of its initial value from step") == pytest.approx(
-        37, abs=3
-    )
-    assert "collapses at step" in finding.headline
-    assert finding.steps[0] == value(finding, "from step")
-    assert finding.steps[-1] == 80
-
-
-@pytest.mark.parametrize(
-    ("law", "curve", "arrives"),
-    [
-        # The floor is a tenth of 0.6.
-        ("linear", lambda t: 0.6 * (1 - 0.7 * t), 80 * 0.9 / 0.7),
-        ("exponential", lambda t: 0.6 * np.exp(-1.6 * t), 80 * np.log(10) / 1.6),
-    ],
-)
-def test_a_fall_that_goes_on_is_projected(law: str, curve: object, arrives: float) -> None:
-    change = {"entropy": lambda t, v, r: curve(t) + r.normal(0, 0.004, len(t))}  # type: ignore[operator]
-    finding = finding_in(learner({**FLAT, **change}), "GD052")
-    assert finding.severity == "medium"
-    assert value(finding, f"{law} fall") == pytest.approx(arrives, rel=0.08)
-    assert "will collapse by step" in finding.headline
-
-
-def test_a_task_that_is_being_learned_may_lose_entropy() -> None:
-    fall = {"entropy": lambda t, v, r: 0.6 * np.exp(-5 * t)}
-    assert finding_in(learner(fall), "GD052").severity == "medium"
-    steady = {"reward": lambda t, v, r: t + r.normal(0, 0.05, len(t))}
-    assert finding_in(learner({**fall, **steady}), "GD052").severity == "low"
-
-
-def test_a_fall_that_levels_off_is_healthy() -> None:
-    fall = {"entropy": lambda t, v, r: 0.2 + 0.4 * np.exp(-8 * t) + r.normal(0, 0.01, len(t))}
-    passed(learner({**FLAT, **fall}), "GD052")
-
-
-def test_a_collapse_within_the_first_steps_is_seen() -> None:
-    finding = finding_in(learner({**FLAT, "entropy": lambda t, v, r: 5 * np.exp(-80 * t)}), "GD052")
-    assert value(finding, "initial entropy") == 5
-    assert value(finding, "from step") <= 6
-
-
-def test_short_runs_and_hardly_any_entropy() -> None:
-    assert "20 steps" in missing(learner(steps=12), "GD052")
-    assert "too low" in passed(learner({"entropy": 0.01}), "GD052")
-
-
-def test_clipping_and_rate_are_advised_with_values() -> None:
-    build = learner(
-        {**FLAT, "entropy": lambda t, v, r: 0.6 * np.exp(-6 * t)},
-        knobs={"train.learning_rate": 1e-5, "train.beta": 0.0, "train.epsilon": 0.2},
-    )
-    high, rate, beta = finding_in(build, "GD052").fixes
-    assert (high.knob, high.after) == ("train.epsilon_high", 0.28)
-    assert (rate.knob, rate.after) == ("train.learning_rate", 2e-6)
-    assert (beta.knob, beta.after) == ("train.beta", 0.04)
-
-
-@pytest.mark.parametrize(("comes_back_to", "collapsed"), [(0.09, True), (0.3, False)])
-def test_what_crawls_back_a_little_has_not_recovered(comes_back_to: float, collapsed: bool) -> None:
-    curve = {
-        "entropy": lambda t, v, r: np.interp(t, [0, 0.3, 0.6, 1], [0.6, 0.03, 0.03, comes_back_to])
-    }
-    build = learner({**FLAT, **curve})
-    if not collapsed:
-        passed(build, "GD052")
-        return
-    finding = finding_in(build, "GD052")
-    assert value(finding, "below a tenth of its initial value from step") == pytest.approx(
-        23, abs=3
-    )
-    assert "without coming back to a fifth" in finding.cause
-
-
-def test_a_fall_to_where_it_has_been_before_foretells_nothing() -> None:
-    curve = {"entropy": lambda t, v, r: np.interp(t, [0, 0.2, 0.5, 1], [0.6, 0.2, 0.5, 0.25])}
-    passed(learner({**FLAT, **curve}), "GD052")
-
-
 def of_steps(values: Sequence[float], begin: int = 1) -> TraceBuilder:
     """A run that says this entropy, and a reward that does not rise."""
     build = run(knobs=SETTINGS)
     for i, value_ in enumerate(values):
         build.metrics(begin + i, entropy=float(value_), reward=0.5 + 0.1 * (i % 2))
     return build
-
-
-@pytest.mark.parametrize(
-    ("low", "fallen"),
-    [(0.5, 11), (0.51, None)],  # of five nats a tenth
-)
-def test_a_tenth_of_the_start_is_a_collapse_from_its_first_step_on(
-    low: float, fallen: int | None
-) -> None:
-    build = of_steps([5.0] * 9 + [low] * 31)
-    if fallen is None:
-        assert passed(build, "GD052") == "entropy goes from 5 to 0.51 nats"
-    else:
-        finding = finding_in(build, "GD052")
-        assert value(finding, "below a tenth of its initial value from step") == fallen
-        assert f"has stayed below a tenth of its initial value since step {fallen}" in finding.cause
-
-
-@pytest.mark.parametrize(("back_to", "recovered"), [(1.0, False), (1.25, True)])
-def test_a_fifth_of_the_start_is_no_recovery(back_to: float, recovered: bool) -> None:
-    build = of_steps([5.0] * 9 + [0.25] * 10 + [back_to] * 21)
-    if recovered:
-        assert "entropy goes from 5 to 1.25 nats" in passed(build, "GD052")
-    else:
-        assert "without coming back to a fifth" in finding_in(build, "GD052").cause
 
 
 def line(count: int, end: float) -> list[float]:
@@ -165,3 +58,64 @@ def test_a_fall_is_foretold_by_a_law_of_the_later_half(values: list[float], fore
             assert value(finding, "reaches it at step") > begin + len(values)
         else:
             assert "entropy goes from 1 to" in passed(build, "GD052")
+
+
+RUNS = {
+    **rows(
+        "a fall that goes on is projected",
+        lambda curve: learner(
+            {**FLAT, "entropy": lambda t, v, r: curve(t) + r.normal(0, 0.004, len(t))}
+        ),
+        (lambda t: 0.6 * (1 - 0.7 * t),),
+        (lambda t: 0.6 * np.exp(-1.6 * t),),
+    ),
+    "a task that is being learned may lose entropy 1": lambda: learner(
+        {"entropy": lambda t, v, r: 0.6 * np.exp(-5 * t)}
+    ),
+    "a task that is being learned may lose entropy 2": lambda: learner(
+        {
+            "entropy": lambda t, v, r: 0.6 * np.exp(-5 * t),
+            "reward": lambda t, v, r: t + r.normal(0, 0.05, len(t)),
+        }
+    ),
+    "a fall that levels off is healthy": lambda: learner(
+        {**FLAT, "entropy": lambda t, v, r: 0.2 + 0.4 * np.exp(-8 * t) + r.normal(0, 0.01, len(t))}
+    ),
+    "a collapse within the first steps is seen": lambda: learner(
+        {**FLAT, "entropy": lambda t, v, r: 5 * np.exp(-80 * t)}
+    ),
+    "short runs and hardly any entropy 1": lambda: learner(steps=12),
+    "short runs and hardly any entropy 2": lambda: learner({"entropy": 0.01}),
+    "clipping and rate are advised with values": lambda: learner(
+        {**FLAT, "entropy": lambda t, v, r: 0.6 * np.exp(-6 * t)},
+        knobs={"train.learning_rate": 1e-05, "train.beta": 0.0, "train.epsilon": 0.2},
+    ),
+    **rows(
+        "what crawls back a little has not recovered",
+        lambda comes_back_to: learner(
+            {
+                **FLAT,
+                "entropy": lambda t, v, r: np.interp(
+                    t, [0, 0.3, 0.6, 1], [0.6, 0.03, 0.03, comes_back_to]
+                ),
+            }
+        ),
+        0.09,
+        0.3,
+    ),
+    "a fall to where it has been before foretells nothing": lambda: learner(
+        {**FLAT, "entropy": lambda t, v, r: np.interp(t, [0, 0.2, 0.5, 1], [0.6, 0.2, 0.5, 0.25])}
+    ),
+    **rows(
+        "a tenth of the start is a collapse from its first step on",
+        lambda low: of_steps([5.0] * 9 + [low] * 31),
+        0.5,
+        0.51,
+    ),
+    **rows(
+        "a fifth of the start is no recovery",
+        lambda back_to: of_steps([5.0] * 9 + [0.25] * 10 + [back_to] * 21),
+        1.0,
+        1.25,
+    ),
+}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding_in, missing, passed, value
+from tests.unit.findings.rules.saying import finding_in, rows, value
 
 EVERYWHERE = {"reward": math.nan, "reward_std": math.nan}
 
@@ -29,37 +29,10 @@ def test_on_all_steps() -> None:
     assert finding.cost == pytest.approx(9.2 / 9.85, abs=0.01)
 
 
-@pytest.mark.parametrize(("every", "severity"), [(2, "high"), (20, "medium"), (79, "low")])
-def test_on_some_steps(every: int, severity: str) -> None:
-    lost = (np.arange(80) + 1) % every == 0
-    finding = finding_in(learner({"reward": lambda t, v, r: np.where(lost, np.nan, v)}), "GD058")
-    assert finding.severity == severity
-    assert finding.steps == tuple(range(every, 81, every))
-    assert f"at {lost.sum()} of 80 steps" in finding.headline
-
-
-def test_the_function_is_named() -> None:
-    nan = {**EVERYWHERE, "rewards/accuracy/mean": math.nan}
-    assert "NaN comes from accuracy" in finding_in(learner(nan), "GD058").cause
-
-
-def test_some_completions_of_each_step() -> None:
-    finding = finding_in(learner({"rewards/missing_ratio": 0.3}), "GD058")
-    assert finding.severity == "high"
-    assert value(finding, "completions without a reward") == pytest.approx(30)
-    assert value(finding, "steps whose reward is not a number") == 0
-
-
-def test_infinite_is_said_as_such() -> None:
-    build = learner({"reward": lambda t, v, r: np.where(t == 1, math.inf, v)})
-    assert "infinite at 1 of 80" in finding_in(build, "GD058").headline
-
-
-def test_a_step_that_says_nothing_is_not_a_nan() -> None:
+def a_step_that_says_nothing_is_not_a_nan() -> TraceBuilder:
     build = learner()
     build.metrics(81, loss=0.1)
-    passed(build, "GD058")
-    assert "metric `reward`" in missing(learner({"reward": None}), "GD058")
+    return build
 
 
 def test_infinite_and_missing_together_are_missing() -> None:
@@ -69,3 +42,22 @@ def test_infinite_and_missing_together_are_missing() -> None:
     assert (
         "missing (NaN or None) at 2 of 80" in finding_in(learner({"reward": odd}), "GD058").headline
     )
+
+
+RUNS = {
+    **rows(
+        "on some steps",
+        lambda every: learner(
+            {"reward": lambda t, v, r: np.where((np.arange(80) + 1) % every == 0, np.nan, v)}
+        ),
+        2,
+        20,
+        79,
+    ),
+    "the function is named": lambda: learner({**EVERYWHERE, "rewards/accuracy/mean": math.nan}),
+    "some completions of each step": lambda: learner({"rewards/missing_ratio": 0.3}),
+    "infinite is said as such": lambda: learner(
+        {"reward": lambda t, v, r: np.where(t == 1, math.inf, v)}
+    ),
+    "a step that says nothing is not a nan 2": lambda: learner({"reward": None}),
+}

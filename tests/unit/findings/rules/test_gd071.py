@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import finding_in, missing, passed, run, value, with_knobs
+from tests.unit.findings.rules.saying import finding_in, run, value, with_knobs
 
 GIB = 2**30
 # 7.6e9 weights: 14.2 GiB in bfloat16.
@@ -47,37 +47,30 @@ def test_all_that_is_kept_counts() -> None:
     ]
 
 
-def test_few_that_are_kept_are_no_habit() -> None:
-    passed(saved(4, checkpoint__save_total_limit=2), "GD071")
-    passed(saved(2), "GD071")
-
-
-def test_float32_of_a_bfloat16_model() -> None:
-    finding = finding_in(saved(1, per_weight=4.0, optimizer=0.0, train__dtype="bfloat16"), "GD071")
-    assert finding.severity == "medium"
-    assert value(finding, "bytes per weight") == 4
-    assert "weights take 4 bytes on disk, though the model is bfloat16" in finding.cause
-    assert finding.fixes[0].knob is None
-
-
-def test_float32_of_a_float32_model_is_right() -> None:
-    passed(saved(1, per_weight=4.0, optimizer=0.0, train__dtype="float32"), "GD071")
-    passed(saved(1, per_weight=4.0, optimizer=0.0), "GD071")
-
-
-def test_the_counters_are_named() -> None:
-    assert "checkpoint/optimizer_bytes" in missing(run(), "GD071")
-
-
-def test_a_limit_of_none_keeps_all() -> None:
-    finding = finding_in(saved(4, checkpoint__save_total_limit=0), "GD071")
-    assert "and 4 are kept" in finding.cause
-    passed(saved(5, checkpoint__save_total_limit=1), "GD071")
-
-
-def test_without_the_number_of_weights_their_width_is_unknown() -> None:
+def without_the_number_of_weights_their_width_is() -> TraceBuilder:
     build = saved(1, per_weight=4.0, optimizer=0.0, train__dtype="bfloat16")
     build._series = [s for s in build._series if s.name != "checkpoint/weights"]
-    passed(build, "GD071")
+    return build
+
+
+def without_the_number_of_weights_their_width_is_2() -> TraceBuilder:
+    build = saved(1, per_weight=4.0, optimizer=0.0, train__dtype="bfloat16")
+    build._series = [s for s in build._series if s.name != "checkpoint/weights"]
     build.series("checkpoint/weights", "", [0.0], [0.0], scope="counter", rank=0)
-    passed(build, "GD071")
+    return build
+
+
+RUNS = {
+    "few that are kept are no habit 1": lambda: saved(4, checkpoint__save_total_limit=2),
+    "few that are kept are no habit 2": lambda: saved(2),
+    "float32 of a bfloat16 model": lambda: saved(
+        1, per_weight=4.0, optimizer=0.0, train__dtype="bfloat16"
+    ),
+    "float32 of a float32 model is right 1": lambda: saved(
+        1, per_weight=4.0, optimizer=0.0, train__dtype="float32"
+    ),
+    "float32 of a float32 model is right 2": lambda: saved(1, per_weight=4.0, optimizer=0.0),
+    "the counters are named": run,
+    "a limit of none keeps all 1": lambda: saved(4, checkpoint__save_total_limit=0),
+    "a limit of none keeps all 2": lambda: saved(5, checkpoint__save_total_limit=1),
+}

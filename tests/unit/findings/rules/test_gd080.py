@@ -5,16 +5,7 @@ from typing import Any
 import pytest
 
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import (
-    HEALTHY,
-    even,
-    finding_in,
-    missing,
-    not_applicable,
-    passed,
-    step_s,
-    value,
-)
+from tests.unit.findings.rules.saying import HEALTHY, even, finding_in, passed, rows, step_s, value
 from tests.unit.findings.rules.served import UNITS, beside_servers, served
 
 STEP_S = step_s()
@@ -70,51 +61,16 @@ def test_a_queue_beside_an_idle_server_costs_as_long_as_it_stands() -> None:
     assert "while another is idle" in finding.cause
 
 
-def test_a_queue_seen_beside_an_idle_server_only_once_is_no_word() -> None:
-    brief = two(tokens=(500.0, 500.0), for_s=(5.0, 3.2), waiting=(10.0, 0.0))
-    assert "0.0% of the steps" in passed(brief, "GD080")
-
-
-def test_an_idle_server_with_a_queue_of_its_own_is_not_idle() -> None:
-    build = two(tokens=(500.0, 500.0), waiting=(10.0, 10.0), running=(20.0, 0.0), for_s=(5.0, 5.0))
-    assert "requests wait next to an idle one for 0.0%" in passed(build, "GD080")
-
-
-def test_half_of_an_even_share_is_few() -> None:
-    assert "25%" in passed(two(tokens=(300.0, 100.0), for_s=(4.0, 4.0)), "GD080")
-    assert "26%" in passed(two(tokens=(500.0, 220.0), for_s=(5.0, 4.0)), "GD080")
-    assert finding_in(two(tokens=(500.0, 200.0), for_s=(5.0, 4.0)), "GD080")
-
-
-def test_few_tokens_that_cost_no_time_are_no_finding() -> None:
-    assert passed(two(for_s=(5.0, 5.0)), "GD080")
-
-
-def test_without_tokens_requests_count() -> None:
-    finding = finding_in(two(tokens=None), "GD080")
-    assert "pid 701 has 17% of the requests" in finding.cause
-    assert finding.cost == finding_in(sick(), "GD080").cost
-
-
 def test_it_costs_no_more_than_the_ranks_wait_for_rollouts() -> None:
     phases = {**HEALTHY, "rollout": 0.5}
     finding = finding_in(two(phases=phases), "GD080")
     assert finding.cost == pytest.approx(0.5 * 1.01 / step_s(phases), rel=0.02)
 
 
-def test_one_server_or_a_sum_over_all_shares_nothing() -> None:
-    assert "two servers" in not_applicable(served(beside_servers(), requests_running=9.0), "GD080")
-    with_total = served(
-        served(beside_servers(), requests_running=9.0), pid=None, requests_running=9.0
-    )
-    assert "two servers" in not_applicable(with_total, "GD080")
-    assert "`server.requests_running`" in missing(beside_servers(), "GD080")
-
-
-def test_an_engine_within_the_ranks_is_no_server() -> None:
+def an_engine_within_the_ranks_is_no_server() -> TraceBuilder:
     build = sick()
     build.knobs["vllm.mode"] = "colocate"
-    assert "within the ranks" in not_applicable(build, "GD080")
+    return build
 
 
 def exact(*servers: dict[str, list[float]]) -> TraceBuilder:
@@ -144,15 +100,32 @@ def test_few_are_less_than_half_of_an_even_share(tokens: float, few: bool) -> No
         assert "has 25% of the tokens" in passed(build, "GD080")
 
 
-@pytest.mark.parametrize(("queue", "stands"), [([0.0, 5.0, 0.0, 0.0, 0.0], True), ([0.0], False)])
-def test_a_queue_stands_beside_an_idle_server_from_two_seconds_on(
-    queue: list[float], stands: bool
-) -> None:
-    build = exact(
-        {"requests_running": [20.0], "requests_waiting": queue, "generated_tokens": [50.0]},
-        {"requests_running": [20.0, 0.0], "generated_tokens": [50.0]},
-    )
-    if stands:
-        assert finding_in(build, "GD080").cost == pytest.approx(0.1)
-    else:
-        assert "for 0.0% of the steps" in passed(build, "GD080")
+RUNS = {
+    "a queue seen beside an idle server only once is no word": lambda: two(
+        tokens=(500.0, 500.0), for_s=(5.0, 3.2), waiting=(10.0, 0.0)
+    ),
+    "an idle server with a queue of its own is not idle": lambda: two(
+        tokens=(500.0, 500.0), waiting=(10.0, 10.0), running=(20.0, 0.0), for_s=(5.0, 5.0)
+    ),
+    "half of an even share is few 1": lambda: two(tokens=(500.0, 200.0), for_s=(5.0, 4.0)),
+    "half of an even share is few 2": lambda: two(tokens=(300.0, 100.0), for_s=(4.0, 4.0)),
+    "half of an even share is few 3": lambda: two(tokens=(500.0, 220.0), for_s=(5.0, 4.0)),
+    "few tokens that cost no time are no finding": lambda: two(for_s=(5.0, 5.0)),
+    "without tokens requests count": lambda: two(tokens=None),
+    "one server or a sum over all shares nothing 1": lambda: served(
+        beside_servers(), requests_running=9.0
+    ),
+    "one server or a sum over all shares nothing 2": lambda: served(
+        served(beside_servers(), requests_running=9.0), pid=None, requests_running=9.0
+    ),
+    "one server or a sum over all shares nothing 3": beside_servers,
+    **rows(
+        "a queue stands beside an idle server from two seconds on",
+        lambda queue: exact(
+            {"requests_running": [20.0], "requests_waiting": queue, "generated_tokens": [50.0]},
+            {"requests_running": [20.0, 0.0], "generated_tokens": [50.0]},
+        ),
+        ([0.0, 5.0, 0.0, 0.0, 0.0],),
+        ([0.0],),
+    ),
+}
