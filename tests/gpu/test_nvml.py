@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from grpo_doctor_probes.gpu.nvml import Device, NoNvml, Nvml
 from grpo_doctor_probes.samplers import GpuSampler, Sampling
-from grpo_doctor_probes.samplers.nvml import Device, NoNvml, Nvml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ def nvml() -> Iterator[Nvml]:
     if not any(isinstance(device, Device) for device in library.gpus()):
         pytest.skip("the NVIDIA driver shows no GPU")
     yield library
-    library.close()
+    library.call("nvmlShutdown")
 
 
 @pytest.fixture

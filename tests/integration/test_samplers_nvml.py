@@ -175,15 +175,6 @@ def test_a_lost_gpu_becomes_null_and_is_tried_once_a_second(
     assert 2.9e9 < times[back] - times[lost] < 4.1e9
 
 
-def test_after_a_driver_reset_nvml_is_opened_again(driver: FakeNvml, tmp_path: Path) -> None:
-    recording = record(driver, tmp_path, "gpus 1\nlost 0 5 0", ticks=30)
-    assert [note.split(" (")[0] for note in recording.notes] == ["GPU 0", "GPU 0"]
-    assert recording.notes[1].endswith("answers again")
-    values = recording.values("gpu.util")
-    assert values.count(None) == 1
-    assert values[-1] is not None
-
-
 def test_a_gpu_that_is_lost_from_the_start(driver: FakeNvml, tmp_path: Path) -> None:
     recording = record(driver, tmp_path, "gpus 2\nlost 1 0 5", ticks=5)
     assert recording.notes == ["GPU 1 cannot be opened (gpu is lost): it is not sampled"]

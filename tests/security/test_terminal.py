@@ -58,8 +58,7 @@ def test_nothing_that_acts_is_printed(arguments: list[str], tmp_path: Path) -> N
 # Streams that are no terminal: a child's answers to its parent, and one line in the job's own log.
 _WRITERS = {
     "grpo_doctor/cli/output.py",
-    "probes/grpo_doctor_probes/look/gpu_child.py",
-    "probes/grpo_doctor_probes/samplers/gpu_child.py",
+    "probes/grpo_doctor_probes/gpu/child.py",
     "probes/grpo_doctor_probes/hooks/startup/sitecustomize.py",
     "probes/grpo_doctor_probes/record/entrytimes.py",
     "probes/grpo_doctor_probes/record/recorder.py",

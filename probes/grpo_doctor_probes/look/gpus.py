@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -12,9 +11,11 @@ from typing import Any
 
 from grpo_doctor_probes.evidence import GpuHolder, GpuLook, Job, Member
 from grpo_doctor_probes.flight.dump_locations import environment
+from grpo_doctor_probes.gpu.nvml import Device
+from grpo_doctor_probes.gpu.process import CHILD, Child, EndedError
+from grpo_doctor_probes.gpu.visible import device_of
 from grpo_doctor_probes.procs.printable import printable
 from grpo_doctor_probes.procs.procfs import status
-from grpo_doctor_probes.samplers.child import Child, EndedError
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _LOCAL_RANK = "LOCAL_RANK"
@@ -24,7 +25,6 @@ ANSWER_S = 3.0  # for one call; a driver that works answers in milliseconds
 STARTS_S = 10.0  # until the child has begun to ask: a host with 64 busy ranks is slow
 MOST_S = 6.0  # for all GPUs: without persistence mode an idle one takes a second to wake
 ALL_GPUS = -1
-_CHILD = "grpo_doctor_probes.look.gpu_child"
 _LONGEST = 200
 # nvml.h, nvmlClocksEventReasons. Idle (1) and application clocks (2) are not throttling.
 _REASONS = (
@@ -115,13 +115,9 @@ def _own_gpu(gpus: Sequence[GpuLook], process: Process) -> int | None:
     if not entries or (len(entries) > 1 and index >= len(entries)):
         return None
     entry = entries[0] if len(entries) == 1 else entries[index]
-    matches = [
-        gpu.index
-        for gpu in gpus
-        if (entry.isdigit() and gpu.index == int(entry))
-        or (entry.startswith("GPU-") and gpu.uuid.startswith(entry))
-    ]
-    return matches[0] if len(matches) == 1 else None
+    devices = [Device(None, gpu.uuid, gpu.index, gpu.name) for gpu in gpus]
+    device = device_of(entry, devices)
+    return device.index if device is not None else None
 
 
 def gpus(
@@ -132,14 +128,7 @@ def gpus(
     A call that has not returned after `answer_s` is left to its own process, and the last row says
     so (`silent_s`): it takes no longer than that, and MOST_S in all.
     """
-    try:
-        child = Child(_CHILD)
-    except OSError:
-        return ()
-    try:
-        answers = _Answers(child, answer_s).read()
-    finally:
-        child.leave()
+    answers = tuple(_look(row) for _, row in sorted(_ask("look", answer_s).rows.items()))
     if job is None:
         return answers
     return with_holders(answers, processes(job, proc), ours=numbers_are_ours(proc))
@@ -147,16 +136,7 @@ def gpus(
 
 def gpu_count(answer_s: float = ANSWER_S) -> int:
     """Return GPUs of this host; 0 without a driver, and with one that does not say in time."""
-    with contextlib.suppress(OSError, EndedError):
-        child = Child(_CHILD, "count")
-        try:
-            while (line := child.line(STARTS_S + answer_s)) is not None:
-                answer = json.loads(line)
-                if "count" in answer:
-                    return int(answer["count"])
-        finally:
-            child.leave()
-    return 0
+    return _ask("count", answer_s).count
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
@@ -164,49 +144,63 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
     return tuple(text for bit, text in _REASONS if bits & bit)
 
 
+def _ask(request: str, answer_s: float) -> _Answers:
+    """Return what a child of its own answers, until it ends or falls silent."""
+    answers = _Answers()
+    try:
+        child = Child(CHILD)
+    except OSError:
+        return answers
+    try:
+        child.ask(request)
+        answers.read(child, answer_s)
+    except EndedError:
+        pass
+    finally:
+        child.leave()
+    return answers
+
+
 class _Answers:
-    """What the child says, until it ends or falls silent."""
+    """What the child said: how many GPUs there are, and a row for each by its index."""
 
-    def __init__(self, child: Child, answer_s: float) -> None:
-        self._child = child
-        self._answer_s = answer_s
-        self._rows: dict[int, dict[str, Any]] = {}
+    def __init__(self) -> None:
+        self.count = 0
+        self.rows: dict[int, dict[str, Any]] = {}
 
-    def read(self) -> tuple[GpuLook, ...]:
-        """Return all that was reported."""
+    def read(self, child: Child, answer_s: float) -> None:
+        """Take answers until the last. Raises EndedError."""
         question: dict[str, Any] = {}
         limit_s = STARTS_S
         deadline = time.monotonic() + STARTS_S + MOST_S
         while True:
             began = time.monotonic()
-            try:
-                line = self._child.line(max(0.0, min(limit_s, deadline - began)))
-            except EndedError:
-                break
+            line = child.line(max(0.0, min(limit_s, deadline - began)))
             if line is None:
-                self._note_silence(question, time.monotonic() - began)
-                break
+                self._note_silence(child, question, time.monotonic() - began)
+                return
             answer = json.loads(line)
-            if "end" in answer or "none" in answer:
-                break
+            if answer.keys() & {"end", "none", "error"}:
+                return
             if "asks" in answer:
                 if not question:
                     deadline = time.monotonic() + MOST_S
-                question, limit_s = answer, self._answer_s
+                question, limit_s = answer, answer_s
             else:
                 self._take(answer)
-        return tuple(_look(row) for _, row in sorted(self._rows.items()))
 
     def _take(self, answer: dict[str, Any]) -> None:
         if "gpu" in answer:
-            self._rows[answer["gpu"]["index"]] = answer["gpu"]
+            self.rows[answer["gpu"]["index"]] = answer["gpu"]
         elif "lost" in answer:
             index, problem = answer["lost"], printable(answer["why"].encode(), _LONGEST)
-            self._rows[index] = {"index": index, "problem": problem}
+            self.rows[index] = {"index": index, "problem": problem}
         elif "more" in answer:
-            self._rows[answer.pop("more")].update(answer)
+            self.rows[answer.pop("more")].update(answer)
+        elif "count" in answer:
+            self.count = int(answer["count"])
 
-    def _note_silence(self, question: dict[str, Any], waited_s: float) -> None:
+    def _note_silence(self, child: Child, question: dict[str, Any], waited_s: float) -> None:
         """A child that has not begun to ask was kept from it by this host, not by the driver."""
         if not question:
             return
@@ -214,9 +208,9 @@ class _Answers:
         silence = {
             "silent_s": waited_s,
             "silent_call": question["asks"],
-            "silent_state": self._child.state(),
+            "silent_state": child.state(),
         }
-        self._rows.setdefault(index, {"index": index}).update(silence)
+        self.rows.setdefault(index, {"index": index}).update(silence)
 
 
 def _look(row: dict[str, Any]) -> GpuLook:

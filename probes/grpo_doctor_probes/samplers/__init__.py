@@ -5,12 +5,13 @@ or dies must not silence them. `Sampling` is the whole interface for a caller; a
 is a `Source`. The file they write is described in `grpo_doctor_probes.samplers.file`.
 """
 
+from grpo_doctor_probes.gpu.device import GpuRow
 from grpo_doctor_probes.samplers.gpu import GpuSampler
 from grpo_doctor_probes.samplers.host import HostSampler
 from grpo_doctor_probes.samplers.ranks import RankSampler
 from grpo_doctor_probes.samplers.sampler import Sampling
 from grpo_doctor_probes.samplers.server import named_servers, serving_at
-from grpo_doctor_probes.samplers.tracks import GpuRow, Reading, Source, Track
+from grpo_doctor_probes.samplers.tracks import Reading, Source, Track
 
 __all__ = [
     "GpuRow",

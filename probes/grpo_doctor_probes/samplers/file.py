@@ -49,8 +49,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from grpo_doctor_probes.gpu.device import GpuRow
 from grpo_doctor_probes.record.rundir import HOSTS, SAMPLES_SUFFIX
-from grpo_doctor_probes.samplers.tracks import GpuRow, Reading, Track
+from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 FORMAT = 1
 HEARTBEAT_NS = 1_000_000_000

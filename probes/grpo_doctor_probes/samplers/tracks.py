@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from grpo_doctor_probes.gpu.device import GpuRow
+
 
 @dataclass(frozen=True, slots=True)
 class Track:
@@ -15,24 +17,6 @@ class Track:
     gpu: str | None = None
     pid: int | None = None
     rank: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GpuRow:
-    """One GPU or MIG instance: what it is, whether the job may use it, what it cannot report.
-
-    `mig` is the profile of a MIG instance (`1g.10gb`) and `parent` the UUID of its GPU; both are
-    None for a whole GPU. `index` is the NVML index of the whole GPU.
-    """
-
-    uuid: str
-    index: int
-    name: str
-    memory_total_bytes: int | None
-    mig: str | None
-    parent: str | None
-    visible: bool
-    missing: tuple[str, ...]
 
 
 @dataclass(slots=True)

@@ -127,9 +127,9 @@ print(future.result()[0].silent_call)
 def test_a_child_ends_with_the_process_that_asked_it(driver: FakeNvml) -> None:
     program = """
 import os, signal
-from grpo_doctor_probes.samplers.child import Child
-child = Child("grpo_doctor_probes.samplers.gpu_child")
-child.ask("1")
+from grpo_doctor_probes.gpu.process import CHILD, Child
+child = Child(CHILD)
+child.ask("sample 1")
 assert child.line(60)
 print(child.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from grpo_doctor_probes.evidence import GpuHolder, GpuLook, Job, Member, Role
+from grpo_doctor_probes.gpu.process import EndedError
 from grpo_doctor_probes.look.gpus import Process, numbers_are_ours, with_holders
-from grpo_doctor_probes.samplers.child import EndedError
 from tests.unit.probes.discover.fakeproc import FakeProc
 from tests.unit.probes.look.stage import job_of
 
@@ -95,7 +95,11 @@ class Answering:
         self._lines = [json.dumps(line) for line in lines]
         self._ends = ends
         self.limits_s: list[float] = []
+        self.requests: list[str] = []
         self.left = False
+
+    def ask(self, request: str) -> None:
+        self.requests.append(request)
 
     def line(self, limit_s: float) -> str | None:
         self.limits_s.append(limit_s)
@@ -146,6 +150,7 @@ def test_what_all_gpus_say(answers: Callable[..., Answering]) -> None:
         ),
     )  # fmt: skip
     assert child.left
+    assert child.requests == ["look"]
     # The start may take longer than an answer.
     assert 2.0 < child.limits_s[0] <= module.STARTS_S
     assert child.limits_s[1:] == [2.0] * 5
@@ -202,7 +207,7 @@ def test_how_many_gpus_there_are(
     child = answers(*lines, ends=ends)
     assert module.gpu_count(answer_s=2.0) == count
     assert child.left
-    assert set(child.limits_s) == {module.STARTS_S + 2.0}
+    assert child.requests == ["count"]
 
 
 def test_a_host_that_starts_no_child_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

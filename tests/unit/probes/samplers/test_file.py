@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from grpo_doctor_probes.gpu.device import GpuRow
 from grpo_doctor_probes.samplers.file import RowWriter, SampleFile, encode, sample_path
-from grpo_doctor_probes.samplers.tracks import GpuRow, Reading, Track
+from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 UTIL = Track("gpu.util", "%", gpu="GPU-1")
 MEMORY = Track("gpu.process_memory", "bytes", gpu="GPU-1", pid=4242)

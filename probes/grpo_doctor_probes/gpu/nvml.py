@@ -1,4 +1,4 @@
-"""The part of NVML that the samplers use, typed, behind one kind of error.
+"""The part of NVML that is used here, typed, behind one kind of error.
 
 `pynvml` (nvidia-ml-py) loads `libnvidia-ml.so.1` by its name; functions that an old driver or an
 old nvidia-ml-py lacks are "unsupported" here, like those that the device refuses. Reference: NVML
@@ -8,6 +8,7 @@ API reference, and nvml.h for the error codes.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -58,6 +59,8 @@ _UNSUPPORTED = (
     "ARGUMENT_VERSION_MISMATCH",
     "DEPRECATED",
 )
+MIN_INTERVAL_NS = 110_000_000  # of two GPM samples
+_NVML_SUCCESS = 0
 _LOST = ("UNINITIALIZED", "DRIVER_NOT_LOADED", "GPU_IS_LOST", "RESET_REQUIRED", "GPU_NOT_FOUND")
 
 
@@ -76,13 +79,10 @@ class Nvml:
             for name in names
         }
         self._memory_v2 = True
-        self._init()
-
-    def _init(self) -> None:
         try:
-            self.lib.nvmlInit()
-        except self.lib.NVMLError as error:
-            if error.value == self.lib.NVML_ERROR_LIBRARY_NOT_FOUND:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
                 raise NoNvml("libnvidia-ml.so.1 not found") from error
             raise NoNvml(f"nvmlInit: {_text(error)}") from error
 
@@ -101,16 +101,6 @@ class Nvml:
     def trouble(self, code: int) -> Trouble:
         """Return the meaning of an NVML return code other than success."""
         return self._troubles.get(code, Trouble.TRANSIENT)
-
-    def reopen(self) -> None:
-        """Shut NVML down and start it again: after a driver reset. All handles become invalid."""
-        with contextlib.suppress(NvmlError):
-            self.call("nvmlShutdown")
-        self._init()
-
-    def close(self) -> None:
-        """Shut NVML down."""
-        self.call("nvmlShutdown")
 
     def gpus(self) -> Iterator[Device | str]:
         """Every GPU of the host in NVML's order; a sentence instead for one that does not open."""
@@ -217,6 +207,71 @@ class Nvml:
                 raise
             processes = self.call("nvmlDeviceGetComputeRunningProcesses_v2", device.handle)
         return {int(process.pid): process.usedGpuMemory for process in processes}
+
+
+class Gpm:
+    """GPU performance monitoring (Hopper and later): how busy SMs and tensor cores were, in %.
+
+    Utilization says only that some kernel was running; GPM counts the SMs that were. The numbers
+    are differences of two samples, at least 100 ms apart (NVML API reference, nvmlGpmMetricsGet).
+    Raises NvmlError at construction where the device has none.
+    """
+
+    NAMES = ("sm_active", "tensor_active")
+
+    def __init__(self, nvml: Nvml, device: Device) -> None:
+        self._nvml, self._device = nvml, device
+        # A MIG instance is asked for through its GPU.
+        gpu = device.handle if device.parent is None else device.parent_handle
+        if not nvml.call("nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
+            raise NvmlError(Trouble.UNSUPPORTED, "not supported (compute capability below 9.0)")
+        lib = nvml.lib
+        metrics = (lib.NVML_GPM_METRIC_SM_UTIL, lib.NVML_GPM_METRIC_ANY_TENSOR_UTIL)
+        self._samples: list[Any] = []
+        self._sampled_ns: int | None = None
+        self._request = lib.c_nvmlGpmMetricsGet_t()
+        self._request.version = lib.NVML_GPM_METRICS_GET_VERSION
+        self._request.numMetrics = len(metrics)
+        for index, metric in enumerate(metrics):
+            self._request.metrics[index].metricId = metric
+        try:
+            for _ in range(2):
+                self._samples.append(nvml.call("nvmlGpmSampleAlloc"))
+            self._take_sample(self._samples[1])
+        except NvmlError:
+            self.close()
+            raise
+
+    def read(self) -> dict[str, float | None]:
+        """The means since the previous call; nothing at the first call and when it is too early."""
+        previous_ns = self._sampled_ns
+        if previous_ns is not None and time.monotonic_ns() - previous_ns < MIN_INTERVAL_NS:
+            return {}
+        self._samples.reverse()
+        self._take_sample(self._samples[1])
+        self._sampled_ns = time.monotonic_ns()
+        if previous_ns is None:
+            return {}
+        self._request.sample1, self._request.sample2 = self._samples
+        self._nvml.call("nvmlGpmMetricsGet", self._request)
+        values: dict[str, float | None] = {}
+        for index, name in enumerate(self.NAMES):
+            answer = self._request.metrics[index]
+            values[name] = float(answer.value) if answer.nvmlReturn == _NVML_SUCCESS else None
+        return values
+
+    def close(self) -> None:
+        """Give the samples back."""
+        while self._samples:
+            with contextlib.suppress(NvmlError):
+                self._nvml.call("nvmlGpmSampleFree", self._samples.pop())
+
+    def _take_sample(self, sample: Any) -> None:
+        nvml, device = self._nvml, self._device
+        if device.parent is None:
+            nvml.call("nvmlGpmSampleGet", device.handle, sample)
+        else:
+            nvml.call("nvmlGpmMigSampleGet", device.parent_handle, device.gpu_instance, sample)
 
 
 def _text(error: Exception) -> str:

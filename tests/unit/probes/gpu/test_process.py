@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from grpo_doctor_probes.gpu.process import Child, EndedError
 from grpo_doctor_probes.procs.procstat import state_of
-from grpo_doctor_probes.samplers.child import Child, EndedError
 
 MODULE = """
 import sys, os

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.samplers.nvml import Device, NoNvml, Nvml, NvmlError, Trouble
+from grpo_doctor_probes.gpu.nvml import (
+    MIN_INTERVAL_NS,
+    Device,
+    Gpm,
+    NoNvml,
+    Nvml,
+    NvmlError,
+    Trouble,
+)
 
 NOT_SUPPORTED, LOST, TIMEOUT, NOT_FOUND = 3, 15, 10, 12
 
@@ -210,3 +219,66 @@ def test_an_older_driver_is_asked_by_the_older_name(
         with pytest.raises(NvmlError) as raised:
             read(wrapper, GPU)
         assert raised.value.trouble is trouble
+
+
+class TwoMetrics(Nvml):
+    """Counts samples and answers with two metrics, the second of which failed."""
+
+    def __init__(self, *, supported: bool = True, refuses: str = "") -> None:
+        self.supported, self.refuses = supported, refuses
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.lib: Any = SimpleNamespace(
+            NVML_GPM_METRIC_SM_UTIL=2, NVML_GPM_METRIC_ANY_TENSOR_UTIL=5,
+            NVML_GPM_METRICS_GET_VERSION=1,
+            c_nvmlGpmMetricsGet_t=lambda: SimpleNamespace(
+                metrics=[SimpleNamespace(value=30 + n, nvmlReturn=n) for n in range(2)]
+            ),
+        )  # fmt: skip
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        self.calls.append((function, arguments))
+        if function == self.refuses:
+            raise NvmlError(Trouble.UNSUPPORTED, "refused")
+        if function == "nvmlGpmQueryDeviceSupport":
+            return SimpleNamespace(isSupportedDevice=self.supported)
+        return len(self.calls)
+
+    def calls_of(self, function: str) -> list[tuple[Any, ...]]:
+        return [arguments[:2] for name, arguments in self.calls if name == function]
+
+
+def test_shares_of_cores_come_from_pairs_110_ms_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = TwoMetrics()
+    pair = Gpm(library, GPU)
+    now = [5_000_000_000]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
+    assert pair.read() == {}
+    now[0] += MIN_INTERVAL_NS - 1
+    assert pair.read() == {}
+    assert not library.calls_of("nvmlGpmMetricsGet")
+    now[0] += 1
+    assert pair.read() == {"sm_active": 30.0, "tensor_active": None}
+    assert [metric.metricId for metric in pair._request.metrics] == [2, 5]
+    pair.close()
+    pair.close()
+    assert len(library.calls_of("nvmlGpmSampleFree")) == 2
+
+
+def test_an_instance_is_asked_through_its_gpu() -> None:
+    library = TwoMetrics()
+    part = Device("m", "MIG-a", 0, "H100", parent="GPU-a", parent_handle="g0", gpu_instance=7)
+    Gpm(library, part).read()
+    assert library.calls_of("nvmlGpmQueryDeviceSupport") == [("g0",)]
+    assert library.calls_of("nvmlGpmMigSampleGet") == [("g0", 7)] * 2
+    whole = TwoMetrics()
+    Gpm(whole, GPU).read()
+    assert [handle for handle, _ in whole.calls_of("nvmlGpmSampleGet")] == ["g0", "g0"]
+
+
+def test_an_older_device_and_a_refused_sample_are_no_pair() -> None:
+    with pytest.raises(NvmlError, match="compute capability below"):
+        Gpm(TwoMetrics(supported=False), GPU)
+    library = TwoMetrics(refuses="nvmlGpmSampleGet")
+    with pytest.raises(NvmlError, match="refused"):
+        Gpm(library, GPU)
+    assert len(library.calls_of("nvmlGpmSampleFree")) == 2

@@ -16,6 +16,7 @@ import time
 
 from grpo_doctor_probes.procs.procstat import state_of
 
+CHILD = "grpo_doctor_probes.gpu.child"
 # Without `site`: what a `sitecustomize` of the user prints would be among the answers.
 _START = (
     "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); import importlib;"
