@@ -10,6 +10,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,10 @@ from grpo_doctor.cli.output import STDOUT, add_output, document_json, given_path
 from grpo_doctor.errors import LaunchError, OutputError, UsageError
 
 if TYPE_CHECKING:
-    from grpo_doctor_probes.supervisor import Ended, Launch, RunFile
+    from grpo_doctor_probes.supervisor import Ended, Launch, Node, RunFile
 
 _OPEN_FILES = 65_536
+_OTHER_HOSTS_S = 30.0
 
 NAME = "run"
 SUMMARY = "run your own command or the bundled trainer, record it, and write a report at the end"
@@ -46,6 +48,8 @@ examples:
                                                     a rollout server of that run
   grpo-doctor run --hang-after 300 -- bash train.sh
                                                     a phase of 5 minutes is suspicious here
+  srun --ntasks-per-node=1 grpo-doctor run -o /shared/runs/1 -- bash train.sh
+                                                    on each host of a Slurm job, one report
   grpo-doctor run -- --help                         the bundled trainer's flags
 
 When a phase takes much longer than usual in this run, a watchdog inspects the job, as
@@ -76,6 +80,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="ranks of the bundled trainer on this host; default: visible GPUs, else 2",
+    )
+    hosts = parser.add_argument_group(
+        "several hosts",
+        "Start the same command with the same -o on each host; srun, mpirun, and torchrun's "
+        "options say which host this is. Otherwise:",
+    )
+    hosts.add_argument("--nnodes", type=int, metavar="N", help="number of hosts")
+    hosts.add_argument("--node-rank", type=int, metavar="I", help="number of this host, from 0")
+    hosts.add_argument(
+        "--master",
+        metavar="HOST[:PORT]",
+        help="host 0, for the bundled trainer; default: the first host of the Slurm step",
     )
     parser.add_argument(
         "--hz", type=float, default=10.0, help="samples of GPUs and host per second (default: 10)"
@@ -147,21 +163,28 @@ def execute(options: argparse.Namespace) -> int:
     _check(options, arguments)
     from grpo_doctor_probes.supervisor import (  # noqa: PLC0415 - after --help
         CannotStartError,
+        Node,
         check_trainer_flags,
+        first_host,
         plan,
         remove_if_unused,
+        this_node,
     )
 
     if arguments and arguments[0].startswith("-") and {"-h", "--help"} & set(arguments):
         from grpo_doctor_probes.supervisor.launch import TRAINER  # noqa: PLC0415
 
         return subprocess.call([sys.executable, "-m", TRAINER, "--help"])
-    folder = _make_folder(options)
+    node = Node() if options.join else _given(options, this_node(arguments, os.environ))
+    folder = _make_folder(options, node)
     try:
         launch = plan(
             arguments,
             folder,
             ranks=options.nproc,
+            nodes=node.count,
+            node_rank=node.number,
+            master=options.master or first_host(os.environ),
             max_mb=options.max_mb,
             hooks=not options.no_hooks,
             log_metrics=options.log_metrics,
@@ -170,7 +193,9 @@ def execute(options: argparse.Namespace) -> int:
         if launch.bundled and (code := check_trainer_flags(launch, arguments)):
             remove_if_unused(folder)
             return code
-        finished = _run(options, launch, arguments, folder)
+        if node.task:  # the host's first task records the host
+            os.execvpe(launch.command[0], launch.command, launch.environment)  # noqa: S606
+        finished = _run(options, launch, arguments, folder, node)
     except CannotStartError as problem:
         remove_if_unused(folder)
         raise LaunchError(str(problem)) from problem
@@ -214,14 +239,31 @@ def _check_join(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     options.no_watchdog = options.no_live = True
 
 
-def _make_folder(options: argparse.Namespace) -> Path:
+def _given(options: argparse.Namespace, node: Node) -> Node:
+    """Return the host's place as the options say it, else `node`."""
+    number, count = options.node_rank, options.nnodes
+    if number is None and count is None:
+        return node
+    count = node.count if count is None else count
+    number = node.number if number is None else number
+    if not 0 <= number < count:
+        raise UsageError(
+            f"--node-rank {number} of --nnodes {count}: give --nnodes N on every host, and "
+            "--node-rank from 0 to N - 1."
+        )
+    return replace(node, number=number, count=count, shared=node.shared or count > 1)
+
+
+def _make_folder(options: argparse.Namespace, node: Node) -> Path:
     from grpo_doctor_probes.supervisor import create_joined_dir, create_run_dir  # noqa: PLC0415
     from grpo_doctor_probes.supervisor.runfile import DEFAULT_PARENT  # noqa: PLC0415
 
     join: Path | None = options.join
     folder: Path | None = join or options.output
+    if node.task and not folder and not node.name:
+        raise UsageError("several tasks on this host: give all of them the same -o DIR.")
     try:
-        return create_joined_dir(join) if join else create_run_dir(folder)
+        return create_joined_dir(join) if join else create_run_dir(folder, node)
     except FileExistsError as problem:
         what_to_do = (
             "--join: {}. Give the run directory, the folder passed to that run's -o."
@@ -238,25 +280,31 @@ def _make_folder(options: argparse.Namespace) -> Path:
 
 
 def _run(
-    options: argparse.Namespace, launch: Launch, arguments: Sequence[str], folder: Path
+    options: argparse.Namespace,
+    launch: Launch,
+    arguments: Sequence[str],
+    folder: Path,
+    node: Node,
 ) -> Finished:
     from grpo_doctor.cli.watching import Watching, with_flight_recorder  # noqa: PLC0415
     from grpo_doctor_probes.samplers import Sampling, named_servers, serving_at  # noqa: PLC0415
     from grpo_doctor_probes.supervisor import Job, RunFile  # noqa: PLC0415
 
-    if not options.no_check and options.join is None:
+    if not options.no_check and options.join is None and not node.number:
         from grpo_doctor.cli.check_start import warning  # noqa: PLC0415
 
         line = warning(arguments, options.nproc)
         if line is not None:
             say(line)
-    inform(f"recording into {folder}")
+    host = f" as host {node.number} of {node.count}" if node.count > 1 else ""
+    inform(f"recording into {folder}{host}")
+    options.no_live = options.no_live or node.number > 0
     facts: dict[str, Any] = {}
     if not options.no_watchdog:
         launch, facts["flight_recorder"] = with_flight_recorder(launch, arguments, folder)
     job = Job(launch)
     _allow_open_files()
-    run_file = RunFile(folder, launch, arguments, job, __version__)
+    run_file = RunFile(folder, launch, arguments, job, __version__, node)
     _try_write(run_file, None, facts)
     servers = (serving_at if options.join else named_servers)(arguments)
     sampling = Sampling(folder, os.uname().nodename, job.pid, options.hz, servers=servers)
@@ -274,7 +322,25 @@ def _run(
     if options.join is not None:
         inform(f"the run's report shows what the server did: grpo-doctor report {options.join}")
         return Finished(folder, end.code, end.state, None, None, None, aftermath)
+    if node.number:
+        inform("host 0 writes the report of all hosts")
+        return Finished(folder, end.code, end.state, None, None, None, aftermath)
+    if node.count > 1:
+        _wait_for_others(folder, node)
     return finish(folder, end, aftermath, report=not options.no_report)
+
+
+def _wait_for_others(folder: Path, node: Node) -> None:
+    from grpo_doctor_probes.rundir import NODES  # noqa: PLC0415
+    from grpo_doctor_probes.supervisor import wait_for_others  # noqa: PLC0415
+
+    missing = wait_for_others(folder, node, _OTHER_HOSTS_S, inform)
+    if missing:
+        say(
+            f"the recordings of {missing} of {node.count} hosts are not complete in "
+            f"{folder / NODES}. Without a shared disk, copy that folder of each host there, then "
+            f"run: grpo-doctor report {folder}"
+        )
 
 
 def _allow_open_files() -> None:

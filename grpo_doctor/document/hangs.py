@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from grpo_doctor.hang.collection.bundle.packing import PAGE, VERDICT
+from grpo_doctor_probes.rundir import NODES
 from grpo_doctor_probes.supervisor.watchdog import FOLDER
 from grpo_doctor_reports.schema.attach import SCHEMA, AttachDocument
 from grpo_doctor_reports.schema.report import HangEntry
@@ -26,9 +27,9 @@ def hang_entries(recording: Path) -> list[HangEntry]:
     """
     if not recording.is_dir():
         return []
-    return [
-        _entry(page, recording) for page in sorted(recording.glob(f"{FOLDER}/*/{PAGE}"))[:_MOST]
-    ]
+    every = f"{FOLDER}/*/{PAGE}"
+    pages = [*sorted(recording.glob(every)), *sorted(recording.glob(f"{NODES}/*/{every}"))]
+    return [_entry(page, recording) for page in pages[:_MOST]]
 
 
 def _entry(page: Path, recording: Path) -> HangEntry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
@@ -23,8 +23,8 @@ from grpo_doctor.trace.jsonfile import (
     whole,
 )
 from grpo_doctor.trace.model import Exit, Run, Uncaught, Unhooked
-from grpo_doctor_probes.record import clock
-from grpo_doctor_probes.record.rundir import ERRORS_JSONL, JOB_JSON, RUN_JSON, UNHOOKED_JSONL
+from grpo_doctor_probes import clock
+from grpo_doctor_probes.record.rundir import ERRORS_JSONL, JOB_JSON, NODES, RUN_JSON, UNHOOKED_JSONL
 
 _EXIT_STATES = ("finished", "failed", "interrupted", "killed", "hung", "running")
 _SAME_PROCESS_NS = 2_000_000_000
@@ -47,6 +47,7 @@ class RunFacts:
     start_ns: int | None
     end_ns: int | None
     problems: tuple[str, ...]
+    nodes: int = 1  # hosts of the job, each with a run directory of its own
 
 
 def read_facts(folder: Path) -> RunFacts:
@@ -81,6 +82,7 @@ def read_facts(folder: Path) -> RunFacts:
             ended=texts(run.get("ended")),
             versions={k: str(v) for k, v in mapping(job.get("versions")).items()},
         ),
+        nodes=whole(run.get("nodes")) or 1,
         host=str(run.get("host") or "unknown"),
         job_pid=whole(run.get("job_pid")) or 0,
         clock={"clock_id": run.get("clock_id"), "clocks": [run.get("clock")]},
@@ -90,6 +92,30 @@ def read_facts(folder: Path) -> RunFacts:
             p for p in (run_problem, job_problem, errors_problem, unhooked_problem) if p
         ),
     )
+
+
+def read_all_facts(folders: Sequence[Path]) -> RunFacts:
+    """Return the facts of the first host, with the errors and problems of all.
+
+    Args:
+        folders: the run directory of each host, the first host's first.
+    """
+    first, *others = (read_facts(folder) for folder in folders)
+    everyone = (first, *others)
+    run = replace(
+        first.run,
+        uncaught=tuple(error for facts in everyone for error in facts.run.uncaught),
+        unhooked=tuple(process for facts in everyone for process in facts.run.unhooked),
+        ended=tuple(line for facts in everyone for line in facts.run.ended),
+    )
+    problems = [p for f in everyone for p in f.problems]
+    missing = first.nodes - len(everyone)
+    if missing > 0:
+        problems.append(
+            f"the recordings of {missing} of {first.nodes} hosts are missing: copy each host's "
+            f"folder below {NODES} to {folders[0] / NODES}"
+        )
+    return replace(first, run=run, problems=tuple(problems))
 
 
 def _objects(rows: Sequence[Mapping[str, Any]], kind: type[_Row]) -> Iterator[_Row]:

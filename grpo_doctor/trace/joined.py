@@ -78,7 +78,7 @@ def read_joined(folder: Path, facts: RunFacts, sampled: Sequence[Samples]) -> Jo
     problems: list[str] = []
     for own in sorted((folder / JOINED).glob("*")):
         server_facts = read_facts(own)
-        recordings, damaged = read_recordings(own / RANKS)
+        recordings, damaged = read_recordings([own / RANKS])
         roles = (replace(r, role=r.stated_role or _ROLE, joined=True) for r in recordings)
         servers.append(_Server(server_facts, tuple(roles), tuple(read_host_samples(own))))
         problems += [*damaged, *server_facts.problems]

@@ -12,7 +12,7 @@ import numpy as np
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace import columns
 from grpo_doctor.trace.entries import entry_rows
-from grpo_doctor.trace.facts import RunFacts, read_facts
+from grpo_doctor.trace.facts import RunFacts, read_all_facts
 from grpo_doctor.trace.hooked import hook_notes
 from grpo_doctor.trace.joined import read_joined, within_run
 from grpo_doctor.trace.jsonfile import number, object_in, read_lines, whole
@@ -21,7 +21,7 @@ from grpo_doctor.trace.processes import NameTable, Recording, read_recordings
 from grpo_doctor.trace.rows import rows_of
 from grpo_doctor.trace.samples import Samples, read_host_samples
 from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
-from grpo_doctor_probes.record.rundir import DRIVER, METRICS_JSONL, PROFILES, RANKS, RUN_JSON
+from grpo_doctor_probes.record.rundir import DRIVER, METRICS_JSONL, NODES, PROFILES, RANKS, RUN_JSON
 
 # The largest jobs known have some 10**5 ranks; a damaged file must not make a list of 10**18.
 _MAX_WORLD_SIZE = 1 << 20
@@ -38,8 +38,9 @@ def merge(folder: Path) -> Trace:
             f"{folder} is not a run directory: it has neither {RUN_JSON} nor {RANKS}/. "
             "Give the folder that `grpo-doctor run` printed, or a trace.json."
         )
-    facts = read_facts(folder)
-    recordings, problems = read_recordings(folder / RANKS)
+    hosts = [folder, *sorted((folder / NODES).glob("*"))]
+    facts = read_all_facts(hosts)
+    recordings, problems = read_recordings([host / RANKS for host in hosts])
     if not recordings and facts.start_ns is None:
         reasons = [*problems, *facts.problems] or ["It is empty."]
         text = " ".join(f"{reason.rstrip('.')}." for reason in reasons)
@@ -47,7 +48,8 @@ def merge(folder: Path) -> Trace:
             f"{folder}: no rank left a readable recording. {text} "
             "Was the command started with `grpo-doctor run`?"
         )
-    joined = read_joined(folder, facts, read_host_samples(folder))
+    sampled = [section for host in hosts for section in read_host_samples(host)]
+    joined = read_joined(folder, facts, sampled)
     samples = joined.samples
     if recordings:  # else the launcher alone is the run
         recordings += joined.recordings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -125,11 +125,11 @@ class Recording:
         return _split(name_of(self.content.header.names, name_id))[0]
 
 
-def read_recordings(folder: Path) -> tuple[list[Recording], list[str]]:
-    """Return every readable recording in `folder`, by rank, and what is wrong with the others."""
+def read_recordings(folders: Sequence[Path]) -> tuple[list[Recording], list[str]]:
+    """Return every readable recording in `folders`, by rank, and what is wrong with the others."""
     recordings: list[Recording] = []
     problems: list[str] = []
-    for path in sorted(folder.glob(f"*{SPANS_SUFFIX}")):
+    for path in (p for each in folders for p in sorted(each.glob(f"*{SPANS_SUFFIX}"))):
         try:
             content = read_span_file(path)
         except TraceError as error:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +63,12 @@ _RANK = (
 
 @dataclass(frozen=True)
 class Slurm:
-    """The cluster, with one job of four ranks on it."""
+    """The cluster, with one job of four ranks on it; `place` has its configuration and logs."""
 
     machines: Cluster
     environment: dict[str, str]
     job: str
+    place: Path
 
     def on_the_first(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Runs a command on the first node."""
@@ -84,10 +85,8 @@ class Slurm:
 
 
 @contextmanager
-def slurm(fault: str, folder: Path) -> Iterator[Slurm]:
-    """A job with this fault, once it is due."""
-    marks = folder / "marks"
-    marks.mkdir()
+def slurm_hosts(folder: Path) -> Iterator[Slurm]:
+    """A Slurm of two nodes without a job."""
     Path("/run/munge").mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="slurm-") as name,
@@ -105,31 +104,34 @@ def slurm(fault: str, folder: Path) -> Iterator[Slurm]:
         key = place / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
-        munge = [
-            "munged",
-            "--foreground",
-            "--force",
-            f"--key-file={key}",
-            f"--pid-file={place}/m.pid",
-        ]
-        munge += [f"--seed-file={place}/seed", f"--log-file={place}/munge.log"]
+        munge = ["munged", "--foreground", "--force", f"--key-file={key}"]
+        munge += [f"--pid-file={place}/m.pid", f"--seed-file={place}/seed"]
         log = folder / "log"
-        first.start(munge, log, environment)
+        first.start([*munge, f"--log-file={place}/munge.log"], log, environment)
         first.start(["slurmctld", "-D"], log, environment)
         for host in machines.hosts:
             host.start(["slurmd", "-D", "-N", host.name], log, environment)
+        yield Slurm(machines, environment, "", place)
+
+
+@contextmanager
+def slurm(fault: str, folder: Path) -> Iterator[Slurm]:
+    """A job with this fault, once it is due."""
+    marks = folder / "marks"
+    marks.mkdir()
+    with slurm_hosts(folder) as site:
+        first, log = site.machines.hosts[0], folder / "log"
         script = f"{_RANK} MASTER_ADDR={first.address} exec {sys.executable} {hosts_job.__file__}"
         start = ["srun", f"--nodes={len(NAMES)}", f"--ntasks-per-node={PER_HOST}", "sh", "-c"]
-        first.start([*start, f"{script} {fault} {marks}"], log, environment)
+        first.start([*start, f"{script} {fault} {marks}"], log, site.environment)
         ends_s = time.monotonic() + _SECONDS
         while len(list(marks.iterdir())) < RANKS:
-            logs = [path.read_text()[-2_000:] for path in (log, *place.glob("*.log"))]
+            logs = [path.read_text()[-2_000:] for path in (log, *site.place.glob("*.log"))]
             assert time.monotonic() < ends_s, "\n".join(logs)
             time.sleep(0.1)
-        running = Slurm(machines, environment, "")
-        (job,) = running.on_the_first("squeue", "--noheader", "--format=%A").stdout.split()
-        yield Slurm(machines, environment, job)
-        running.on_the_first("scancel", job)
+        (job,) = site.on_the_first("squeue", "--noheader", "--format=%A").stdout.split()
+        yield replace(site, job=job)
+        site.on_the_first("scancel", job)
 
 
 def test_one_command_names_the_rank_of_the_other_node(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ HOSTS = "hosts"
 FLIGHT = "flight"
 # Run directories of the servers that `run --join` started, within the run's.
 JOINED = "joined"
+# Run directories of the other hosts of a job, within that of its first host.
+NODES = "nodes"
 PROFILES = "profiles"
 SPANS_SUFFIX = ".spans"
 ENTRIES_SUFFIX = ".flight.jsonl"

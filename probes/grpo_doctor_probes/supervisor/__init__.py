@@ -16,6 +16,7 @@ from grpo_doctor_probes.supervisor.launch import (
 )
 from grpo_doctor_probes.supervisor.liveline import LiveLine
 from grpo_doctor_probes.supervisor.members import Members
+from grpo_doctor_probes.supervisor.node import Node, first_host, this_node, wait_for_others
 from grpo_doctor_probes.supervisor.runfile import (
     RunFile,
     create_joined_dir,
@@ -36,11 +37,15 @@ __all__ = [
     "Launch",
     "LiveLine",
     "Members",
+    "Node",
     "RunFile",
     "Watchdog",
     "check_trainer_flags",
     "create_joined_dir",
     "create_run_dir",
+    "first_host",
     "plan",
     "remove_if_unused",
+    "this_node",
+    "wait_for_others",
 ]

@@ -21,7 +21,16 @@ from grpo_doctor_probes.record.rundir import (
 )
 
 DEFAULT_RANKS_WITHOUT_GPU = 2
+DEFAULT_PORT = 29500  # torchrun's
 TRAINER = "grpo_doctor_trainer"
+_DEEPSPEED = ("deepspeed", "ds", "deepspeed.launcher.runner")
+_FOR_RANKS = (
+    HOOKS_VARIABLE,
+    RUN_DIR_VARIABLE,
+    MAX_MB_VARIABLE,
+    LOG_METRICS_VARIABLE,
+    PROFILE_VARIABLE,
+)
 STARTUP = Path(__file__).resolve().parents[1] / "hooks" / "startup"
 
 
@@ -44,6 +53,9 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     run_dir: Path,
     *,
     ranks: int | None = None,
+    nodes: int = 1,
+    node_rank: int = 0,
+    master: str = "",
     max_mb: int | None = None,
     hooks: bool = True,
     log_metrics: bool = False,
@@ -55,6 +67,8 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
         arguments: none, or beginning with `-`: flags of the bundled trainer; else a command.
         run_dir: handed to every process of the job in the environment.
         ranks: processes of the bundled trainer on this host; default one per visible GPU, else 2.
+        nodes: hosts of the bundled trainer, with as many ranks each; `node_rank` is this one's
+            number, `master` HOST[:PORT] of host 0.
         max_mb: largest size of one rank's span file, MiB.
         hooks: whether a command of the user's is given phases, by watching its imports.
         log_metrics: whether its Trainer logs the seconds of its phases too.
@@ -74,6 +88,7 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     if arguments and not arguments[0].startswith("-"):
         _set_hooks(environment, on=hooks)
         _require_program(arguments[0])
+        _set_for_deepspeed(environment, arguments, run_dir)
         return Launch(tuple(arguments), environment, bundled=False, world_size=None)
     _set_hooks(environment, on=False)  # the bundled trainer records its phases itself
     _require_trainer()
@@ -81,11 +96,16 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     _share_cores(environment, count)
     # A `trainer.py` or `random.py` in the user's folder must not shadow what the trainer imports.
     environment.setdefault("PYTHONSAFEPATH", "1")
+    where = ["--standalone"]
+    if nodes > 1:
+        address, _, port = master.partition(":")
+        where = [f"--nnodes={nodes}", f"--node_rank={node_rank}"]
+        where += [f"--master_addr={address}", f"--master_port={port or DEFAULT_PORT}"]
     torchrun = (
         sys.executable, "-m", "torch.distributed.run",
-        "--standalone", f"--nproc_per_node={count}", "-m", TRAINER,
+        *where, f"--nproc_per_node={count}", "-m", TRAINER,
     )  # fmt: skip
-    return Launch((*torchrun, *arguments), environment, bundled=True, world_size=count)
+    return Launch((*torchrun, *arguments), environment, bundled=True, world_size=count * nodes)
 
 
 def check_trainer_flags(launch: Launch, arguments: Sequence[str]) -> int:
@@ -120,6 +140,22 @@ def _set_hooks(environment: dict[str, str], *, on: bool) -> None:
         environment[HOOKS_VARIABLE] = "1"
         folders = [str(STARTUP), environment.get("PYTHONPATH")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+
+
+def _set_for_deepspeed(
+    environment: dict[str, str], arguments: Sequence[str], run_dir: Path
+) -> None:
+    """Hand the variables to the other hosts of a hostfile: DeepSpeed exports only what is in a
+    file (`DS_ENV_FILE`, deepspeed/launcher/runner.py of 0.15 to 0.19) and names it knows."""
+    if not any(Path(word).name in _DEEPSPEED for word in arguments):
+        return
+    name = environment.get("DS_ENV_FILE", ".deepspeed_env")
+    theirs = next((p for p in (Path(name), Path.home() / name) if p.is_file()), None)
+    lines = theirs.read_text().splitlines() if theirs else []
+    lines += [f"{key}={environment[key]}" for key in _FOR_RANKS if key in environment]
+    path = run_dir.resolve() / "deepspeed_env"
+    path.write_text("".join(f"{line}\n" for line in lines if "=" in line))
+    environment["DS_ENV_FILE"] = str(path)
 
 
 def _require_trainer() -> None:

@@ -13,21 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from grpo_doctor_probes.record import clock, sidecar
-from grpo_doctor_probes.record.redact import redact_command
-from grpo_doctor_probes.record.rundir import HOSTS, JOINED, RANKS, RUN_JSON, make_private
+from grpo_doctor_probes.redact import redact_command
+from grpo_doctor_probes.record.rundir import HOSTS, JOINED, NODES, RANKS, RUN_JSON, make_private
 from grpo_doctor_probes.supervisor.job import Ended, Job
 from grpo_doctor_probes.supervisor.launch import Launch
+from grpo_doctor_probes.supervisor.node import Node, has_ended
 
 DEFAULT_PARENT = "grpo-doctor-out"
 
 
-def create_run_dir(folder: Path | None) -> Path:
+def create_run_dir(folder: Path | None, node: Node | None = None) -> Path:
     """Make the run directory, readable by the user alone; default `grpo-doctor-out/<time>`.
 
+    A host of a job on several hosts gets its own part of it, which the tasks of a host share.
+
     Raises:
-        FileExistsError: `folder` holds something already, other than servers that joined this run
-        earlier it began: two runs never share a folder. OSError: it can't be made.
+        FileExistsError: `folder` holds something already, other than servers and hosts that joined
+        this run before it began: two runs never share a folder. OSError: it can't be made.
     """
+    node = node or Node()
+    if folder is None and node.name:
+        folder = Path(DEFAULT_PARENT) / node.name
     if folder is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = Path(DEFAULT_PARENT) / stamp
@@ -35,8 +41,13 @@ def create_run_dir(folder: Path | None) -> Path:
         while folder.exists():
             attempt += 1
             folder = Path(DEFAULT_PARENT) / f"{stamp}-{attempt}"
-    elif folder.exists() and {entry.name for entry in folder.iterdir()} - {JOINED}:
-        raise FileExistsError(f"{folder} is not empty")
+    if node.number and (folder / RUN_JSON).exists() and has_ended(folder):
+        raise FileExistsError(f"{folder} has the recording of a run that has ended")
+    folder = node.folder(folder)
+    if not node.task and folder.exists():
+        names = {entry.name for entry in folder.iterdir()}
+        if RUN_JSON in names or (not node.shared and names - {JOINED}):
+            raise FileExistsError(f"{folder} is not empty")
     make_private(str(folder))
     return _with_parts(folder)
 
@@ -65,7 +76,8 @@ def _with_parts(folder: Path) -> Path:
 
 def remove_if_unused(folder: Path) -> None:
     """Take a run directory away again in which nothing was written; a server's parents too."""
-    parents = (folder.parent, folder.parent.parent) if folder.parent.name == JOINED else ()
+    within = folder.parent.name in (JOINED, NODES)
+    parents = (folder.parent, folder.parent.parent) if within else ()
     with contextlib.suppress(OSError):
         for unused in (folder / RANKS, folder / HOSTS, folder, *parents):
             unused.rmdir()
@@ -80,6 +92,7 @@ class RunFile:
     arguments: Sequence[str]
     job: Job
     tool_version: str
+    node: Node = Node()
 
     def write(self, ended: Ended | None = None, known: Mapping[str, Any] | None = None) -> None:
         """Replace `run.json`; without `ended` the run counts as running.
@@ -97,6 +110,7 @@ class RunFile:
             "cwd": str(Path.cwd()),
             "world_size": self.launch.world_size,
             "host": os.uname().nodename,
+            "nodes": self.node.count,
             "supervisor_pid": os.getpid(),
             "job_pid": self.job.pid,
             "started_ns": self.job.started_ns,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Kind, Trace
 from grpo_doctor.trace.nesting import CLAMP_NS
 from grpo_doctor.trace.write import write_trace
-from grpo_doctor_probes.record import layout
-from grpo_doctor_probes.record.rundir import PROFILES
+from grpo_doctor_probes import layout
+from grpo_doctor_probes.record.rundir import NODES, PROFILES
 from tests.recording import write_recording
 
 S = 1_000_000_000
@@ -416,3 +417,28 @@ def test_nothing_there_at_all(tmp_path: Path) -> None:
         load(tmp_path / "file" / "below")
     with pytest.raises(TraceError):
         load(tmp_path / ("x" * 5000))
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_hosts_that_recorded_apart_are_one_run(tmp_path: Path, copied: bool) -> None:
+    """The trace is that of a shared folder, digit for digit; a missing host is named."""
+    shared, apart = tmp_path / "shared", tmp_path / "apart"
+    spans = [("step", 5 * S, 9 * S), ("rollout", 5 * S, 8 * S)]
+    for folder, second in ((shared, shared), (apart, apart / NODES / "00001-b")):
+        run_json(folder, nodes=1 if folder == shared else 2, end=end())
+        write_recording(folder, 0, spans, start_ns=S, closed_ns=10 * S, facts=facts())
+        if copied or folder == shared:
+            write_recording(second, 1, spans, start_ns=S, closed_ns=11 * S, pid=4001,
+                            facts=facts("b", "boot-b", UNIX - 2 * S))  # fmt: skip
+        if copied and folder == apart:
+            run_json(second, host="b", end=end(), ended=["rank 1 was killed"])
+    traces = [merge(shared), merge(apart)]
+    written = []
+    for trace in traces:
+        trace = replace(trace, source="", run=replace(trace.run, ended=()))
+        write_trace(trace, tmp_path / "trace.json")
+        written.append((tmp_path / "trace.json").read_bytes())
+    assert (written[0] == written[1]) is copied
+    assert traces[1].run.ended == (("rank 1 was killed",) if copied else ())
+    missing = "the recordings of 1 of 2 hosts are missing: copy each host's folder"
+    assert any(note.startswith(missing) for note in traces[1].loss.notes) is not copied
