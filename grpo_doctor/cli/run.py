@@ -331,7 +331,7 @@ def _run(
 
 
 def _wait_for_others(folder: Path, node: Node) -> None:
-    from grpo_doctor_probes.rundir import NODES  # noqa: PLC0415
+    from grpo_doctor_probes.record.rundir import NODES  # noqa: PLC0415
     from grpo_doctor_probes.supervisor import wait_for_others  # noqa: PLC0415
 
     missing = wait_for_others(folder, node, _OTHER_HOSTS_S, inform)

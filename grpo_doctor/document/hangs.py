@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from grpo_doctor.hang.collection.bundle.packing import PAGE, VERDICT
-from grpo_doctor_probes.rundir import NODES
+from grpo_doctor_probes.record.rundir import NODES
 from grpo_doctor_probes.supervisor.watchdog import FOLDER
 from grpo_doctor_reports.schema.attach import SCHEMA, AttachDocument
 from grpo_doctor_reports.schema.report import HangEntry

@@ -23,7 +23,7 @@ from grpo_doctor.trace.jsonfile import (
     whole,
 )
 from grpo_doctor.trace.model import Exit, Run, Uncaught, Unhooked
-from grpo_doctor_probes import clock
+from grpo_doctor_probes.record import clock
 from grpo_doctor_probes.record.rundir import ERRORS_JSONL, JOB_JSON, NODES, RUN_JSON, UNHOOKED_JSONL
 
 _EXIT_STATES = ("finished", "failed", "interrupted", "killed", "hung", "running")

@@ -93,5 +93,5 @@ def test_srun_starts_one_run_on_all_hosts(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         (of_ranks,) = (tmp_path / "grpo-doctor-out").iterdir()
         assert of_ranks.name.startswith("slurm-")
-        trace = _holds_both_hosts(of_ranks, ranks=4)
+        _holds_both_hosts(of_ranks, ranks=4)
         assert done.stderr.count(_LATER) == 1

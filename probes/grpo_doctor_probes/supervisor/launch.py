@@ -67,8 +67,9 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
         arguments: none, or beginning with `-`: flags of the bundled trainer; else a command.
         run_dir: handed to every process of the job in the environment.
         ranks: processes of the bundled trainer on this host; default one per visible GPU, else 2.
-        nodes: hosts of the bundled trainer, with as many ranks each; `node_rank` is this one's
-            number, `master` HOST[:PORT] of host 0.
+        nodes: hosts of the bundled trainer, with as many ranks each.
+        node_rank: the number of this host.
+        master: HOST[:PORT] of host 0.
         max_mb: largest size of one rank's span file, MiB.
         hooks: whether a command of the user's is given phases, by watching its imports.
         log_metrics: whether its Trainer logs the seconds of its phases too.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpo_doctor_probes.placement.launchers import MOST_HOSTS, expanded
-from grpo_doctor_probes.rundir import NODES, RUN_JSON
+from grpo_doctor_probes.record.rundir import NODES, RUN_JSON
 
 # Options of torchrun, `accelerate launch` and `deepspeed --no_ssh`, as `--name=1` or `--name 1`.
 _OPTIONS = {
@@ -106,11 +106,11 @@ def _by_variables(environment: Mapping[str, str]) -> Node:
         host, count = number(number_name), number(count_name)
         if host is not None and count is not None and host < count:
             return Node(host, count, shared=count > 1)
-    host, count = number("SLURM_NODEID"), number("SLURM_STEP_NUM_NODES")  # the step's: srun's alone
-    if host is not None and count is not None:
+    if hosts := number("SLURM_STEP_NUM_NODES"):  # of a step: srun's alone
         name = "slurm-{}.{}".format(*map(environment.get, ("SLURM_JOB_ID", "SLURM_STEP_ID")))
         tasks = number("SLURM_STEP_NUM_TASKS") or 1
-        return Node(host, count, number("SLURM_LOCALID") or 0, shared=tasks > 1, name=name)
+        host, task = (number(each) or 0 for each in ("SLURM_NODEID", "SLURM_LOCALID"))
+        return Node(host, hosts, task, shared=tasks > 1, name=name)
     for rank_name, ranks_name, task_name, tasks_name in _MPI_VARIABLES:
         rank, ranks, task, tasks = map(number, (rank_name, ranks_name, task_name, tasks_name))
         if rank is not None and ranks and task is not None and tasks:

@@ -8,12 +8,12 @@ import platform
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from grpo_doctor_probes.record import clock, sidecar
-from grpo_doctor_probes.redact import redact_command
+from grpo_doctor_probes.record.redact import redact_command
 from grpo_doctor_probes.record.rundir import HOSTS, JOINED, NODES, RANKS, RUN_JSON, make_private
 from grpo_doctor_probes.supervisor.job import Ended, Job
 from grpo_doctor_probes.supervisor.launch import Launch
@@ -92,7 +92,7 @@ class RunFile:
     arguments: Sequence[str]
     job: Job
     tool_version: str
-    node: Node = Node()
+    node: Node = field(default_factory=Node)
 
     def write(self, ended: Ended | None = None, known: Mapping[str, Any] | None = None) -> None:
         """Replace `run.json`; without `ended` the run counts as running.

@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_made_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def full(folder: Path | None) -> Path:
+    def full(*_: object) -> Path:
         raise OSError(errno.ENOSPC, "No space left")
 
     monkeypatch.setattr(supervisor, "create_run_dir", full)

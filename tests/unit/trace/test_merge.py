@@ -17,7 +17,7 @@ from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Kind, Trace
 from grpo_doctor.trace.nesting import CLAMP_NS
 from grpo_doctor.trace.write import write_trace
-from grpo_doctor_probes import layout
+from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.record.rundir import NODES, PROFILES
 from tests.recording import write_recording
 
@@ -435,8 +435,8 @@ def test_hosts_that_recorded_apart_are_one_run(tmp_path: Path, copied: bool) -> 
     traces = [merge(shared), merge(apart)]
     written = []
     for trace in traces:
-        trace = replace(trace, source="", run=replace(trace.run, ended=()))
-        write_trace(trace, tmp_path / "trace.json")
+        bare = replace(trace, source="", run=replace(trace.run, ended=()))
+        write_trace(bare, tmp_path / "trace.json")
         written.append((tmp_path / "trace.json").read_bytes())
     assert (written[0] == written[1]) is copied
     assert traces[1].run.ended == (("rank 1 was killed",) if copied else ())

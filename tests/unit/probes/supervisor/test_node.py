@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.rundir import NODES, RUN_JSON
+from grpo_doctor_probes.record.rundir import NODES, RUN_JSON
 from grpo_doctor_probes.supervisor.node import Node, first_host, this_node, wait_for_others
 from grpo_doctor_probes.supervisor.runfile import create_run_dir
 
