@@ -141,6 +141,5 @@ def _diagnosis(
             else (),
         ),
         stacks=stack_groups(view),
-        undo=root.undo if root is not None else (),
         problems=unseen_parts(view),
     )

@@ -14,7 +14,6 @@ from grpo_doctor_reports.schema.attach import (
     Item,
     Problem,
     StackGroup,
-    Undo,
     Verdict,
     WaitGraph,
 )
@@ -38,7 +37,6 @@ __all__ = [
     "RankState",
     "StackGroup",
     "State",
-    "Undo",
     "Verdict",
     "WaitGraph",
     "builtins",
@@ -58,21 +56,14 @@ def encoded(value: object) -> bytes:
     """`value` as JSON. Names that are no Unicode (`\\udcff` of undecodable bytes) get question
     marks in their place."""
     try:
-        return msgspec.json.encode(value, enc_hook=_plain)
+        return msgspec.json.encode(value)
     except UnicodeEncodeError:
         return msgspec.json.encode(_encodable(builtins(value)))
 
 
 def builtins(value: object) -> Any:
     """`value` as lists, dicts, numbers and text."""
-    return msgspec.to_builtins(value, enc_hook=_plain)
-
-
-def _plain(value: Any) -> int:
-    """Numbers of processes of several hosts have a type of their own."""
-    if isinstance(value, int):
-        return int(value)
-    raise NotImplementedError(f"{type(value).__name__} is not of any document")
+    return msgspec.to_builtins(value)
 
 
 def _encodable(value: Any) -> Any:

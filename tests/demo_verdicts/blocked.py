@@ -87,14 +87,6 @@ def stopped(world: int = 8, culprit: int = 3) -> dict[str, Any]:
             ),
             stack(victims, "waiting in all_reduce", WAITER_FRAMES),
         ],
-        undo=[
-            {
-                "kind": "continue",
-                "pid": pid,
-                "target": "",
-                "text": f"Continue rank {culprit} (SIGCONT to pid {pid})?",
-            }
-        ],
     )
 
 
@@ -143,7 +135,6 @@ def reward_server() -> dict[str, Any]:
         wait("rank:5", "pid:4790", "pipe", "pipe"),
         wait("pid:4790", "socket:10.0.0.9:8000", "socket", "HTTP answer"),
     ]
-    document["undo"] = []
     document["problems"] = [
         {
             "what": "10.0.0.9 is another host, its side of the connection was not seen.",
@@ -192,7 +183,7 @@ def dead() -> dict[str, Any]:
     document["graph"]["edges"] = [
         wait(f"rank:{r}", "rank:1", "collective", "all_reduce #42") for r in (0, 2)
     ]
-    document["stacks"], document["undo"] = document["stacks"][1:], []
+    document["stacks"] = document["stacks"][1:]
     return document
 
 

@@ -32,8 +32,6 @@ def many_hosts(world: int = 1024, culprit: int = 513) -> dict[str, Any]:
     document["ranks"] = [
         row | {"host": names[row["rank"] // _PER_HOST]} for row in document["ranks"]
     ]
-    for action in document["undo"]:
-        action["text"] = f"On {guilty}: {action['text']}"
     document["problems"] = [
         {
             "what": "can't read the bundle /shared/hang/gpu-127: it is damaged.",

@@ -73,7 +73,6 @@ def make(world: int, verdict: dict[str, Any], **parts: Any) -> dict[str, Any]:
         "taken_unix_ns": _TAKEN_UNIX_NS,
         "graph": {"nodes": [], "edges": [], "cycle": []},
         "stacks": [],
-        "undo": [],
         "problems": [],
     }
     return document | parts

@@ -8,10 +8,10 @@ from enum import IntEnum, auto
 from typing import Final, Literal, NamedTuple
 
 from grpo_doctor.hang.certainty import Certainty
-from grpo_doctor.hang.model.nodes import Node, RankNode
+from grpo_doctor.hang.model.nodes import Node, RankNode, number_of
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import Graph
-from grpo_doctor.hang.verdict import Fix, Item, Undo
+from grpo_doctor.hang.verdict import Fix, Item
 
 Liveness = Literal[
     "dead",
@@ -157,7 +157,6 @@ class Candidate:
     still_s: float | None = None
     fixes: tuple[Fix, ...] = ()
     confirm: tuple[str, ...] = ()
-    undo: tuple[Undo, ...] = ()
     either: bool = False  # the culprits are alternatives, not accomplices
     can_go_on: str = ""  # where this case says more than its class
 
@@ -170,14 +169,26 @@ class Candidate:
             still_s=proc.activity.still_s,
         )
 
-    def continued(self, pid: int, sign: str = "the rank must resume immediately") -> Candidate:
-        """Return a copy for a stopped process: how to resume it, and a `sign` of success."""
-        go_on = Fix(f"Resume it: kill -CONT {pid}. Then find out what stopped it.")
+    def continued(
+        self,
+        proc: Process,
+        sign: str = "the rank must resume immediately",
+        pid: int | None = None,
+    ) -> Candidate:
+        """Return a copy for a stopped process: how to resume it, and a `sign` of success.
+
+        Args:
+            proc: the process, or one of its host.
+            sign: what shows that it worked.
+            pid: the process where that is another one.
+        """
+        number = number_of(proc.pid if pid is None else pid)
+        where = f" ({proc.on_host.strip()})" if proc.on_host else ""
+        go_on = Fix(f"Resume it: kill -CONT {number}{where}. Then find out what stopped it.")
         return replace(
             self,
             fixes=(go_on, *self.fixes),
-            confirm=(f"kill -CONT {pid}  # {sign}",),
-            undo=(Undo("continue", pid, "", f"Send SIGCONT to pid {pid}?"),),
+            confirm=(proc.shell(f"kill -CONT {number}  # {sign}"),),
         )
 
     @property

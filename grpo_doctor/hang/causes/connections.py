@@ -31,7 +31,7 @@ from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import polls, wakeups
 from grpo_doctor.hang.model.waiting.waits import asks_engine
 from grpo_doctor.hang.model.waiting.wakeups import end_of, place_of_server
-from grpo_doctor.hang.verdict import Fix, Item, Undo
+from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text
 from grpo_doctor_probes.evidence import Blocked, PythonThread
 
@@ -199,6 +199,7 @@ _ASKS = {
     "sleep": "keeps checking and sleeping",
     "queue": "asks an empty queue again and again",
 }
+_AGAIN = "grpo-doctor attach {pid}  # again, to see whether it made progress"
 _WAIT_FIX = "Give this wait a timeout, and raise an error when it expires."
 _AWAIT_FIX = "Give the await a timeout: asyncio.wait_for(..., timeout=60)."
 _SLEEP_FIX = "Remove or bound this sleep, and raise an error when it takes too long."
@@ -293,14 +294,14 @@ def _terminal(proc: Process, hold: Blocked) -> Candidate:
         evidence=(_held_item(proc, hold), *standstill(proc)),
         sink=Sink.ANSWER,
         fixes=(Fix("Remove breakpoint() and input() from code that runs on ranks."),),
-        confirm=(f"grpo-doctor attach {proc.pid}  # again, to see whether it made progress",),
+        confirm=(proc.shell(_AGAIN),),
     )
 
 
 def _pipe(view: JobView, proc: Process, hold: Blocked) -> Candidate:
     writes = hold.kind == "pipe-write"
     peer_pids = [pid for pid in hold.peers if pid != proc.pid]
-    peers = _peers_text(view, hold)
+    peers = _peers_text(view, proc, hold)
     reader, writer = (f"{peers} does not read", f"{peers} does not write to")
     if peers == NO_PROCESS:
         reader, writer = (f"{peers} reads", f"{peers} writes to")
@@ -315,27 +316,16 @@ def _pipe(view: JobView, proc: Process, hold: Blocked) -> Candidate:
         sink=Sink.ANSWER,
         liveness="never-wakes" if nobody or _ends_stand(view, hold) else "unseen",
         fixes=(Fix("Close unused pipe ends after fork, and give the read a timeout."),),
-        confirm=(f"lsof -p {proc.pid}",),
+        confirm=(proc.shell("lsof -p {pid}"),),
     )
-    return _drained(candidate, proc, hold) if writes else candidate
-
-
-def _drained(candidate: Candidate, proc: Process, hold: Blocked) -> Candidate:
-    """What frees a writer: to read away what is in the pipe."""
-    end = f"/proc/{proc.pid}/fd/{hold.fd}"
-    drain = Undo(
-        "drain", proc.pid, end, f"Read and discard the data in the full pipe of pid {proc.pid}?"
-    )
+    if not writes:
+        return candidate
     fix = Fix(
         "Read the other end while writing, both stdout and stderr: subprocess.communicate(), "
         "or redirect them to a file."
     )
-    return replace(
-        candidate,
-        fixes=(fix,),
-        confirm=(f"cat {end} > /dev/null  # drains it; the rank must resume",),
-        undo=(drain,) if hold.fd >= 0 else (),
-    )
+    drain = f"cat /proc/{{pid}}/fd/{hold.fd} > /dev/null  # drains it; the rank must resume"
+    return replace(candidate, fixes=(fix,), confirm=(proc.shell(drain),))
 
 
 def _ends_stand(view: JobView, hold: Blocked) -> bool:
@@ -355,14 +345,15 @@ def _behind_stopped(proc: Process, hold: Blocked, does: str) -> Candidate:
         evidence=(_held_item(proc, hold), *standstill(proc)),
         sink=Sink.ANSWER,
         liveness="never-wakes",
-        can_go_on=f"Yes, as soon as pid {first} is resumed; nothing is lost.",
+        can_go_on=f"Yes, as soon as {proc.name_of(first)} is resumed; nothing is lost.",
     )
-    return candidate.continued(first)
+    return candidate.continued(proc, pid=first)
 
 
-def _peers_text(view: JobView, hold: Blocked) -> str:
+def _peers_text(view: JobView, proc: Process, hold: Blocked) -> str:
     peers = [
-        title(view.by_pid[pid]) if pid in view.by_pid else f"pid {pid}" for pid in hold.peers[:3]
+        title(view.by_pid[pid]) if pid in view.by_pid else proc.name_of(pid)
+        for pid in hold.peers[:3]
     ]
     if peers:
         return ", ".join(peers)
@@ -376,7 +367,7 @@ def _held_item(proc: Process, hold: Blocked, peers: str = "") -> Item:
 
 
 def _socket(view: JobView, proc: Process, hold: Blocked) -> Candidate:
-    peers = _peers_text(view, hold) if hold.peers else ""
+    peers = _peers_text(view, proc, hold) if hold.peers else ""
     target = " ".join(part for part in (hold.target, f"({peers})" if peers else "") if part)
     if any(short(frame.function) in _RESOLVES for frame in proc.blocking_place.frames[:2]):
         address = f", {target}" if hold.target.endswith(":53") else ""
@@ -391,7 +382,7 @@ def _socket(view: JobView, proc: Process, hold: Blocked) -> Candidate:
             Fix("Give the request a timeout (requests: timeout=(5, 60))."),
             Fix("Treat a missing response as no reward, and continue."),
         ),
-        confirm=(f"ss -tnp | grep pid={proc.pid}  # bytes waiting on either side",),
+        confirm=(proc.shell("ss -tnp | grep pid={pid}  # bytes waiting on either side"),),
     )
 
 
@@ -434,7 +425,7 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
         evidence=standstill(proc),
         sink=Sink.NOTHING if hidden or not proc.place.frames else Sink.LINE,
         fixes=(Fix(_AWAIT_FIX if loop else _SLEEP_FIX if kind == "sleep" else _WAIT_FIX),),
-        confirm=(f"grpo-doctor attach {proc.pid}  # again, to see whether it made progress",),
+        confirm=(proc.shell(_AGAIN),),
         can_go_on=_CAN_GO_ON.get(kind, ""),
     )
 

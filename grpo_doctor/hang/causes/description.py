@@ -83,7 +83,7 @@ def title(proc: Process) -> str:
     """`pid 4711 (python sandbox.py)`."""
     program, _, arguments = (proc.member.command or proc.member.name).partition(" ")
     name = f"{program.rpartition('/')[2]} {arguments}".strip()
-    return f"pid {proc.pid} ({name[:60].rstrip()})" if name else f"pid {proc.pid}"
+    return f"{proc.name} ({name[:60].rstrip()})" if name else proc.name
 
 
 def doing(proc: Process) -> str:
@@ -124,7 +124,7 @@ def still_item(proc: Process) -> Item:
     seconds = proc.activity.seconds
     share = f", {proc.activity.cpu_share:.0%} of a core in {seconds_text(seconds)}"
     rate = share if seconds >= SHORTEST_S else ""
-    return Item("proc", proc.rank, f"pid {proc.pid}: {state}{wchan}{rate}{ago}")
+    return Item("proc", proc.rank, f"{proc.name}: {state}{wchan}{rate}{ago}")
 
 
 def activity_item(proc: Process) -> Item:
@@ -135,7 +135,7 @@ def activity_item(proc: Process) -> Item:
     return Item(
         "proc",
         proc.rank,
-        f"pid {proc.pid} {activity.kind}: {activity.cpu_share:.0%} of a core, "
+        f"{proc.name} {activity.kind}: {activity.cpu_share:.0%} of a core, "
         f"woke {activity.wakes} times, {bytes_text(activity.io_bytes)} read and written in "
         f"{seconds_text(activity.seconds)}",
     )

@@ -45,7 +45,7 @@ def stalled(
         phase="rollout",
         node=node.node,
         fixes=(_PATIENT,),
-        confirm=(f"py-spy dump --pid {node.pid}",),
+        confirm=(node.shell("py-spy dump --pid {pid}"),),
     ).of(proc)
 
 
@@ -160,7 +160,7 @@ def _wants(core: Process) -> str:
     hold = core.hold
     if hold is None or hold.kind != "file-lock":
         return ""
-    holders = ", ".join(f"pid {pid}" for pid in hold.peers)
+    holders = ", ".join(map(core.name_of, hold.peers))
     return f", and waits for the file lock {hold.target}{f', held by {holders}' if holders else ''}"
 
 
@@ -283,7 +283,7 @@ def _halted(proc: Process, engine: RolloutEngine, node: Process) -> Candidate:
         return replace(candidate, fixes=(thaw,), confirm=())
     candidate = stalled(proc, engine, node, "is stopped (SIGSTOP)", item)
     stopped = replace(candidate, liveness="never-wakes", fixes=())
-    return stopped.continued(node.pid, "tokens must flow immediately")
+    return stopped.continued(node, "tokens must flow immediately")
 
 
 def _waits_for_trainer(proc: Process, engine: RolloutEngine) -> Process | None:

@@ -82,10 +82,10 @@ def _loader(view: JobView, proc: Process) -> Iterator[Candidate]:
         phase="dataload",
         node=guilty[0].node if guilty else None,
         fixes=_FIXES,
-        confirm=tuple(f"py-spy dump --pid {worker.pid}" for worker in guilty[:1]),
+        confirm=tuple(worker.shell("py-spy dump --pid {pid}") for worker in guilty[:1]),
     ).of(proc)
     stopped = bool(guilty) and guilty[0].activity.kind == "stopped"
-    yield candidate.continued(guilty[0].pid) if stopped else candidate
+    yield candidate.continued(guilty[0]) if stopped else candidate
 
 
 def _has_workers(proc: Process) -> bool:
@@ -128,7 +128,7 @@ def _starts(view: JobView, proc: Process) -> Candidate:
         sink=Sink.HOLDER,
         node=youngest.node if youngest is not None else None,
         fixes=(Fix("Check the program that is started: it may be on storage that hangs."),),
-        confirm=(f"ps -o pid,stat,wchan:20,args --ppid {proc.pid}",),
+        confirm=(proc.shell("ps -o pid,stat,wchan:20,args --ppid {pid}"),),
     ).of(proc)
 
 
@@ -154,7 +154,7 @@ def _beside(view: JobView, proc: Process) -> Candidate | None:
         liveness="never-wakes" if is_blocked_in(proc, *_ASKS) else "unseen",
         node=child.node,
     )
-    return candidate.continued(child.pid) if child.activity.kind == "stopped" else candidate
+    return candidate.continued(child) if child.activity.kind == "stopped" else candidate
 
 
 def _works_for(proc: Process, child: Process) -> bool:
@@ -275,7 +275,7 @@ def _waiting(proc: Process, reason: str, items: tuple[Item, ...]) -> Candidate:
             Fix("Give the wait a timeout (subprocess: timeout=, pool: .get(timeout))."),
             Fix("End the child when the timeout expires."),
         ),
-        confirm=(f"ps -o pid,stat,wchan:20,etime,args --ppid {proc.pid}",),
+        confirm=(proc.shell("ps -o pid,stat,wchan:20,etime,args --ppid {pid}"),),
     ).of(proc)
 
 
@@ -419,9 +419,7 @@ def _halted(proc: Process) -> Candidate:
         liveness=_liveness(proc),
     ).of(proc)
     stopped = proc.activity.kind == "stopped"
-    return (
-        candidate.continued(proc.pid, "its task must resume immediately") if stopped else candidate
-    )
+    return candidate.continued(proc, "its task must resume immediately") if stopped else candidate
 
 
 def _in_coroutine(proc: Process) -> Candidate:
@@ -435,7 +433,7 @@ def _in_coroutine(proc: Process) -> Candidate:
         sink=Sink.ANSWER,
         liveness="outside",  # a server may be what it awaits
         fixes=(Fix("Give the await a timeout: asyncio.wait_for(..., timeout=60)."),),
-        confirm=(f"ss -tnp | grep pid={proc.pid}  # whose response it awaits",),
+        confirm=(proc.shell("ss -tnp | grep pid={pid}  # whose response it awaits"),),
     ).of(proc)
 
 
@@ -465,7 +463,7 @@ def _class(proc: Process, candidate: Candidate) -> str:
 def _title(proc: Process) -> str:
     task = tasks.task_of(proc) or ray_code.title_of(proc.member)
     if task:
-        return f"the Ray actor in {task} (pid {proc.pid})"
+        return f"the Ray actor in {task} ({proc.name})"
     if tasks.is_part_of_engine(proc):
         return f"the rollout engine's process {title(proc)}"
-    return f"the driver (pid {proc.pid})"
+    return f"the driver ({proc.name})"

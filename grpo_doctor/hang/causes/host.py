@@ -17,6 +17,7 @@ from grpo_doctor.hang.causes.description import (
     stack_item,
     standstill,
 )
+from grpo_doctor.hang.model.nodes import process_in
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.wakeups import ASKS, DELAYED, hardly_runs, rests, throttled
 from grpo_doctor.hang.verdict import Fix, Item
@@ -93,7 +94,7 @@ def _swapped(proc: Process) -> Candidate:
             Item(
                 "proc",
                 proc.rank,
-                f"pid {proc.pid} had {faults_per_s:.0f} major page faults per second; "
+                f"{proc.name} had {faults_per_s:.0f} major page faults per second; "
                 f"{swapped}, {bytes_text(look.rss_bytes)} is in memory",
             ),
             stack_item(proc),
@@ -104,7 +105,7 @@ def _swapped(proc: Process) -> Candidate:
             *_LESS_MEMORY,
             Fix("Give the job more host memory, or a higher limit."),
         ),
-        confirm=(f"grep VmSwap /proc/{proc.pid}/status; vmstat 1 5  # columns si and so",),
+        confirm=(proc.shell("grep VmSwap /proc/{pid}/status; vmstat 1 5  # columns si and so"),),
     ).of(proc)
 
 
@@ -168,10 +169,11 @@ def _is_counted(view: JobView, proc: Process) -> bool:
 
 def _kills(view: JobView) -> Iterator[tuple[float, int, str]]:
     """What the kernel says of OOM kills: how many seconds ago, of which process, its words."""
+    members = view.evidence.job.members
     for age_s, text in view.evidence.host.kernel if view.evidence.host is not None else ():
         killed = _KILLED.search(text)
         if killed:
-            yield age_s, int(killed.group(1)), text
+            yield age_s, process_in(members, text, int(killed.group(1))), text
 
 
 def _lately(view: JobView) -> list[tuple[int, str]]:
@@ -260,7 +262,7 @@ def _starved(view: JobView, proc: Process) -> Candidate | None:
                 "processes."
             ),
         ),
-        confirm=(f"cat /proc/{proc.pid}/schedstat; sleep 1; cat /proc/{proc.pid}/schedstat",),
+        confirm=(proc.shell("cat /proc/{pid}/schedstat; sleep 1; cat /proc/{pid}/schedstat"),),
     ).of(proc)
 
 
@@ -328,7 +330,7 @@ def _busy(proc: Process) -> Candidate:
             Item(
                 "proc",
                 proc.rank,
-                f"pid {proc.pid} used {proc.activity.cpu_share:.0%} of a core and was at the "
+                f"{proc.name} used {proc.activity.cpu_share:.0%} of a core and was at the "
                 "same place in each sample",
             ),
             stack_item(proc),
@@ -342,6 +344,8 @@ def _busy(proc: Process) -> Candidate:
             else Fix("Limit this computation: run it in a separate process with a timeout."),
         ),
         confirm=(
-            f"py-spy record --pid {proc.pid} --duration 10  # shows which lines take the time",
+            proc.shell(
+                "py-spy record --pid {pid} --duration 10  # shows which lines take the time"
+            ),
         ),
     )

@@ -23,6 +23,7 @@ from grpo_doctor.hang.causes.description import (
     title,
 )
 from grpo_doctor.hang.model.hosts import disks_of
+from grpo_doctor.hang.model.nodes import number_of
 from grpo_doctor.hang.model.process.progress import has_time_limit
 from grpo_doctor.hang.model.process.stacks import is_library, place_of, short
 from grpo_doctor.hang.model.view import JobView, Process
@@ -201,7 +202,7 @@ def file_locks(case: Case) -> Iterator[Candidate]:
 def _file_lock(view: JobView, proc: Process, hold: Blocked) -> Candidate:
     holders = peers_seen(view, hold)
     strangers = [pid for pid in hold.peers if pid not in view.by_pid]
-    names = ", ".join([*map(title, holders), *(f"pid {pid}" for pid in strangers)])
+    names = ", ".join([*map(title, holders), *(map(proc.name_of, strangers))])
     ranks = tuple(
         sorted({holder.rank for holder in holders if holder.rank is not None and holder.waits})
     )
@@ -270,7 +271,7 @@ def _polled(view: JobView, proc: Process) -> Candidate:
             _LET_IT_END if maybe else _LEFT_BEHIND,
             Fix("Take such a lock on only one rank per host, and with a timeout."),
         ),
-        confirm=(f"py-spy dump --locals --pid {proc.pid}  # the path of the lock file",),
+        confirm=(proc.shell("py-spy dump --locals --pid {pid}  # the path of the lock file"),),
     ).of(proc)
     # Who polls has just run, however long it has been at it.
     return candidate if proc.activity.kind == "still" else replace(candidate, still_s=None)
@@ -311,7 +312,7 @@ def _gil_held(proc: Process, thread: PythonThread, task: Thread, *, runs: bool) 
     does = "computes" if runs else "sleeps"
     where = f", at {_line(thread)}" if thread.frames else ""
     owner = (
-        f"thread {thread.tid} {thread.name} owns the GIL in state {task.state} "
+        f"thread {number_of(thread.tid)} {thread.name} owns the GIL in state {task.state} "
         f"({task.wchan or does}); no other thread can run Python"
     )
     return Candidate(
@@ -326,7 +327,7 @@ def _gil_held(proc: Process, thread: PythonThread, task: Thread, *, runs: bool) 
                 "separate process with a timeout."
             ),
         ),
-        confirm=(f"py-spy dump --native --pid {proc.pid}  # the C function that holds it",),
+        confirm=(proc.shell("py-spy dump --native --pid {pid}  # the C function that holds it"),),
     )
 
 
@@ -408,7 +409,7 @@ def _waits_for_waiting(
     """A thread that waits gives back no lock that it has. No proof: what wakes it may be C++."""
     waiter = wanting[0]
     reason = (
-        f"waits at {_line(main)} for thread {waiter.name or waiter.tid}, which wants a lock at "
+        f"waits at {_line(main)} for thread {_label(waiter)}, which wants a lock at "
         f"{_line(waiter)} that no other thread can release"
     )
     fix = Fix("Release the lock before you wait for, or join, a thread that takes it.")
@@ -421,7 +422,7 @@ def _lock_in_collective(proc: Process, main: PythonThread, holder: PythonThread)
     whatever the thread that has it waits for.
     """
     reason = (
-        f"waits for a lock at {_line(main)} while thread {holder.name or holder.tid} is in "
+        f"waits for a lock at {_line(main)} while thread {_label(holder)} is in "
         f"{place_of(holder).operation} at {_line(holder)}, which the others never reach"
     )
     fix = Fix(
@@ -436,10 +437,14 @@ def _never_released(
 ) -> Candidate:
     """The first of `busy` is what probably has the lock."""
     user = place_of(busy[0]).user if busy else None
-    holder = f", while thread {busy[0].name or busy[0].tid} is{at_frame(user)}" if user else ""
+    holder = f", while thread {_label(busy[0])} is{at_frame(user)}" if user else ""
     reason = f"waits for a lock that is never released, at {_line(main)}{holder}"
     fix = Fix("Release the lock on every path (`with lock:`), and give acquire a timeout.")
     return replace(_locked(proc, "lock-held", reason, (main, *wanting)), fixes=(fix,))
+
+
+def _label(thread: PythonThread) -> str:
+    return thread.name or str(number_of(thread.tid))
 
 
 def _line(thread: PythonThread) -> str:
@@ -454,13 +459,13 @@ def _idle(thread: PythonThread) -> bool:
 
 def _locked(proc: Process, cause: str, reason: str, threads: Sequence[PythonThread]) -> Candidate:
     """What these threads do, the main one first, is why nothing moves."""
-    lines = (f"thread {thread.tid} {thread.name}: {_line(thread)}" for thread in threads)
+    lines = (f"thread {number_of(thread.tid)} {thread.name}: {_line(thread)}" for thread in threads)
     return Candidate(
         cause=cause,
         reason=reason,
         evidence=(still_item(proc), *(Item("stack", proc.rank, line) for line in lines)),
         sink=Sink.HELPER,
-        confirm=(f"py-spy dump --pid {proc.pid}  # threads in acquire",),
+        confirm=(proc.shell("py-spy dump --pid {pid}  # threads in acquire"),),
     ).of(proc)
 
 

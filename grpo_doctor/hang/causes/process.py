@@ -27,7 +27,7 @@ from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
 from grpo_doctor.hang.model.process.stacks import is_library, short
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.multihost.visits import is_old
-from grpo_doctor.hang.verdict import Fix, Item, Undo
+from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import hosts_text, ranks_text, verb
 from grpo_doctor_probes.evidence import Placement
 
@@ -67,14 +67,13 @@ def _stopped(proc: Process) -> Candidate:
         liveness="never-wakes",
         fixes=(_WANTS_TERMINAL,),
     )
-    stopped = candidate.of(proc).continued(proc.pid, "the job must resume immediately")
-    return replace(stopped, fixes=(_DETACH, _WANTS_TERMINAL), undo=()) if traced else stopped
+    stopped = candidate.of(proc).continued(proc, "the job must resume immediately")
+    return replace(stopped, fixes=(_DETACH, _WANTS_TERMINAL)) if traced else stopped
 
 
 def _frozen(proc: Process) -> Candidate:
     file = next((limits.freezer for limits in reversed(proc.limits) if limits.freezer), "")
     word = "0" if file.endswith("cgroup.freeze") else "THAWED"
-    undo = Undo("thaw", proc.pid, file, f"Thaw the control group of pid {proc.pid}?")
     return Candidate(
         cause="rank-stopped",
         reason=f"is frozen by its control group{in_phase(proc)}",
@@ -87,8 +86,9 @@ def _frozen(proc: Process) -> Candidate:
                 "checkpointed is frozen like this."
             ),
         ),
-        confirm=(f"echo {word} > {file}  # the job must resume immediately",) if file else (),
-        undo=(undo,) if file else (),
+        confirm=(proc.shell(f"echo {word} > {file}  # the job must resume immediately"),)
+        if file
+        else (),
     ).of(proc)
 
 
@@ -115,7 +115,7 @@ def _exit_code(proc: Process) -> int | None:
 def _exited(view: JobView, proc: Process) -> Candidate:
     code = _exit_code(proc)
     how = _exit_text(code)
-    exit_item = Item("proc", proc.rank, f"pid {proc.pid} has ended{f': {how}' if how else ''}")
+    exit_item = Item("proc", proc.rank, f"{proc.name} has ended{f': {how}' if how else ''}")
     oom = oom_items(view, proc)
     if oom:
         return out_of_memory(ranks_of(proc), (exit_item, *oom))
@@ -177,7 +177,7 @@ def _left_over(view: JobView, proc: Process) -> Candidate:
         Item(
             "proc",
             proc.rank,
-            f"pid {proc.pid} has the rank's environment but none of the communication threads "
+            f"{proc.name} has the rank's environment but none of the communication threads "
             "that all other ranks have: it was forked from the rank and keeps its connections "
             "open",
         ),
@@ -187,9 +187,10 @@ def _left_over(view: JobView, proc: Process) -> Candidate:
     if oom:
         return out_of_memory(ranks_of(proc), (*items, *oom))
     reason = (
-        f"is dead{f' ({how})' if how else ''}; only its child process {proc.pid} is still running"
+        f"is dead{f' ({how})' if how else ''}; only its child process {proc.number}"
+        f"{proc.on_host} is still running"
     )
-    check = f"ps -o pid,ppid,lstart,nlwp,args -p {proc.pid}  # its parent is gone"
+    check = proc.shell("ps -o pid,ppid,lstart,nlwp,args -p {pid}  # its parent is gone")
     return replace(dead(ranks_of(proc), reason, items, Sink.PROCESS), confirm=(check,))
 
 
@@ -220,7 +221,7 @@ def _leaving(view: JobView, proc: Process) -> Candidate:
             _READ_LOG,
             Fix("Start helper threads with daemon=True, so that a failed rank can exit."),
         ),
-        confirm=(f"py-spy dump --pid {proc.pid}  # no frame of the training loop is left",),
+        confirm=(proc.shell("py-spy dump --pid {pid}  # no frame of the training loop is left"),),
     ).of(proc)
 
 

@@ -105,7 +105,6 @@ def _merged(view: JobView, labels: list[Candidate]) -> list[Candidate]:
                 first,
                 culprits=tuple(sorted({rank for label in group for rank in label.culprits})),
                 evidence=tuple(item for label in group[:4] for item in label.evidence),
-                undo=tuple(undo for label in group for undo in label.undo),
                 confirm=tuple(line for label in group[:2] for line in label.confirm),
                 still_s=max(
                     (s for label in group if (s := label.still_s) is not None), default=None
@@ -192,7 +191,9 @@ def _of_library(root: Candidate, ranks: Sequence[Process]) -> Candidate:
         reason=f"waits{in_phase(first)} for library threads, which compute",
         whole="",
         fixes=(),
-        confirm=(f"top -H -b -n 1 -p {first.pid}  # its threads, and how much each computes",),
+        confirm=(
+            first.shell("top -H -b -n 1 -p {pid}  # its threads, and how much each computes"),
+        ),
     )
 
 

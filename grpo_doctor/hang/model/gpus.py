@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from grpo_doctor.hang.model.nodes import process_in
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import ranks_text, verb
 from grpo_doctor_probes.evidence import Evidence, GpuLook
@@ -196,7 +197,9 @@ def xids(evidence: Evidence) -> Iterator[Xid]:
     """Those that the kernel wrote in the last hour, oldest first."""
     for age_s, text in evidence.host.kernel if evidence.host is not None else ():
         if match := _XID.search(text):
-            pid = int(match["pid"]) if match["pid"] else None
+            pid = (
+                process_in(evidence.job.members, text, int(match["pid"])) if match["pid"] else None
+            )
             code = int(match["code"])
             yield Xid(age_s, code, address(match["bus"]), pid, code in FATAL, text)
         elif match := _SXID.search(text):

@@ -1,9 +1,35 @@
-"""What can wait and be waited for: ranks, other processes, and things."""
+"""What can wait and be waited for: ranks, other processes, and things. Identities of processes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from grpo_doctor_probes.evidence import Member
+
+# In joined evidence a process of host k is k times this plus its number there: Linux numbers
+# processes below 2**22, and 9,000 hosts stay exact in JavaScript.
+HOST_STEP = 10**12
+
+
+def number_of(pid: int) -> int:
+    """Return the number of a process, or of a thread, on its own host."""
+    return pid % HOST_STEP
+
+
+def host_of(pid: int) -> int:
+    """Return the number of a process's host; 0 where no evidence was joined."""
+    return pid // HOST_STEP
+
+
+def process_in(members: Iterable[Member], message: str, number: int) -> int:
+    """Return the process that a kernel's message names by its number. In joined evidence the
+    message ends with the name of its host.
+    """
+    homes = {member.host: host_of(member.pid) for member in members if member.host}
+    home = next((at for name, at in homes.items() if message.endswith(f"(on {name})")), 0)
+    return home * HOST_STEP + number_of(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +51,7 @@ class RankNode:
 
 @dataclass(frozen=True, slots=True)
 class ProcessNode:
-    """Any other process. Numbers of joined hosts are in spaces of their own."""
+    """Any other process."""
 
     pid: int
 

@@ -1,12 +1,12 @@
 """The evidence of several hosts made one, and its verdict said with the hosts' names.
 
-Process numbers repeat from host to host. In joined evidence each host has a space of its own, so
-that nothing else in `hang` needs to know of hosts; `with_hosts` renders the real numbers.
+Process numbers repeat from host to host. In joined evidence each process has an identity made of
+its host's number and its own (`model.nodes`), and a `Process` says its name with its host.
 """
 
 from __future__ import annotations
 
 from grpo_doctor.hang.multihost.join import DifferentJobsError, joined
-from grpo_doctor.hang.multihost.processes import with_hosts
+from grpo_doctor.hang.multihost.located import with_hosts
 
 __all__ = ["DifferentJobsError", "joined", "with_hosts"]

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from grpo_doctor.hang.multihost.processes import OF_ALL_LOOKS, OF_ONE_LOOK, Space, moved, space_of
+from grpo_doctor.hang.model.nodes import host_of
+from grpo_doctor.hang.multihost.renumber import Home, renumbered
 from grpo_doctor.hang.multihost.visits import (
     host_names,
     newest_of_each_host,
@@ -138,6 +139,10 @@ def _hosts(job: Sequence[_Papers]) -> str:
 _Look = TypeVar("_Look")
 _ARROW = " -> "
 _LOOPBACK = ("127.", "[::1]")
+OF_ONE_LOOK = ("stacks", "limits", "gpus", "engines")
+OF_ALL_LOOKS = (
+    *("blocked", "arguments", "positions", "locals_seen", "spans", "dumps", "ras", "ray", "logs"),
+)
 
 
 def joined(evidences: Sequence[Evidence]) -> Evidence:
@@ -151,7 +156,7 @@ def joined(evidences: Sequence[Evidence]) -> Evidence:
         raise ValueError("there is nothing to join")
     visits = ordered(_single_hosts(evidences))
     if len(visits) == 1:
-        return moved(visits[0], Space()) if len(visits[0].job.placements) > 1 else visits[0]
+        return visits[0]
     check_same_job(visits)
     chosen = newest_of_each_host(visits)
     current, aged = of_one_moment(chosen.evidences)
@@ -176,11 +181,11 @@ def _join(
 ) -> Evidence:
     names = host_names(evidences)
     now_ns = max(_now_ns(evidence) for evidence in evidences)
-    spaces = [
-        Space(number, name, now_ns - _now_ns(evidence) if evidence.looks else 0)
+    homes = [
+        Home(number, name, now_ns - _now_ns(evidence) if evidence.looks else 0)
         for number, (name, evidence) in enumerate(zip(names, evidences, strict=True), 1)
     ]
-    parts = [moved(evidence, space) for evidence, space in zip(evidences, spaces, strict=True)]
+    parts = [renumbered(evidence, home) for evidence, home in zip(evidences, homes, strict=True)]
     placements = tuple(_placement(*row) for row in zip(evidences, names, claims, strict=True))
     rows: dict[str, Any] = {
         name: tuple(row for part in parts for row in getattr(part, name)) for name in OF_ALL_LOOKS
@@ -328,14 +333,14 @@ def _met(
     peer = ends.get(f"{remote}{_ARROW}{local}")
     if peer is None and host in homes:
         peer = servers.get((homes[host], port))
-    if peer is None or space_of(peer) == space_of(row.pid):
+    if peer is None or host_of(peer) == host_of(row.pid):
         return row
     return replace(row, peers=(peer,), peers_known=True)
 
 
 def _homes(evidence: Evidence) -> dict[str, int]:
     """Addresses, and the number of the host that has each."""
-    numbers = {member.host: space_of(member.pid) for member in evidence.job.members}
+    numbers = {member.host: host_of(member.pid) for member in evidence.job.members}
     homes = {
         address: numbers[placement.host]
         for placement in evidence.job.placements
@@ -345,7 +350,7 @@ def _homes(evidence: Evidence) -> dict[str, int]:
     for row in evidence.blocked:
         local, arrow, _ = row.target.partition(_ARROW)
         if arrow and not local.startswith(_LOOPBACK):
-            homes.setdefault(local.rpartition(":")[0], space_of(row.pid))
+            homes.setdefault(local.rpartition(":")[0], host_of(row.pid))
     return homes
 
 
@@ -354,12 +359,12 @@ def _servers(evidence: Evidence) -> Iterator[tuple[tuple[int, str], int]]:
     for row in evidence.blocked:
         if row.kind == "socket-accept":
             local = row.target.partition(_ARROW)[0]
-            yield (space_of(row.pid), local.rpartition(":")[2].split(" ")[0]), row.pid
+            yield (host_of(row.pid), local.rpartition(":")[2].split(" ")[0]), row.pid
     for look in evidence.engines[-1:]:
         for engine in look:
             port = _port(engine.url)
             if port:
-                yield (space_of(engine.pid), port), engine.pid
+                yield (host_of(engine.pid), port), engine.pid
 
 
 def _port(url: str) -> str:

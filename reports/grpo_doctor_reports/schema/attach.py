@@ -35,19 +35,6 @@ class Fix(Part, kw_only=False, frozen=True):
     spelling: Sentence | None = None
 
 
-class Undo(Part, kw_only=False, frozen=True):
-    """An intervention that does no harm and shows whether the verdict is right.
-
-    `kind`: `continue` (SIGCONT to `pid`), `thaw` (write to the freezer file `target`), `drain`
-    (read the full pipe `target`, `/proc/PID/fd/N`). `text` is a question to the user.
-    """
-
-    kind: Name = ""
-    pid: int = 0
-    target: Name = ""
-    text: Sentence = ""
-
-
 class Verdict(Part, rename={"cause": "class"}, frozen=True):
     """What is wrong. `state`: healthy, slow, stuck or dead; `class` is empty for a healthy job;
     `certainty`: proven, likely or possible; `confidence`: the share of recorded verdicts with that
@@ -164,7 +151,6 @@ class AttachDocument(Part, frozen=True):
     taken_unix_ns: int = 0
     graph: WaitGraph = field(default_factory=WaitGraph)
     stacks: tuple[StackGroup, ...] = ()
-    undo: tuple[Undo, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Set
 from functools import lru_cache
 
 from grpo_doctor.hang.model import nodes
-from grpo_doctor.hang.model.nodes import RankNode, ResourceNode
+from grpo_doctor.hang.model.nodes import RankNode, ResourceNode, host_of, number_of
 from grpo_doctor.hang.model.process.progress import HALTED
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import Graph
@@ -28,7 +28,7 @@ def rank_states(view: JobView, graph: Graph) -> tuple[RankState, ...]:
         for rank in view.evidence.job.ranks_missing
         if rank not in present
     ]
-    states.sort(key=lambda s: (s.role != "rank", s.rank is None, s.rank or 0, s.pid or 0))
+    states.sort(key=lambda s: (s.role != "rank", s.rank is None, s.rank or 0))
     return tuple(states)
 
 
@@ -60,11 +60,12 @@ def _state(view: JobView, graph: Graph, proc: Process) -> RankState:
         state = "blocked" if proc.activity.kind == "still" else "unknown"
     return RankState(
         rank=proc.rank,
-        pid=proc.pid,
+        pid=proc.number,
         role=proc.member.role,
         state=state,
         where=proc.place.text(),
         waiting_for="" if proc.cannot_run else _waiting_for(view, graph, proc),
+        host=proc.member.host,
     )
 
 
@@ -105,8 +106,9 @@ def _node(view: JobView, node: nodes.Node, *, guilty: bool) -> Node:
         return Node(node.id, shorten(node.name, 40), node.kind, guilty)
     proc = view.by_pid.get(node.pid)
     if proc is None:
-        return Node(node.id, f"pid {node.pid}", "other", guilty)
-    return Node(node.id, f"{proc.member.role} (pid {node.pid})", proc.member.role, guilty)
+        host = next((p.on_host for p in view.procs if host_of(p.pid) == host_of(node.pid)), "")
+        return Node(node.id, f"pid {number_of(node.pid)}{host}", "other", guilty)
+    return Node(node.id, f"{proc.member.role} ({proc.name})", proc.member.role, guilty)
 
 
 def edges_of(graph: Graph) -> tuple[Edge, ...]:
@@ -155,6 +157,6 @@ def _group(frames: tuple[str, ...], procs: list[Process]) -> StackGroup:
     ranks = tuple(sorted({a.rank for a in procs if a.member.role == "rank" and a.rank is not None}))
     roles = sorted({a.member.role for a in procs if a.member.role != "rank"})
     title = ", ".join(text for text in (ranks_text(ranks), *roles) if text)
-    pids = tuple(sorted(a.pid for a in procs))
+    pids = tuple(sorted(a.number for a in procs))
     place = procs[0].place.text()
     return StackGroup(ranks, pids, f"{title}: {place}" if title else place, frames)

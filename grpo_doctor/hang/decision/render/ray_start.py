@@ -83,9 +83,7 @@ def _starting(view: JobView, procs: Sequence[Process], driver: Process, age_s: f
     stands = tasks.task_of(first).endswith(_INIT) and age_s >= LIMITS["long"].floor_s
     state: State = "healthy" if works else "stuck" if stands else "slow"
     name = tasks.task_of(first) or ray_code.title_of(first.member)
-    subject = (
-        f"the Ray actor in {name} (pid {first.pid})" if name else f"the driver (pid {first.pid})"
-    )
+    subject = f"the Ray actor in {name} ({first.name})" if name else f"the driver ({first.name})"
     idle = "waits for a Ray result" if tasks.asks(first) else "makes no visible progress"
     does = "makes progress" if works else idle
     return Verdict(
@@ -108,7 +106,7 @@ def _works(view: JobView) -> bool:
 
 
 def _waits(driver: Process) -> str:
-    return f"the driver (pid {driver.pid}) waits{in_phase(driver)}"
+    return f"the driver ({driver.name}) waits{in_phase(driver)}"
 
 
 def _items(view: JobView, procs: Sequence[Process] | dict[Process, None]) -> Iterator[Item]:

@@ -122,7 +122,7 @@ def undecided(view: JobView, stall: Stall) -> Verdict:
             *(item for proc in chosen for item in (*standstill(proc), *_native_items(proc))),
             *even_items(view),
         ),
-        confirm=tuple(f"py-spy dump --native --pid {proc.pid}" for proc in chosen[:1]),
+        confirm=tuple(proc.shell("py-spy dump --native --pid {pid}") for proc in chosen[:1]),
         fixes=(Fix(RECORDERS_OFF),) if recorders_are_off(view) else (),
     )
 
@@ -197,10 +197,12 @@ def not_started(view: JobView, starters: Sequence[Process]) -> Verdict:
         summary=sentence(f"no rank has been started yet: {_waits(view, first, age_s)}"),
         evidence=(
             Item("proc", None, f"no rank of this job is on {view.evidence.job.host}"),
-            Item("proc", None, f"pid {first.pid}, started {age_s:.0f} s ago: {_command(first)}"),
+            Item("proc", None, f"{first.name}, started {age_s:.0f} s ago: {_command(first)}"),
         ),
         fixes=(_FIX_HOSTS if several else _FIX_HERE,),
-        confirm=commands(view.evidence.job) if several else (f"py-spy dump --pid {first.pid}",),
+        confirm=commands(view.evidence.job)
+        if several
+        else (first.shell("py-spy dump --pid {pid}"),),
     )
 
 
@@ -214,7 +216,7 @@ def _other_hosts(view: JobView) -> int:
 
 def _waits(view: JobView, launcher: Process, age_s: float) -> str:
     host_count = _other_hosts(view)
-    subject = f"the launcher (pid {launcher.pid})"
+    subject = f"the launcher ({launcher.name})"
     if not host_count:
         return f"{subject} was started {seconds_text(age_s)} ago"
     endpoint = _ENDPOINT.search(_command(launcher))

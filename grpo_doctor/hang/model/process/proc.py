@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from grpo_doctor.hang.model.matching import Matching
-from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode
+from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode, number_of
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.progress import (
     HALTED,
@@ -185,8 +185,35 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process number."""
+        """Its identity: with the hosts of joined evidence, not the number on its own host."""
         return self.member.pid
+
+    @property
+    def number(self) -> int:
+        """Its number on its own host."""
+        return number_of(self.pid)
+
+    @property
+    def on_host(self) -> str:
+        """` on node7` in joined evidence, else nothing."""
+        return f" on {self.member.host}" if self.member.host else ""
+
+    @property
+    def name(self) -> str:
+        """`pid 4711`, or `pid 4711 on node7`."""
+        return self.name_of(self.pid)
+
+    def name_of(self, pid: int) -> str:
+        """The same of another process of its host."""
+        return f"pid {number_of(pid)}{self.on_host}"
+
+    def shell(self, line: str) -> str:
+        """A command line for its `{pid}`, with the host that it is for as a comment."""
+        line = line.replace("{pid}", str(self.number))
+        if not self.on_host:
+            return line
+        line, mark, comment = line.partition("  # ")
+        return f"{line}  #{self.on_host}{f': {comment}' if mark else ''}"
 
     @property
     def rank(self) -> int | None:

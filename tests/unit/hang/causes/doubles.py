@@ -5,7 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from grpo_doctor.hang.model.view import Process
 from grpo_doctor_probes.evidence import Frame
+
+
+class Named(SimpleNamespace):
+    """A process with the names of a real one."""
+
+    number, on_host, name = Process.number, Process.on_host, Process.name
+    name_of, shell = Process.name_of, Process.shell
 
 
 def place(*frames: Frame, user: Frame | None = None, **more: Any) -> Any:
@@ -27,7 +35,7 @@ def process(**more: Any) -> Any:
         "rank": 1,
         "phase": None,
         "member": SimpleNamespace(
-            command="/v/bin/python w.py", name="python", host="a", role="rank"
+            command="/v/bin/python w.py", name="python", host="", role="rank"
         ),
         "activity": activity(),
         "place": place(),
@@ -41,4 +49,4 @@ def process(**more: Any) -> Any:
         "blocking_thread": None,
         "limits": (),
     }
-    return SimpleNamespace(**{**defaults, **more})
+    return Named(**{**defaults, **more})

@@ -12,7 +12,7 @@ from grpo_doctor.hang.causes import host
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.waiting.wakeups import DELAYED
 from grpo_doctor.hang.verdict import Verdict
-from grpo_doctor_probes.evidence import Frame, HostFacts, Limits
+from grpo_doctor_probes.evidence import Frame, HostFacts, Limits, Member
 from tests.evidence import EvidenceBuilder, frames
 from tests.unit.hang.causes.doubles import activity, process
 from tests.unit.hang.causes.proposed import only, proposed
@@ -94,7 +94,7 @@ def starved(
             pid=100 + rank,
             rank=rank,
             activity=activity(kind if rank == 0 else "still", cpu_share=share, delay_share=delay),
-            member=SimpleNamespace(command="", name="python", host=hosts[rank], role="rank"),
+            member=Member(100 + rank, 1, 0, "rank", "python", "", host=hosts[rank]),
             limits=(Limits(100 + rank, nice=niceness[rank], cores=cores[rank]),),
             throttled_share=0.0,
             **{"device_wait": None, **(more if rank == 0 else {})},

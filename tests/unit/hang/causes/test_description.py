@@ -24,7 +24,7 @@ from grpo_doctor.hang.causes.description import (
     title,
     working_class,
 )
-from grpo_doctor_probes.evidence import Blocked, Frame
+from grpo_doctor_probes.evidence import Blocked, Frame, Member
 from tests.evidence import EvidenceBuilder, frames
 from tests.unit.hang.causes.doubles import activity, place, process
 from tests.verdicts import verdict
@@ -112,7 +112,7 @@ def test_what_a_process_is_at(proc: Any, text: str) -> None:
     ],
 )
 def test_a_process_by_its_command(command: str, name: str, text: str) -> None:
-    assert title(process(member=SimpleNamespace(command=command, name=name))) == text
+    assert title(process(member=Member(101, 1, 0, "rank", name, command))) == text
 
 
 @pytest.mark.parametrize(

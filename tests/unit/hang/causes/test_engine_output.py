@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.causes.engine import output
-from grpo_doctor_probes.evidence import Blocked
+from grpo_doctor_probes.evidence import Blocked, Member
 from tests.unit.hang.causes.doubles import activity, process
 
 STALLED = "rollout-engine-stalled"
@@ -39,12 +39,12 @@ def candidate_of(
     """Of an engine with a front and two cores. `still_s`: of the rank and both cores."""
     rank = process(hold=hold, activity=activity(still_s=still_s[0]))
     rank.place.purpose = purpose
-    member = SimpleNamespace(command="vllm", name="vllm", role="server")
+    member = Member(299, 1, 0, "server", "vllm", "vllm")
     front = process(pid=299, member=member, node="front")
     cores = [
         process(
             pid=300 + number,
-            member=SimpleNamespace(command="core", name="core", role="engine"),
+            member=Member(300, 299, 0, "engine", "core", "core"),
             activity=activity(still_s=seconds),
             node="core",
             **(core or {} if not number else {}),

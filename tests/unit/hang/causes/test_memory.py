@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.causes.host import memory, recent_oom, unassigned_kills
-from grpo_doctor_probes.evidence import HostFacts, Limits
+from grpo_doctor_probes.evidence import Evidence, HostFacts, Job, Limits
 from tests.evidence import BETWEEN_S, EvidenceBuilder, FakeProcess, frames
 from tests.unit.hang.causes import doubles
 from tests.unit.hang.causes.proposed import only, proposed
@@ -136,7 +136,7 @@ def lost(waited_s: float | None, kernel: list[tuple[float, str]], *limits: Limit
         world=range(3),
         by_rank=ranks,
         wait_history=SimpleNamespace(waited_s=waited_s),
-        evidence=SimpleNamespace(host=HostFacts("a", 8, kernel=tuple(kernel))),
+        evidence=Evidence(Job("a", ()), 0, host=HostFacts("a", 8, kernel=tuple(kernel))),
     )
 
 

@@ -84,8 +84,8 @@ def test_a_stopped_worker_is_named_though_the_core_spins() -> None:
 def test_sigcont_is_offered_for_confirmation() -> None:
     build = Served()
     build.core.state = "T"
-    (undo,) = diagnose(build.build()).undo
-    assert (undo.kind, undo.pid) == ("continue", CORE)
+    (line,) = diagnose(build.build()).verdict.confirm
+    assert line.startswith(f"kill -CONT {CORE} ")
 
 
 @pytest.mark.parametrize("part", ["front", "core", "worker"])
