@@ -108,9 +108,9 @@ def _by_variables(environment: Mapping[str, str]) -> Node:
             return Node(host, count, shared=count > 1)
     if hosts := number("SLURM_STEP_NUM_NODES"):  # of a step: srun's alone
         name = "slurm-{}.{}".format(*map(environment.get, ("SLURM_JOB_ID", "SLURM_STEP_ID")))
-        tasks = number("SLURM_STEP_NUM_TASKS") or 1
-        host, task = (number(each) or 0 for each in ("SLURM_NODEID", "SLURM_LOCALID"))
-        return Node(host, hosts, task, shared=tasks > 1, name=name)
+        shared = number("SLURM_STEP_NUM_TASKS") != 1
+        place = (number(each) or 0 for each in ("SLURM_NODEID", "SLURM_LOCALID"))
+        return Node(next(place), hosts, next(place), shared=shared, name=name)
     for rank_name, ranks_name, task_name, tasks_name in _MPI_VARIABLES:
         rank, ranks, task, tasks = map(number, (rank_name, ranks_name, task_name, tasks_name))
         if rank is not None and ranks and task is not None and tasks:
