@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.collectives import collective_keys, groups_of, match
+from grpo_doctor.analysis.collectives import groups_of
 from grpo_doctor.analysis.intervals import Rows, holding
 from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
-from grpo_doctor.trace.entries import SOURCE
-from grpo_doctor.trace.model import Kind
 
 if TYPE_CHECKING:
     from grpo_doctor.analysis import Analysis
@@ -95,57 +93,3 @@ def words(analysis: Analysis, kind: int) -> tuple[str, str, str]:
     group, name = divmod(group_and_name, len(analysis.trace.names))
     groups = groups_of(analysis.trace, np.empty(0, dtype=np.intp))[1]
     return groups[group], analysis.trace.names[name], (*PHASES, UNATTRIBUTED)[phase]
-
-
-def entry_times(analysis: Analysis) -> list[GroupTime]:
-    """Per covered step: how many, and from the first to the last entry; nothing is transfer.
-
-    Phase and step are those of the last rank at its entry. Ranks whose clock could not be aligned
-    are left out.
-    """
-    rows, column = _rows(analysis)
-    if not len(rows):
-        return []
-    spans = analysis.trace.spans
-    key = collective_keys(analysis.trace, rows)
-    kind = groups_of(analysis.trace, rows)[0] * len(analysis.trace.names) + spans.name[rows]
-    arrivals = match(key, spans.start_ns[rows], column)
-    if not len(arrivals.key):
-        return []
-    step = analysis.steps.of(arrivals.last_rank, arrivals.last_ns, used=True)
-    phase = np.full(len(step), UNATTRIBUTED_CODE, dtype=np.intp)
-    for rank in np.unique(arrivals.last_rank).tolist():
-        mine = arrivals.last_rank == rank
-        at = holding(analysis.tracks[rank].pieces, arrivals.last_ns[mine])
-        phase[mine] = np.append(analysis.tracks[rank].phase, UNATTRIBUTED_CODE)[at]
-    order = np.argsort(key, kind="stable")
-    cell = kind[order[np.searchsorted(key[order], arrivals.key)]] * COLUMNS + phase
-    skew_s = (arrivals.last_ns - arrivals.first_ns) / NS_PER_S
-    times = []
-    for each in np.unique(cell[step >= 0]).tolist():
-        chosen = (cell == each) & (step >= 0)
-        covered = len(np.unique(step[chosen]))
-        skew = float(skew_s[chosen].sum()) / covered
-        last = int(np.bincount(arrivals.last_rank[chosen]).argmax())
-        count = float(chosen.sum()) / covered
-        times.append(
-            GroupTime(*words(analysis, each), count, skew, skew, 0.0, analysis.ranks[last])
-        )
-    return sorted(times, key=lambda time: -time.skew_s)
-
-
-def _rows(analysis: Analysis) -> tuple[Rows, Rows]:
-    """Return rows of entries, and the rank's column of each."""
-    trace = analysis.trace
-    sources = [args.get("source") == SOURCE for args in trace.args]
-    if not any(sources):
-        return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
-    column_of = {rank: column for column, rank in enumerate(analysis.ranks)}
-    columns = [
-        column_of.get(p.rank, -1) if p.carries_steps and p.clock.error_ns is not None else -1
-        for p in trace.processes
-    ]
-    entered = np.append(np.array(sources), False)[trace.spans.args]
-    column = np.array(columns, dtype=np.intp)[trace.spans.process]
-    rows = np.flatnonzero(entered & (trace.spans.kind == Kind.INSTANT) & (column >= 0))
-    return rows, column[rows]

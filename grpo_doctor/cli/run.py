@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import re
 import resource
 import subprocess
 import sys
@@ -133,13 +132,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "each phase, grpo_doctor/<phase>_s, to its TensorBoard, wandb or swanlab",
     )
     parser.add_argument(
-        "--torch-profile",
-        type=_profiled_steps,
-        metavar="STEP[:N]",
-        help="write a PyTorch profiler trace of each rank, for N steps (default: 1) from step "
-        "STEP on, to the run directory's profiles/; those steps are slower",
-    )
-    parser.add_argument(
         "--no-check",
         action="store_true",
         help="skip the check of the launch (it never prevents the start)",
@@ -149,12 +141,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="at the end, print paths and summary as JSON"
     )
-
-
-def _profiled_steps(text: str) -> str:
-    if not re.fullmatch(r"[0-9]+(:0*[1-9][0-9]*)?", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: give a step, as in 12, or 12:3 for three")
-    return text
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -188,7 +174,6 @@ def execute(options: argparse.Namespace) -> int:
             max_mb=options.max_mb,
             hooks=not options.no_hooks,
             log_metrics=options.log_metrics,
-            torch_profile=options.torch_profile,
         )
         if launch.bundled and (code := check_trainer_flags(launch, arguments)):
             remove_if_unused(folder)
@@ -223,8 +208,6 @@ def _check(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         raise UsageError(
             "--log-metrics needs a command after `--`, and cannot be combined with --no-hooks."
         )
-    if options.torch_profile and options.no_hooks:
-        raise UsageError("--torch-profile needs the hooks: it cannot be combined with --no-hooks.")
     if options.hang_after is not None and not 1 <= options.hang_after < math.inf:
         raise UsageError(f"--hang-after {options.hang_after:g}: give at least 1 second.")
     if options.max_mb is not None and options.max_mb < 1:

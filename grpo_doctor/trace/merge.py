@@ -11,7 +11,6 @@ import numpy as np
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace import columns
-from grpo_doctor.trace.entries import entry_rows
 from grpo_doctor.trace.facts import RunFacts, read_all_facts
 from grpo_doctor.trace.hooked import hook_notes
 from grpo_doctor.trace.joined import read_joined, within_run
@@ -21,7 +20,7 @@ from grpo_doctor.trace.processes import NameTable, Recording, read_recordings
 from grpo_doctor.trace.rows import rows_of
 from grpo_doctor.trace.samples import Samples, read_host_samples
 from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
-from grpo_doctor_probes.record.rundir import DRIVER, METRICS_JSONL, NODES, PROFILES, RANKS, RUN_JSON
+from grpo_doctor_probes.record.rundir import DRIVER, METRICS_JSONL, NODES, RANKS, RUN_JSON
 
 # The largest jobs known have some 10**5 ranks; a damaged file must not make a list of 10**18.
 _MAX_WORLD_SIZE = 1 << 20
@@ -58,7 +57,7 @@ def merge(folder: Path) -> Trace:
     metrics, damaged = read_metrics(folder / METRICS_JSONL)
     unseen = hook_notes((r.facts for r in recordings), names, facts.run.framework)
     sampler_notes = dict.fromkeys(note for s in samples for note in s.notes)
-    notes = (*sampler_notes, *joined.notes, *_profile_notes(folder))
+    notes = (*sampler_notes, *joined.notes)
     problems += [*joined.problems, *facts.problems, *damaged, *unseen]
     return Trace(
         source=str(folder),
@@ -98,7 +97,6 @@ def _rows(
     for index, recording in enumerate(recordings):
         if recording.joined:
             blocks[index] = within_run(blocks[index], timeline.duration_ns)
-    blocks += [entry_rows(*source) for source in sources]
     return processes, table.names, tuple(map(object_in, table.args)), blocks
 
 
@@ -126,16 +124,6 @@ def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]
 def _gpus(samples: Sequence[Samples]) -> tuple[Gpu, ...]:
     """Return every GPU once, as last reported."""
     return tuple({(g.host, g.uuid): g for s in samples for g in s.gpus}.values())
-
-
-def _profile_notes(folder: Path) -> list[str]:
-    """Return where the traces of `run --torch-profile` are."""
-    files = list((folder / PROFILES).glob("*.json*"))
-    if not files:
-        return []
-    ranks = f"{len(files)} rank{'s' * (len(files) != 1)}"
-    where = folder / PROFILES
-    return [f"PyTorch profiler traces of {ranks}: `grpo-doctor report {where}`, or Perfetto"]
 
 
 def read_metrics(path: Path) -> tuple[Metrics, list[str]]:

@@ -60,7 +60,6 @@ _WRITERS = {
     "grpo_doctor/cli/output.py",
     "probes/grpo_doctor_probes/gpu/child.py",
     "probes/grpo_doctor_probes/hooks/startup/sitecustomize.py",
-    "probes/grpo_doctor_probes/record/entrytimes.py",
     "probes/grpo_doctor_probes/record/recorder.py",
 }
 

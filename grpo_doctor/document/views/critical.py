@@ -6,7 +6,7 @@ import numpy as np
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.critical import Segment, critical_path, joined
-from grpo_doctor.analysis.groups import entry_times, group_times
+from grpo_doctor.analysis.groups import group_times
 from grpo_doctor.document.numbers import SECONDS_DIGITS, seconds
 from grpo_doctor_reports.schema.views import CollectiveEntry, CriticalPath, PathSegment
 
@@ -72,10 +72,7 @@ MAX_ENTRIES = 30
 
 
 def collective_entries(analysis: Analysis) -> list[CollectiveEntry]:
-    """Return the longest kinds of collective; [] where none could be matched.
-
-    First those in which ranks block, then those of which only entry times are known.
-    """
+    """Return the longest kinds of collective; [] where none could be matched."""
     return [
         CollectiveEntry(
             group=times.group,
@@ -87,5 +84,5 @@ def collective_entries(analysis: Analysis) -> list[CollectiveEntry]:
             transfer_seconds=round(times.transfer_s, SECONDS_DIGITS),
             last_rank=times.last_rank,
         )
-        for times in (*group_times(analysis), *entry_times(analysis))[:MAX_ENTRIES]
+        for times in group_times(analysis)[:MAX_ENTRIES]
     ]

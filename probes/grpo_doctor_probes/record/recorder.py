@@ -13,11 +13,9 @@ from _thread import allocate_lock, get_native_id  # `threading` costs 7 ms
 from time import monotonic_ns
 
 from grpo_doctor_probes.record import layout, sidecar
-from grpo_doctor_probes.record.entrytimes import EntryTimes, cuda_in_use
 from grpo_doctor_probes.record.pauses import LONGEST, SECONDS, Pauses
 from grpo_doctor_probes.record.rundir import (
     MAX_MB_VARIABLE,
-    PROFILE_VARIABLE,
     RANKS,
     RUN_DIR_VARIABLE,
     SPANS_SUFFIX,
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from grpo_doctor_probes.record.threads import GpuTimer
-    from grpo_doctor_probes.record.torchprofile import TorchProfile
 
 ACTIVE: Recorder | None = None
 STEP_KEY = object()  # stands for the name of steps where a span's name is looked up
@@ -86,12 +83,6 @@ class Recorder:
         self._rank_file = sidecar.RankFile(path.removesuffix(SPANS_SUFFIX) + ".json", rank)
         self._rank_file.write()
         self.pauses = Pauses()
-        self.entries = EntryTimes.if_asked(path.removesuffix(SPANS_SUFFIX))
-        self.profile: TorchProfile | None = None
-        if PROFILE_VARIABLE in os.environ:
-            from grpo_doctor_probes.record.torchprofile import TorchProfile  # noqa: PLC0415 - seldom
-
-            self.profile = TorchProfile.if_asked(run_dir, rank)
 
     def is_lost(self, now_ns: int) -> bool:
         """Return whether somebody made the file shorter, which ends the recording and not the job.
@@ -181,8 +172,10 @@ class Recorder:
         """Times spans on the GPU too once the host program has initialised CUDA. Never imports."""
         if self.cuda is not None or self._cuda_tries >= _CUDA_TRIES:
             return
-        cuda = cuda_in_use()
-        if cuda is not None:
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        # `is_available` would ask the driver, which spoils CUDA for children forked later.
+        is_initialized = getattr(cuda, "is_initialized", None)
+        if is_initialized is not None and is_initialized():
             from grpo_doctor_probes.record.cuda import timer_of  # noqa: PLC0415 - most programs: never
 
             self.cuda = timer_of(self, cuda)
@@ -206,10 +199,6 @@ class Recorder:
             self.cuda.drain()
         self.file.close()
         self._rank_file.write()
-        if self.entries is not None:
-            self.entries.look()
-        if self.profile is not None:
-            self.profile.close()
 
 
 def start(run_dir: str | None = None, rank: int | None = None) -> bool:

@@ -8,13 +8,10 @@ import stat
 
 RUN_DIR_VARIABLE = "GRPO_DOCTOR_RUN_DIR"
 MAX_MB_VARIABLE = "GRPO_DOCTOR_MAX_MB"
-ENTRIES_VARIABLE = "GRPO_DOCTOR_FLIGHT"
 # "1": watch the imports of every Python of the job, and time phases of frameworks.
 HOOKS_VARIABLE = "GRPO_DOCTOR"
 # "1": seconds of phases also go to the loggers of the job's own framework.
 LOG_METRICS_VARIABLE = "GRPO_DOCTOR_LOG_METRICS"
-# "12:3": a trace of the PyTorch profiler of the steps 12 to 14.
-PROFILE_VARIABLE = "GRPO_DOCTOR_TORCH_PROFILE"
 
 RUN_JSON = "run.json"
 JOB_JSON = "job.json"
@@ -32,9 +29,7 @@ FLIGHT = "flight"
 JOINED = "joined"
 # Run directories of the other hosts of a job, within that of its first host.
 NODES = "nodes"
-PROFILES = "profiles"
 SPANS_SUFFIX = ".spans"
-ENTRIES_SUFFIX = ".flight.jsonl"
 SAMPLES_SUFFIX = ".samples.jsonl"
 # The role of a process that carries the steps of others, such as Ray actors.
 DRIVER = "driver"

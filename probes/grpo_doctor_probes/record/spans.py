@@ -136,8 +136,6 @@ class step(phase):  # noqa: N801
         active = recorder.ACTIVE or recorder.start_if_asked()
         if active is None:
             return
-        if active.profile is not None:
-            recorder.quietly(active.profile.before_step, int(self._number), phase)
         super().__enter__()
         if recorder.ACTIVE is not active:
             return
@@ -167,10 +165,6 @@ class step(phase):  # noqa: N801
             active.append(self._word, self._start_ns, end_ns, self._number)
             if level.cuda_start is not None:
                 self._finish_cuda(level, end_ns)
-            if active.entries is not None:
-                active.entries.after_step()
-            if active.profile is not None:
-                active.profile.after_step(int(self._number))
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             recorder.note_error()
 

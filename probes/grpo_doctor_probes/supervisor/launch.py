@@ -16,7 +16,6 @@ from grpo_doctor_probes.record.rundir import (
     HOOKS_VARIABLE,
     LOG_METRICS_VARIABLE,
     MAX_MB_VARIABLE,
-    PROFILE_VARIABLE,
     RUN_DIR_VARIABLE,
 )
 
@@ -29,7 +28,6 @@ _FOR_RANKS = (
     RUN_DIR_VARIABLE,
     MAX_MB_VARIABLE,
     LOG_METRICS_VARIABLE,
-    PROFILE_VARIABLE,
 )
 STARTUP = Path(__file__).resolve().parents[1] / "hooks" / "startup"
 
@@ -59,7 +57,6 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     max_mb: int | None = None,
     hooks: bool = True,
     log_metrics: bool = False,
-    torch_profile: str | None = None,
 ) -> Launch:
     """Return the launch for the arguments after `--`.
 
@@ -73,7 +70,6 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
         max_mb: largest size of one rank's span file, MiB.
         hooks: whether a command of the user's is given phases, by watching its imports.
         log_metrics: whether its Trainer logs the seconds of its phases too.
-        torch_profile: the steps of which PyTorch's profiler writes a trace: `12` or `12:3`.
 
     Raises:
         CannotStartError: the command or the trainer's packages are not there.
@@ -82,7 +78,6 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
         RUN_DIR_VARIABLE: run_dir.resolve(),
         MAX_MB_VARIABLE: max_mb,
         LOG_METRICS_VARIABLE: 1 if log_metrics else None,
-        PROFILE_VARIABLE: torch_profile,
     }
     environment = dict(os.environ)
     environment |= {name: str(value) for name, value in options.items() if value is not None}

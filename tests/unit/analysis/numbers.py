@@ -15,7 +15,7 @@ import numpy as np
 from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.critical import critical_path, joined
 from grpo_doctor.analysis.gpu import offloaded_bytes, rank_gpus
-from grpo_doctor.analysis.groups import entry_times, group_times
+from grpo_doctor.analysis.groups import group_times
 from grpo_doctor.analysis.per_step import counted, gap_seconds, unattributed_span_seconds
 from grpo_doctor.analysis.sampled import counter_sum, max_over, mean_over, value_at, values_in
 from grpo_doctor.analysis.stragglers import work_above_others
@@ -58,7 +58,7 @@ def numbers(seed: int) -> dict[str, Any]:
             "accounting": analysis.accounting,
             "claims": analysis.waits.claims,
             "arrivals": analysis.waits.arrivals,
-            "groups": [*group_times(analysis), *entry_times(analysis)],
+            "groups": group_times(analysis),
             "path": [joined(critical_path(analysis, int(row))) for row in analysis.steps.used[:3]],
             "tokens": counted(analysis, "rollout/tokens"),
             "all tokens": counter_sum(trace, "rollout/tokens", inside),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from grpo_doctor.trace.entries import SOURCE
 from grpo_doctor.trace.model import Exit, Kind, Trace
 from tests.build import TraceBuilder
 
@@ -69,7 +68,7 @@ def _work(build: TraceBuilder, dice: random.Random, number: int, now: list[float
                 build.collective(rank, call, arrived[rank], over_s, group=group)
                 build.row(
                     Kind.INSTANT, rank, "broadcast", arrived[rank], arrived[rank], depth=3,
-                    value=call, args={"group": group, "source": SOURCE},
+                    value=call, args={"group": group, "source": "flight recorder"},
                 )  # fmt: skip
                 now[rank] = max(now[rank], over_s)
 

@@ -15,7 +15,6 @@ from grpo_doctor.analysis.device import device_seconds
 from grpo_doctor.analysis.device_clock import on_device_clock
 from grpo_doctor.analysis.driven import by_rank
 from grpo_doctor.analysis.gpu import gpu_memory, offloaded_bytes, rank_gpus
-from grpo_doctor.analysis.groups import entry_times
 from grpo_doctor.analysis.intervals import Intervals, innermost
 from grpo_doctor.analysis.per_step import counted, unattributed_span_seconds
 from grpo_doctor.analysis.regimes import steady_state
@@ -394,15 +393,3 @@ def test_calls_of_a_restarted_job_meet_within_their_group_and_their_start(
     arrivals = restarted(later_first).waits.arrivals
     assert arrivals.ranks.tolist() == [2] * 4
     assert ((arrivals.last_ns - arrivals.first_ns) == SECOND).all()
-
-
-@pytest.mark.parametrize(("error_ns", "kinds"), [(0, 1), (None, 0)])
-def test_entries_of_a_rank_whose_clock_nobody_knows_are_not_compared(
-    error_ns: int | None, kinds: int
-) -> None:
-    build = one_step(2)
-    for rank in (0, 1):
-        entry = {"group": "dp", "source": "flight recorder"}
-        build.row(Kind.INSTANT, rank, "all_reduce", 2 + rank, 2 + rank, value=1, args=entry)
-    trace = with_processes(build.build(), clock=Clock(0, error_ns))
-    assert len(entry_times(analyse(trace))) == kinds

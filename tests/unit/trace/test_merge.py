@@ -18,7 +18,7 @@ from grpo_doctor.trace.model import Kind, Trace
 from grpo_doctor.trace.nesting import CLAMP_NS
 from grpo_doctor.trace.write import write_trace
 from grpo_doctor_probes.record import layout
-from grpo_doctor_probes.record.rundir import NODES, PROFILES
+from grpo_doctor_probes.record.rundir import NODES
 from tests.recording import write_recording
 
 S = 1_000_000_000
@@ -122,20 +122,6 @@ def test_clocks_without_an_identity_are_the_wall_clocks(tmp_path: Path) -> None:
     trace = merge(tmp_path)
     assert trace.spans.start_ns[0] == trace.spans.start_ns[1]
     assert [p.clock.method for p in trace.processes] == ["wall clock"] * 2
-
-
-@pytest.mark.parametrize(("files", "text"), [(0, None), (1, "1 rank:"), (2, "2 ranks:")])
-def test_traces_of_the_profiler_are_told_where_they_are(
-    tmp_path: Path, files: int, text: str | None
-) -> None:
-    write_recording(tmp_path, 0, [("step", 2 * S, 3 * S)], facts=facts())
-    for number in range(files):
-        (tmp_path / PROFILES).mkdir(exist_ok=True)
-        (tmp_path / PROFILES / f"rank{number}.json.gz").touch()
-    notes = [note for note in merge(tmp_path).run.notes if "PyTorch profiler" in note]
-    assert len(notes) == (text is not None)
-    assert text is None or f"PyTorch profiler traces of {text}" in notes[0]
-    assert text is None or str(tmp_path / PROFILES) in notes[0]
 
 
 @pytest.mark.parametrize(("world_size", "missing"), [(0, ()), (2, (1,))])

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from grpo_doctor_probes.flight import dump_locations, dump_requests, recorders, ring
-from grpo_doctor_probes.record import entrytimes
 from grpo_doctor_probes.supervisor.flightenv import flight_variables
 from tests.torch_contract.promises import TABLE, body_of
 
@@ -54,11 +53,6 @@ def test_its_layout_is_one_that_is_read(torch: str) -> None:
     members = [renamed.get(name, name) for name in promised["members"] if name not in left_out]
     assert list(layout.recorder) == members
     assert list(layout.entry) == promised["entry_members"]
-
-
-def test_from_which_torch_on_a_dump_has_the_mutex_while_it_asks_cuda(torch: str) -> None:
-    since = version_of(torch) >= entrytimes._SAFE_SINCE
-    assert TORCHES[torch]["queries_under_mutex"] == since
 
 
 def test_the_settings_that_are_set_and_read_exist(torch: str) -> None:

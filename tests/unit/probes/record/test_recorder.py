@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import stat
-import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from grpo_doctor_probes import counter, instant, phase, step
 from grpo_doctor_probes.procs import live
 from grpo_doctor_probes.record import recorder
-from grpo_doctor_probes.record.rundir import ENTRIES_VARIABLE, MAX_MB_VARIABLE, RUN_DIR_VARIABLE
+from grpo_doctor_probes.record.rundir import MAX_MB_VARIABLE, RUN_DIR_VARIABLE
 from tests.recording import read_rows, spans_file
 from tests.unit.probes.conftest import Recorded
 
@@ -91,21 +89,6 @@ def test_ending_notes_the_time_and_the_clocks_again(
     assert capsys.readouterr().err == ""
     assert recording.header.closed_ns > recording.header.start_monotonic_ns
     assert len(json.loads(recording.path.with_suffix(".json").read_text())["clocks"]) == 2
-
-
-def test_at_the_end_the_flight_recorder_is_looked_into_where_that_was_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = SimpleNamespace(_dump_fr_trace_json=lambda *_: '{"entries":[]}')
-    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", module)
-    monkeypatch.setenv(ENTRIES_VARIABLE, "3600")
-    recorder.start(str(tmp_path))
-    with step(1):
-        pass
-    file = spans_file(tmp_path).with_suffix(".flight.jsonl")
-    assert not file.exists()
-    recorder.stop()
-    assert len(file.read_text().splitlines()) == 1
 
 
 def test_each_thread_has_its_name_in_its_own_slot(recording: Recorded) -> None:
