@@ -143,13 +143,11 @@ class FormatHead(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The top-level object. `traceEvents` is set only where the whole file was decoded at once;
-    `grpoDoctorSpans` are `PackedSpans`, which files of older versions do not have."""
+    """The top-level object without its events; `grpoDoctorSpans` are `PackedSpans`."""
 
     grpoDoctor: Facts | None = None  # noqa: N815 - the file's key
     grpoDoctorSeries: Tracks = Tracks()  # noqa: N815
     grpoDoctorSpans: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
-    traceEvents: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
 
 
 def head_of(trace: Trace) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which track (`tid`) of its process a span is drawn on, and back.
+"""Which track (`tid`) of its process a span is drawn on.
 
 1 phases of the step's thread, 2 its collectives, 3 its GPU time; 10 and up other threads' spans,
 200 and up their collectives, 300 and up their GPU time; 1000 and up overflow of the lane below.
@@ -22,7 +22,6 @@ CATEGORIES = {
     Kind.COLLECTIVE_WAIT: "grpo.wait",
     Kind.CUDA_SPAN: "grpo.gpu",
 }
-KINDS = {category: kind for kind, category in CATEGORIES.items()}
 
 
 def lanes_of(kind: NDArray[np.uint8], thread: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -32,17 +31,6 @@ def lanes_of(kind: NDArray[np.uint8], thread: NDArray[np.int32]) -> NDArray[np.i
     main = np.select([collective, gpu], [COLLECTIVES, GPU_TIME], PHASES)
     other = np.select([collective, gpu], [THREAD_COLLECTIVES, THREAD_GPU_TIME], THREADS)
     return np.where(thread == 0, main, other + thread).astype(np.int32)
-
-
-def threads_of(lane: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the thread of each row, from its track."""
-    base = lane % OVERFLOW
-    offset = np.select(
-        [base >= THREAD_GPU_TIME, base >= THREAD_COLLECTIVES, base >= THREADS],
-        [base - THREAD_GPU_TIME, base - THREAD_COLLECTIVES, base - THREADS],
-        0,
-    )
-    return offset.astype(np.int32)
 
 
 def title(lane: int) -> str:

@@ -73,7 +73,8 @@ class PackedSpans(msgspec.Struct, frozen=True):
     blocks: tuple[Block, ...]
 
     def table(self, last_seen: Sequence[tuple[int, int]]) -> SpanTable:
-        """Return all spans in the model's order; `last_seen` as `EventBlocks` takes it.
+        """Return all spans in the model's order; `last_seen` is each process: its pid in the file,
+        and the last moment at which it was seen, in ns.
 
         Raises:
             ValueError: a column is damaged.

@@ -1,7 +1,7 @@
-"""Reads `trace.json` back: streamed, typed, into columns, never the whole text at once.
+"""Reads `trace.json` back: typed, into columns, without the text of its events.
 
-A million spans are 150 MB of text and 45 MB of columns; the text passes in blocks. Damage costs
-only the lines that it touches.
+The spans are read from their columns; the events, which are for viewers, are looked at only to
+know whether the file is whole.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from typing import IO
 
 import msgspec
 
-from grpo_doctor.bounded import EVENT
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.columns import SpanTable
-from grpo_doctor.trace.decode import EventBlocks
 from grpo_doctor.trace.head import Facts, FormatHead, Head, trace_from
 from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN
 from grpo_doctor.trace.model import FORMAT, Trace
@@ -113,45 +111,36 @@ class _Blocks:
 
 
 def _read(path: Path, blocks: _Blocks) -> Trace:
-    head_text, first_lines = _split_head(path, blocks)
+    text, first_events = _split_head(path, blocks)
     notes: list[str] = []
-    if first_lines is None:
-        return _read_at_once(path, head_text, notes)
-    head, facts = _decode_head(path, head_text.rstrip().rstrip(b",") + b"}", notes)
-    del head_text
-    if table := _unpacked(path, head, facts, notes):
-        if is_cut := not blocks.rest_is_whole(first_lines):
-            notes.append(
-                f"{path.name} is cut off: its spans are complete, events for viewers are not"
-            )
-        return trace_from(path, head, table, notes, truncated=is_cut)
-    events = EventBlocks(facts.last_seen)
-    complete = False
-    for lines in _whole_lines(first_lines, blocks):
-        if lines.strip():
-            body, complete = _without_end(lines)
-            events.add_lines(body)
-    truncated = blocks.cut_off or not complete
-    if truncated:
-        notes.append(f"{path.name} is cut off: everything up to the cut is used")
-    return trace_from(path, head, events.table(), [*notes, *events.notes], truncated=truncated)
+    if first_events is not None:
+        text = text.rstrip().rstrip(b",") + b"}"
+    head, facts = _decode_head(path, text, notes)
+    del text
+    table = _unpacked(path, head, facts)
+    if is_cut := first_events is not None and not blocks.rest_is_whole(first_events):
+        notes.append(f"{path.name} is cut off: its spans are complete, events for viewers are not")
+    return trace_from(path, head, table, notes, truncated=is_cut)
 
 
-def _unpacked(path: Path, head: Head, facts: Facts, notes: list[str]) -> SpanTable | None:
-    """Return the spans as columns; None where there are none, or damaged ones, which is noted."""
+def _unpacked(path: Path, head: Head, facts: Facts) -> SpanTable:
     if not bytes(head.grpoDoctorSpans):
-        return None
+        raise TraceError(
+            f"{path} was written by grpo-doctor {facts.version}, which kept no columns of its "
+            f"spans. {_INSTEAD}"
+        )
     try:
         packed = msgspec.json.decode(head.grpoDoctorSpans, type=PackedSpans)
         return packed.table(facts.last_seen)
     except (*BAD_JSON, ValueError) as problem:
-        notes.append(f"{path.name}: the columns of its spans are damaged ({problem}): events read")
-        return None
+        raise TraceError(
+            f"{path} is damaged: the columns of its spans ({problem}). {_INSTEAD}"
+        ) from problem
 
 
 def _split_head(path: Path, blocks: _Blocks) -> tuple[bytes, bytes | None]:
     """Text before our `traceEvents` line, and what of the events was read with it; None: no such
-    line, the text is the whole file."""
+    line, the text is the whole file, as another program wrote it."""
     marker = b"\n" + EVENTS_LINE.encode()
     text = bytearray()
     for block in blocks:
@@ -187,26 +176,6 @@ def _unusable(path: Path, text: bytes, *, cut_off: bool = False) -> str:
     )
 
 
-def _whole_lines(first: bytes, blocks: _Blocks) -> Iterator[bytes]:
-    """Return the blocks that end at a line's end; the last one may not."""
-    tail = first
-    for block in blocks:
-        text = tail + block
-        end = text.rfind(b"\n") + 1
-        if end:
-            yield text[:end]
-        tail = text[end:]
-        if len(tail) > EVENT.bytes:
-            raise OSError(f"one of its lines has over {EVENT.bytes >> 20} MiB")
-    yield tail
-
-
-def _without_end(lines: bytes) -> tuple[bytes, bool]:
-    """Lines without the brackets that close the file, and whether those were there."""
-    end = _END.search(lines, max(0, len(lines) - _END_BYTES))
-    return (lines[: end.start()], True) if end else (lines, False)
-
-
 def _decode_head(path: Path, text: bytes, notes: list[str]) -> tuple[Head, Facts]:
     try:
         head = _typed(path, text)
@@ -236,17 +205,6 @@ def _typed(path: Path, text: bytes) -> Head:
             "Upgrade: git pull in its checkout, then pip install ."
         )
     return msgspec.json.decode(text, type=Head)
-
-
-def _read_at_once(path: Path, text: bytes, notes: list[str]) -> Trace:
-    """Return another program wrote the same JSON with other line breaks: decoded at once."""
-    head, facts = _decode_head(path, text, notes)
-    events = EventBlocks(facts.last_seen)
-    try:
-        events.add_array(bytes(head.traceEvents).strip() or b"[]")
-    except BAD_JSON as problem:
-        raise TraceError(f"{path} is damaged: {problem}. {_INSTEAD}") from problem
-    return trace_from(path, head, events.table(), [*notes, *events.notes], truncated=False)
 
 
 _INSTEAD = (

@@ -258,7 +258,7 @@ def test_where_two_overlap_of_three_none_is_lost() -> None:
     spans, lane = nested(build.build())
     assert spans.end_ns.tolist() == [4 * S, 2 * S, 6 * S, 7 * S]
     assert len(set(lane.tolist())) == 3
-    assert lanes.threads_of(lane).tolist() == [0, 1, 0, 0]
+    assert (lane % lanes.OVERFLOW).tolist() == [1, 11, 1, 1]
 
 
 def test_rows_out_of_order_are_put_in_order_by_any_key() -> None:

@@ -1,27 +1,8 @@
-"""Tracks and threads, both ways."""
+"""What tracks are called."""
 
 from __future__ import annotations
 
-import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
-
 from grpo_doctor.trace import lanes
-from grpo_doctor.trace.model import Kind
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(list(Kind)), st.integers(0, 63), st.integers(0, 255)), min_size=1
-    )
-)
-def test_a_thread_is_read_back_from_its_lane(rows: list[tuple[Kind, int, int]]) -> None:
-    kinds, threads, overflow = (np.array(column) for column in zip(*rows))
-    lane = lanes.lanes_of(kinds.astype(np.uint8), threads.astype(np.int32))
-    assert np.all(lane > 0)
-    lane = lane + (overflow * lanes.OVERFLOW).astype(np.int32)
-    assert lanes.threads_of(lane).tolist() == threads.tolist()
-    assert all(lanes.title(int(number)) for number in lane)
 
 
 def test_titles() -> None:
@@ -42,10 +23,3 @@ def test_titles_at_the_edges_of_ranges() -> None:
         lanes.OVERFLOW + lanes.THREADS: "thread 0 (overlapping 1)",
     }
     assert {lane: lanes.title(lane) for lane in titles} == titles
-
-
-def test_the_first_thread_of_each_range_is_thread_0() -> None:
-    firsts = [lanes.THREADS, lanes.THREAD_COLLECTIVES, lanes.THREAD_GPU_TIME]
-    assert lanes.threads_of(np.array(firsts, dtype=np.int32)).tolist() == [0, 0, 0]
-    nexts = np.array([first + 1 for first in firsts], dtype=np.int32)
-    assert lanes.threads_of(nexts).tolist() == [1, 1, 1]

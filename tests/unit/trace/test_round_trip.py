@@ -212,4 +212,4 @@ def test_columns_have_the_models_types() -> None:
     assert {n: getattr(spans, n).dtype for n in DTYPES} == {
         n: np.dtype(t) for n, t in DTYPES.items()
     }
-    assert set(lanes.KINDS.values()) == set(Kind)
+    assert set(lanes.CATEGORIES) == set(Kind)
