@@ -58,8 +58,8 @@ test-faults: $(READY) ## what `attach` says of 44 real faults in real ranks, of 
 test-attach: $(READY) ## `attach` on torchrun jobs as users start them, on TRL's own, over two hosts (3 minutes)
 	$(PYTEST) -m faults $(wildcard tests/integration/test_attach*.py)
 
-cluster: $(READY) ## `attach --slurm`, `--kube`, `--ray` on two namespaced hosts: root; Debian's slurmd slurmctld slurm-client munge; env-openrlhf of `make frameworks`
-	$(PYTEST) tests/integration/test_attach_slurm.py tests/integration/test_attach_clusters.py tests/frameworks/test_ray_cluster.py
+cluster: $(READY) ## `attach --slurm`, `--kube`, `--ray`, `--ssh` on two namespaced hosts: root; Debian's slurmd slurmctld slurm-client munge openssh-server; env-openrlhf of `make frameworks`
+	$(PYTEST) tests/integration/test_attach_slurm.py tests/integration/test_attach_ssh.py tests/integration/test_run_hosts.py tests/integration/test_attach_clusters.py tests/frameworks/test_ray_cluster.py
 
 test-watchdog: $(READY) ## the watchdog of `run` on plain torchrun jobs (7 minutes)
 	$(PYTEST) -m faults $(wildcard tests/integration/test_watchdog*.py)

@@ -1,4 +1,4 @@
-"""Faults on the far node of a Slurm and a Ray cluster of two nodes, and looks at healthy jobs.
+"""Faults on the far node of a job on two: Slurm, Ray, torchrun with ssh; looks at healthy jobs.
 
 `python -m tests.far_node [--only NAME ...] [--looks N]` prints what is right of state, rank, host,
 line and class. Needs what `make cluster` needs.
@@ -20,12 +20,13 @@ from tests.frameworks import test_ray_cluster
 from tests.integration import hosts_job
 from tests.integration.test_attach_hosts import NAMES
 from tests.integration.test_attach_slurm import slurm
+from tests.integration.test_attach_ssh import ssh_job
 
 _JUDGED_S = 100.0  # a wait that polls is unusual after 60 s
 _YOUNG_S = 15.0  # where slow is right, as of a computation of less than 5 minutes
 _RESERVED = 'hosts_job.FAULTS["reward"]()'
 Attach = Callable[[], dict[str, Any]]
-Where = Literal["slurm", "ray"]
+Where = Literal["slurm", "ray", "torchrun"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,10 @@ def _running(where: Where, fault: str) -> Iterator[Attach]:
         if where == "slurm":
             with slurm(fault, folder) as site:
                 yield lambda: site.attach()[1]
+            return
+        if where == "torchrun":
+            with ssh_job(fault, folder) as attach:
+                yield lambda: attach("--ssh", ",".join(NAMES))[1]
             return
         job = test_ray_cluster.JOB.replace(_RESERVED, f'hosts_job.FAULTS["{fault}"]()')
         job = test_ray_cluster.HEALTHY if fault == "none" else job
@@ -112,7 +117,8 @@ def main() -> int:
     """Print every answer, and how many are right."""
     parser = argparse.ArgumentParser(prog="python -m tests.far_node", description=__doc__)
     parser.add_argument("--only", nargs="+", default=[*WANTED], choices=[*WANTED], metavar="NAME")
-    parser.add_argument("--where", nargs="+", default=["slurm", "ray"], choices=["slurm", "ray"])
+    places = ["slurm", "ray", "torchrun"]
+    parser.add_argument("--where", nargs="+", default=places, choices=places)
     parser.add_argument("--looks", type=int, default=10, metavar="N", help="at each healthy job")
     options = parser.parse_args()
     rows = [_of_fault(where, fault) for where in options.where for fault in options.only]

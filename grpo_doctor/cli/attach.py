@@ -45,11 +45,11 @@ a job on several hosts, with one command (grpo-doctor must be installed on them)
   grpo-doctor attach --slurm 4711             all nodes of a Slurm job, by srun --overlap
   grpo-doctor attach --ray                    all nodes of the Ray cluster of this machine
   grpo-doctor attach --kube app=train/ml      the pods with this label in namespace ml
+  grpo-doctor attach --ssh node1,node2        these hosts, by ssh without a password
+  grpo-doctor attach --ssh HOSTFILE           the hosts of a hostfile of DeepSpeed or MPI
 
-elsewhere, run attach on all hosts at the same time. Each writes its own folder on a shared disk;
-{host} is replaced by the host's name. Then join the bundles:
-  pdsh -w node1,node2 grpo-doctor attach -o /shared/hang/{host}
-  mpirun --hostfile HOSTFILE --map-by ppr:1:node grpo-doctor attach -o /shared/hang/{host}
+where none of these reaches the hosts, run attach on all of them at the same time, each with
+-o /shared/hang/{host}; {host} is replaced by the host's name. Then join the bundles:
   grpo-doctor attach --replay /shared/hang/*
 
 exit codes: 0 healthy or slow; 3 stuck or dead; 2 wrong usage, several jobs, no readable bundle or
@@ -60,7 +60,7 @@ _EXIT_CODES = {"healthy": 0, "slow": 0, "stuck": 3, "dead": 3}
 _UNTOUCHED = "interrupted; the job was not touched."
 _LOOKED = "interrupted; the job was not modified."
 _SECONDS = (0.2, 60.0)
-_CLUSTERS = ("slurm", "kube", "ray")
+_CLUSTERS = ("slurm", "kube", "ray", "ssh")
 _OTHER_ARCHIVES = (".zip", ".tar", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
 
@@ -114,6 +114,11 @@ def _add_clusters(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="auto",
         help="inspect all nodes of this Ray cluster",
+    )
+    group.add_argument(
+        "--ssh",
+        metavar="HOSTS",
+        help="inspect these hosts (node1,node2 or node[1-8]), or those of a hostfile",
     )
     group.add_argument(
         "--remote", metavar="COMMAND", help="how grpo-doctor is started on the other hosts"
@@ -175,7 +180,8 @@ def _check(options: argparse.Namespace) -> None:
     clusters = [getattr(options, name) for name in _CLUSTERS]
     if sum(map(bool, (pids, options.dumps, options.replay, *clusters))) > 1:
         raise UsageError(
-            "PID, --dumps, --replay, --slurm, --kube and --ray are mutually exclusive; give one."
+            "PID, --dumps, --replay, --slurm, --kube, --ray and --ssh are mutually exclusive; "
+            "give one."
         )
     for pid in options.pids:
         if pid < 1:
@@ -233,6 +239,8 @@ def _of_cluster(options: argparse.Namespace, kind: str) -> Evidence:
         found = hosts.slurm(where, remote, look)
     elif kind == "kube":
         found = hosts.kubernetes(where, remote, look)
+    elif kind == "ssh":
+        found = hosts.ssh(where, remote, look)
     else:
         from grpo_doctor.cli.ray_hosts import ray_cluster  # noqa: PLC0415
 

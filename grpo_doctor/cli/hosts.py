@@ -1,12 +1,13 @@
-"""`attach --slurm`, `--kube` and `--ray`: one inspection of all hosts of a job at the same time.
+"""`attach --slurm`, `--kube`, `--ray`, `--ssh`: one inspection of all hosts of a job at one time.
 
-The way to a host is the cluster's own: `srun --overlap`, `kubectl exec`, a task of Ray. The same
-`attach` runs there, only reads, writes its evidence to its standard output, and ends. Nothing has
-to be installed as a service, no port is opened, and no disk has to be shared.
+The way to a host is the cluster's own: `srun --overlap`, `kubectl exec`, a task of Ray, `ssh`. The
+same `attach` runs there, only reads, writes its evidence to its standard output, and ends. Nothing
+has to be installed as a service, no port is opened, and no disk has to be shared.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -36,6 +37,7 @@ _GZIP = b"\x1f\x8b\x08"
 _WORDS_BYTES = 20_000
 _JOB = re.compile(r"[0-9]+(?:[_+][0-9]+)?", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_SSH_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:\-]{0,252}", re.ASCII)
 _PODS = '{range .items[*]}{.metadata.name}{" "}{.status.phase}{"\\n"}{end}'
 _NO_JOB, _NO_PERMISSION = NoJobError.exit_code, PermissionNeededError.exit_code
 _NO_PROGRAM = (126, 127)
@@ -173,6 +175,36 @@ def kubernetes(selector: str, remote: str | None, look: Look) -> Cluster:
     program = look(shlex.split(remote) if remote else ["grpo-doctor"], len(running))
     hosts = [Program(pod, ["kubectl", "exec", *space, pod, "--", *program]) for pod in running]
     return Cluster(f"the pods of {labels}", hosts, absent)
+
+
+def ssh(where: str, remote: str | None, look: Look) -> Cluster:
+    """The hosts of a list such as `node[1-4],root@login`, or of a hostfile of DeepSpeed or MPI.
+
+    Raises:
+        UsageError: no list of hosts, or the file can't be read.
+    """
+    names: Sequence[str] = expanded(where, MOST_HOSTS)
+    if Path(where).is_file():
+        try:
+            lines = Path(where).read_text("utf-8").splitlines()
+        except (OSError, ValueError) as problem:
+            raise UsageError(f"--ssh {where}: can't read the hostfile: {problem}.") from problem
+        words = (line.partition("#")[0].split() for line in lines)
+        names = [re.sub(r":\d+$", "", each[0]) for each in words if each]  # MPICH: host:ranks
+    wrong = [name for name in names if not _SSH_HOST.fullmatch(name)]
+    if wrong or not names:
+        raise UsageError(
+            f"--ssh {where}: {wrong[0] if wrong else 'it'!r} is no host. Give hosts with commas "
+            "between them, or a hostfile."
+        )
+    names = list(dict.fromkeys(names))
+    program = look(
+        shlex.split(remote) if remote else [sys.executable, "-m", "grpo_doctor"], len(names)
+    )
+    step = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_LATE_S:.0f}"]
+    here = {os.uname().nodename, "localhost"}
+    hosts = [Program(n, program if n in here else [*step, n, shlex.join(program)]) for n in names]
+    return Cluster("the job (by ssh)", hosts)
 
 
 def _asked(option: str, command: Sequence[str]) -> list[str]:

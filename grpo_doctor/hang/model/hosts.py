@@ -128,13 +128,9 @@ def commands(job: Job) -> tuple[str, ...]:
         return (f"grpo-doctor attach --slurm {shlex.quote(placement.job_id)}",)
     if not placement.launcher and any(member.role == "ray" for member in job.members):
         return ("grpo-doctor attach --ray",)
-    make = _COMMANDS.get(placement.launcher, _by_hand)
-    return make(placement, job), REPLAY
-
-
-def _mpi(placement: Placement, job: Job) -> str:
-    hosts = f"--host {_listed(placement, job)}" if placement.hosts else "--hostfile HOSTFILE"
-    return f"mpirun {hosts} --map-by ppr:1:node {_LOOK}"
+    if placement.launcher == "kubernetes":
+        return _kubernetes(placement, job), REPLAY
+    return (f"grpo-doctor attach --ssh {_listed(placement, job)}",)
 
 
 def _kubernetes(placement: Placement, job: Job) -> str:
@@ -144,13 +140,6 @@ def _kubernetes(placement: Placement, job: Job) -> str:
         owner = _NUMBERED.sub("", job.host)
     pods = f"$(kubectl get pods{space} -o name | grep {shlex.quote(owner)})"
     return f"for pod in {pods}; do kubectl exec{space} $pod -- {_LOOK} & done; wait"
-
-
-def _by_hand(placement: Placement, job: Job) -> str:
-    return f"pdsh -w {_listed(placement, job)} {_LOOK}"
-
-
-_COMMANDS = {"mpi": _mpi, "kubernetes": _kubernetes}
 
 
 def _listed(placement: Placement, job: Job) -> str:

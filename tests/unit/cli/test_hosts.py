@@ -281,3 +281,29 @@ def test_nothing_listens_at_the_address_of_ray(
     monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
     assert main(["attach", "--ray", f"127.0.0.1:{free_port()}"]) == 2
     assert "Connection refused; the cluster may have ended." in capsys.readouterr().err
+
+
+def names_of(where: str) -> list[str]:
+    """The hosts to which `attach --ssh` goes."""
+    return [host.name for host in hosts.ssh(where, "doctor", lambda program, _: [*program]).hosts]
+
+
+def test_hosts_of_a_list_and_of_a_hostfile(tmp_path: Path) -> None:
+    assert names_of("node[08-10],me@login") == ["node08", "node09", "node10", "me@login"]
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("# mine\nworker-1 slots=8\n\nworker-2:8  # MPI\nworker-1\n")
+    assert names_of(str(hostfile)) == ["worker-1", "worker-2"]
+    hostfile.write_bytes(b"\xff\xfe")
+    for wrong in ("-oProxyCommand=x", "a b", "", "a,,$(x)", str(hostfile)):
+        with pytest.raises(UsageError, match="--ssh"):
+            names_of(wrong)
+
+
+def test_the_command_for_a_host_is_one_word_for_ssh() -> None:
+    here, there = hosts.ssh(
+        "localhost,n2", "doctor --x 'a b'", lambda program, _: [*program, "-o", "-"]
+    ).hosts
+    assert isinstance(here, Program)
+    assert isinstance(there, Program)
+    assert here.command == ["doctor", "--x", "a b", "-o", "-"]
+    assert there.command[-2:] == ["n2", "doctor --x 'a b' -o -"]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.hosts import REPLAY, commands, disks_of, hosts_of
+from grpo_doctor.hang.model.hosts import commands, disks_of, hosts_of
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Disk, Evidence, HostFacts, Placement, RasAnswer
 from tests.evidence import EvidenceBuilder, frames
@@ -39,25 +39,24 @@ def test_nobody_of_this_host_is_blamed_for_what_unseen_ranks_may_do() -> None:
 @pytest.mark.parametrize(
     ("placed", "words"),
     [
-        ({"launcher": "mpi", "hosts": ("node0", "node1")}, "mpirun --host node0,node1 --map-by "),
-        ({"launcher": "mpi"}, "mpirun --hostfile HOSTFILE "),
-        ({"launcher": "deepspeed", "hosts": ("node0", "w-1")}, "pdsh -w node0,w-1 "),
-        ({"launcher": "kubernetes", "namespace": "ml"}, "kubectl get pods -n ml "),
-        ({"launcher": "torchrun"}, "pdsh -w node0,OTHERS "),
-        ({}, "pdsh -w node0,OTHERS "),
+        ({"launcher": "mpi", "hosts": ("node0", "node1")}, "--ssh node0,node1"),
+        ({"launcher": "deepspeed", "hosts": ("node0", "w-1")}, "--ssh node0,w-1"),
+        ({"launcher": "torchrun"}, "--ssh node0,OTHERS"),
+        ({}, "--ssh node0,OTHERS"),
+        ({"launcher": "slurm", "job_id": "4711", "nodes": 2}, "--slurm 4711"),
     ],
 )
-def test_the_command_is_the_one_of_the_jobs_launcher(placed: dict[str, object], words: str) -> None:
-    look, join = verdict(first_host(**placed)).confirm
-    assert words in look
+def test_a_job_on_several_hosts_is_inspected_by_one_command(
+    placed: dict[str, object], words: str
+) -> None:
+    assert verdict(first_host(**placed)).confirm == (f"grpo-doctor attach {words}",)
+
+
+def test_pods_are_inspected_one_by_one() -> None:
+    look, join = verdict(first_host(launcher="kubernetes", namespace="ml")).confirm
+    assert "kubectl get pods -n ml " in look
     assert "grpo-doctor attach -o /shared/hang/{host}" in look
     assert join == "grpo-doctor attach --replay /shared/hang/*"
-
-
-def test_a_slurm_job_is_inspected_by_one_command() -> None:
-    assert verdict(first_host(launcher="slurm", job_id="4711", nodes=2)).confirm == (
-        "grpo-doctor attach --slurm 4711",
-    )
 
 
 def test_a_job_of_ray_is_inspected_by_one_command() -> None:
@@ -65,7 +64,8 @@ def test_a_job_of_ray_is_inspected_by_one_command() -> None:
     driver = replace(evidence.job.members[0], pid=77, role="ray", rank=None)
     job = replace(evidence.job, members=(*evidence.job.members, driver))
     assert commands(job) == ("grpo-doctor attach --ray",)
-    assert commands(replace(job, placements=(Placement("n", launcher="torchrun"),)))[1] == REPLAY
+    torchrun = replace(job, placements=(Placement("n", launcher="torchrun"),))
+    assert commands(torchrun)[0].startswith("grpo-doctor attach --ssh ")
 
 
 def test_the_other_host_is_named_if_the_launcher_has_listed_two() -> None:
