@@ -15,7 +15,7 @@ DOMAIN = Domain(
 )
 _KNOWER = "the memory model"
 _ENGINES = ("", "vllm", "sglang")
-_STRATEGIES = ("", "fsdp", "fsdp2", "megatron", "full_shard", "full_shard auto_wrap")
+_STRATEGIES = ("", "dp", "fsdp", "fsdp2", "megatron", "full_shard", "full_shard auto_wrap")
 _OFF = ("", "false", "none", "null", "[]")
 
 
@@ -43,9 +43,9 @@ def _unknown_parts(launch: Launch) -> Iterator[tuple[str, str]]:
     engine = str(launch.settings.get("rollout.engine") or "")
     if engine not in _ENGINES or "use_lmdeploy" in names:
         yield f"{engine or 'LMDeploy'} generates", "vLLM and SGLang"
-    strategy = str(launch.settings.get("parallel.strategy") or "")
-    if verl and strategy not in _STRATEGIES:
-        yield f"{strategy} trains", "FSDP and Megatron"
+    for trains in (launch.settings.get("parallel.strategy"), launch.options.get("model_engine")):
+        if verl and str(trains or "") not in _STRATEGIES:
+            yield f"{trains} trains", "FSDP and Megatron"
     if verl and any("quant" in text or "fp8" in text for text in on):
         yield "weights of 8 or 4 bits", "16 bits with verl"
     if any(name.startswith("fp8") for name in names) and not verl:

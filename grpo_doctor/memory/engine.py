@@ -84,7 +84,9 @@ def weight_bytes(setup: Setup) -> int:
     """The engine's own copy of the weights on one card."""
     each = 2.0 if setup.base_bits >= 16 else quantized_bytes(setup)
     tables = setup.model.table_parameters  # in 16 bits always
-    whole = (setup.model.parameters - tables) * each + 2 * tables
+    experts = setup.model.expert_parameters
+    shared = experts / setup.rollout_engine.data_parallel  # vLLM's FusedMoEParallelConfig
+    whole = (setup.model.parameters - tables - experts + shared) * each + 2 * tables
     return round(whole / _divided_by(setup.rollout_engine))
 
 

@@ -83,6 +83,7 @@ def _rollout_engine(launch: Launch, version: str | None) -> RolloutEngine:
     value = launch.value
     is_sglang = "sglang" in (launch.framework, value("rollout.engine"))
     name: Literal["vllm", "sglang"] = "sglang" if is_sglang else "vllm"
+    shares_experts = launch.framework not in ("openrlhf", "sglang")  # their copies are apart
     share = value("vllm.gpu_memory_utilization")
     if share is None:
         share = latest(facts()[name]["default_share"], version)
@@ -93,6 +94,7 @@ def _rollout_engine(launch: Launch, version: str | None) -> RolloutEngine:
         cache_bytes=value("vllm.kv_cache_memory_bytes"),
         tensor_parallel=int(value("vllm.tensor_parallel_size") or 1),
         pipeline_parallel=int(value("vllm.pipeline_parallel_size") or 1),
+        data_parallel=int(value("vllm.data_parallel_size") or 1) if shares_experts else 1,
         max_model_len=value("vllm.max_model_len"),
         max_sequences=int(value("vllm.max_num_seqs") or 256),
         max_batched_tokens=int(value("vllm.max_num_batched_tokens") or 8192),

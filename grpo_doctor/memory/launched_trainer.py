@@ -135,7 +135,7 @@ def _layout(setup: Setup, launch: Launch) -> Setup:
         tensor_parallel=int(value("parallel.tensor") or 1),
         sequence_parallel=bool(value("parallel.sequence", True)),
         pipeline_parallel=int(value("parallel.pipeline") or 1),
-        expert_parallel=int(value("parallel.expert") or 1),
+        expert_parallel=_expert_ranks(launch, setup.model),
         context_parallel=int(value("parallel.context") or 1),
         distributed_optimizer=bool(value("parallel.distributed_optimizer", True)),
         optimizer_offload_share=_share_on_host(launch),
@@ -145,6 +145,14 @@ def _layout(setup: Setup, launch: Launch) -> Setup:
         expandable_segments="expandable_segments:True"
         in launch.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""),
     )
+
+
+def _expert_ranks(launch: Launch, model: ModelShape) -> int:
+    """Ranks that a layer's experts are divided over; without a setting Megatron divides each one as
+    it does layers (parallel_state.py)."""
+    value = launch.value
+    each = value("parallel.expert_tensor") or value("parallel.tensor") if model.experts else 1
+    return int(value("parallel.expert") or 1) * int(each or 1)
 
 
 def _share_on_host(launch: Launch) -> float:

@@ -28,6 +28,8 @@ class RolloutEngine:
     """`kv_cache_memory_bytes`, which counts instead of the share."""
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    data_parallel: int = 1
+    """Copies that divide their experts among each other, and nothing else."""
     max_model_len: int | None = None
     max_sequences: int = 256
     max_batched_tokens: int = 8192
@@ -80,6 +82,7 @@ class Setup:
     """Tensor parallelism divides what is outside of matrix products too."""
     pipeline_parallel: int = 1
     expert_parallel: int = 1
+    """Ranks among which a layer's experts are divided, whole ones or parts of each."""
     context_parallel: int = 1
     distributed_optimizer: bool = True
     optimizer_offload_share: float = 0.0

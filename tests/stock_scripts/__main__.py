@@ -70,33 +70,50 @@ _HOW = (
     "BytedTsinghua-SIA/DAPO to willccbb/verifiers) 5 no of 856, 4 of them false; on 14 more (from "
     "Agent-RL/ReCall to microsoft/agent-lightning) 28 no of 1871, 20 of them false (12 for copies "
     "of verl in a subfolder, whose versions were missing); on 13 more (from FlagOpen/FlagScale to "
-    "sail-sg/oat) 3 no of 728, all true. What is left is a page or notebook that would be started "
-    "in another folder than here."
+    "sail-sg/oat) 3 no of 728, all true; on verl's own after all of its scripts were rewritten "
+    "(verl-project/verl) 14 no of 344, 2 of them false (experts that copies of an engine share, "
+    "VeOmni's offloading) and 1 for a wrong reason. What is left is a page or notebook that would "
+    "be started in another folder than here."
 )
 
 
-# Why a no is true: what was looked up or tried, by what it says.
+# Why a no is true: what was looked up, tried or added up, by words of the script's name or the no.
 _WHY = {
     "Hydra refuses": "Hydra 1.3.2 with verl's own configuration refuses the same overrides",
     "Hydra takes a new key": "the repository's own configuration has no such key",
     "needs --vllm_mode": "ms-swift raises that vllm_mode is required when use_vllm is true",
     "pass --": "the page shows some of the options alone, and ms-swift needs these",
     "the server needs": "CUDA_VISIBLE_DEVICES has one GPU, the engine asks for two",
-    "sglang may use": "685 GB of FP8 weights do not fit into eight H100 either; the number is that "
-    "of bfloat16",
+    "sglang may use": "685 GB of FP8 weights do not fit into eight H100",
+    "inference_engines.md": "0.99 of the GPU, and the context beside it",
     "begins a command": "a comment, after a backslash or between lines, ends the command in bash",
     "rollout.name is not set": "true of verl since 0.6; the page is of an older copy",
     "no micro batch": "arguments of the script were to give it",
     "One process": "the page starts one process and says nothing of GPUs; eight were given",
     "in the sync phase": "by ms-swift 4.6's source: without --move_model_batches all weights are "
     "gathered on each GPU at once (rollout_mixin.split_batches)",
+    "copy of the experts": "Megatron raises that the ranks are not divisible by these "
+    "(parallel_state.py), and verl leaves expert tensor parallelism to it",
+    "30b_a3b_megatron": "18 bytes of 3.7e9 parameters are 67 GiB of each GPU before any token",
+    "dppo": "18 bytes of 3.7e9 parameters are 67 GiB of each GPU before any token",
+    "32b_megatron": "18 bytes of 4.1e9 parameters are 69 GiB on each GPU, and 32768 tokens without "
+    "recomputation take more than is left of 80 GB; verl refuses an option of it anyway",
+    "7b_megatron": "nothing is offloaded: 47.5 GiB of the engine, 28.8 of the trainer and 3.5 of "
+    "the reference are more than 79.1",
+    "8b_megatron": "nothing is offloaded: the engine, the trainer and the reference together",
+    "vl_30b_a3b_fsdp": "nothing is offloaded: 47.5 GiB of the engine and 43.4 of the trainer",
+    "colocate_multi_node": "the engine keeps its half of the GPU (no --sleep_level): with two "
+    "copies of the weights and the optimizer's state that is 80.3 GiB",
+    "hybrid_engine": "true of a row of 74240 tokens: 52 GiB of logits in float32",
+    "stage1.sh": "true of an answer of 29000 tokens alone, which this data hardly has",
     "does not fit": "an estimate; nobody has measured this script",
     "cannot hold its weights": "an estimate of the weights of each GPU",
 }
 
 
 def _no(answer: Answer) -> str:
-    why = next((why for words, why in _WHY.items() if words in answer.headline), "not looked at")
+    said = f"{answer.script.name} {answer.headline}"
+    why = next((why for words, why in _WHY.items() if words in said), "not looked at")
     return f"- {answer.script.repository} `{answer.script.name}`: {answer.headline} ({why})"
 
 

@@ -58,7 +58,9 @@ def megatron_layout(view: View) -> Flaw | None:
     """The GPUs are not divisible by the parallel layout.
 
     Tensor x pipeline x context parallelism is one copy of the model; the number of GPUs must be a
-    multiple of that, and the experts must be divisible by their ranks.
+    multiple of that, and the experts must be divisible by their ranks. A copy of the experts takes
+    expert x expert tensor x pipeline parallelism; without a setting Megatron splits each expert
+    over as many GPUs as each layer.
     """
     if not view.processes:
         return None
@@ -77,6 +79,17 @@ def megatron_layout(view: View) -> Flaw | None:
         text = f"{experts} experts are not divisible by {expert} ranks"
         has = f"the model has {experts} experts per layer"
         return _divided(view, "parallel.expert", experts, text, has)
+    each = view.value("parallel.expert_tensor") or view.degree("parallel.tensor")
+    stages = view.degree("parallel.pipeline")
+    if experts and view.processes % (expert * each * stages):
+        taken = f"{expert} expert x {each} expert tensor x {stages} pipeline ranks"
+        return fatal_flaw(
+            headline=f"one copy of the experts takes {expert * each * stages} GPUs: "
+            f"{view.processes} is not divisible by that",
+            evidence=(taken,),
+            fixes=(view.flag("parallel.expert_tensor", 1),),
+            source=view.source("parallel.expert_tensor", "parallel.expert"),
+        )
     return None
 
 

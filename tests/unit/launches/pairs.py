@@ -146,6 +146,13 @@ PAIRS = (
         model=QWEN_MOE,
     ),
     Pair(
+        "GL016",
+        MEGATRON + "--expert_model_parallel_size 4 --expert_tensor_parallel_size 4",
+        MEGATRON + "--expert_model_parallel_size 4 --tensor_model_parallel_size 4",
+        "one copy of the experts takes 16 GPUs",
+        model=QWEN_MOE,
+    ),
+    Pair(
         "GL017",
         MEGATRON + "--micro_batch_size 3 --global_batch_size 16",
         MEGATRON + "--micro_batch_size 1 --global_batch_size 16",

@@ -16,7 +16,7 @@ from grpo_doctor.memory.engine import (
     weight_bytes,
 )
 from grpo_doctor.memory.facts import calibration
-from tests.unit.memory.tiny import ALONE, LATENT, TINY, tower
+from tests.unit.memory.tiny import ALONE, EXPERTS, LATENT, TINY, tower
 
 WEIGHTS = 2 * TINY.parameters
 # Logits of 256 sequences in float32, and 8192 tokens in 16 bits through an MLP of two 30 wide.
@@ -40,6 +40,14 @@ def test_a_share_is_weights_buffers_and_a_cache() -> None:
     assert engine.weights.bytes == WEIGHTS
     assert engine.cache.bytes == WORKING + 3 * SEQUENCE
     assert engine.refusals == ()
+
+
+def test_copies_of_an_engine_divide_their_experts() -> None:
+    mixed = replace(HALF, model=replace(TINY, experts=EXPERTS))
+    experts = mixed.model.expert_parameters
+    assert experts
+    saved = weight_bytes(mixed) - weight_bytes(engine_with(mixed, data_parallel=4))
+    assert saved == pytest.approx(2 * experts * 3 / 4, abs=1)
 
 
 def test_sglangs_buffers_are_not_in_its_share() -> None:

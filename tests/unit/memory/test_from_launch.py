@@ -195,7 +195,10 @@ def test_verls_megatron_divides_and_offloads_by_its_own_keys() -> None:
         "+actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction=0.5"
     )
     setup = trainer(command)
-    assert (setup.engine, setup.tensor_parallel, setup.expert_parallel) == ("megatron", 2, 8)
+    assert (setup.engine, setup.tensor_parallel) == ("megatron", 2)
+    assert setup.expert_parallel == 2 * 8  # each expert is divided as each layer is
+    whole = command + " actor_rollout_ref.actor.megatron.expert_tensor_parallel_size=1"
+    assert trainer(whole).expert_parallel == 8
     assert (setup.offload_weights, setup.offload_optimizer) == (True, True)
     assert setup.optimizer_offload_share == 0.5
     launch = read([command])

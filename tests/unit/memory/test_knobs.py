@@ -104,6 +104,7 @@ MOVES = (  # jobs; knob; two values of it; the phases that take more with the se
     ("ms-swift", "parallel.context", 1, 2, COMMUNICATOR, "logprob train"),
     ("verl", "parallel.context", 1, 2, f"{COMMUNICATOR} logprob", "train"),  # what FSDP gathers
     ("megatron", "parallel.expert", 1, 2, ALL, ""),  # of a dense model a communicator alone
+    ("verl-Megatron megatron", "parallel.expert_tensor", 1, 2, "", ""),  # of a dense model nothing
     ("megatron", "parallel.sequence", False, True, "", "train"),
     ("megatron verl-Megatron", "parallel.distributed_optimizer", False, True, "", HELD),
     ("ms-swift megatron", "offload.model", False, True, "host", "rollout"),
@@ -242,6 +243,7 @@ def test_what_is_not_modelled_is_named(knob: str) -> None:
     [
         ("megatron", "--fp8_format hybrid", "training computes in 8 bits"),
         ("megatron", "--cpu_offloading true", "activations are moved to the host"),
+        ("verl", "model_engine=veomni", "veomni trains"),
     ],
 )
 def test_options_that_are_not_modelled_are_named(job: str, option: str, words: str) -> None:
