@@ -21,8 +21,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -119,23 +119,25 @@ class LoadedReward:
     columns: tuple[str, ...] | None
     is_async: bool
 
+    def arguments(self, columns: Columns) -> Columns:
+        """Pick the columns that it takes."""
+        return {n: v for n, v in columns.items() if self.columns is None or n in self.columns}
 
-@dataclass(frozen=True)
+
+@dataclass
 class Answer:
     """The outcome of a call.
 
     Attributes:
         name: of the function.
         scores: one per completion, NaN where the function does not apply; empty after an error.
-        ended_s: by the monotonic clock, which processes share.
         seconds: how long it took.
         error: a message for the user.
     """
 
     name: str
-    scores: list[float]
-    ended_s: float
-    seconds: float
+    scores: list[float] = field(default_factory=list)
+    seconds: float = 0.0
     error: str | None = None
 
 
@@ -178,60 +180,45 @@ def load(function: RewardFunction, config: TrainerConfig) -> LoadedReward:
 
 def answers(
     rewards: Sequence[LoadedReward],
-    inputs: Mapping[str, Columns],
+    columns: Columns,
     loop: asyncio.AbstractEventLoop,
     span: Callable[[str], AbstractContextManager[Any]],
 ) -> Iterator[Answer]:
     """Call functions: those that are async together, then the others in turn."""
 
-    async def gather() -> list[Answer]:
+    async def awaited(reward: LoadedReward) -> Answer:
+        with _answering(reward, columns, span) as (answer, arguments):
+            answer.scores = checked(await reward.call(**arguments), reward.function, arguments)
+        return answer
+
+    async def together() -> list[Answer]:
         return await asyncio.gather(*(awaited(each) for each in rewards if each.is_async))
 
-    async def awaited(reward: LoadedReward) -> Answer:
-        name, began_s = reward.function.name, time.monotonic()
-        with span(name):
-            try:
-                returned = await reward.call(**inputs[name])
-            except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001
-                return _answer(reward, inputs[name], began_s, error=error)
-            return _answer(reward, inputs[name], began_s, returned)
-
     if any(reward.is_async for reward in rewards):
-        yield from loop.run_until_complete(gather())
+        yield from loop.run_until_complete(together())
     for reward in rewards:
-        if not reward.is_async:
-            with span(reward.function.name):
-                answer = _called(reward, inputs[reward.function.name])
-            yield answer
+        if reward.is_async:
+            continue
+        with _answering(reward, columns, span) as (answer, arguments):
+            returned = reward.call(**arguments)
+            if inspect.iscoroutine(returned):  # async, but does not look it: a partial, a lambda
+                returned = asyncio.run(returned)
+            answer.scores = checked(returned, reward.function, arguments)
+        yield answer
 
 
-def _called(reward: LoadedReward, columns: Columns) -> Answer:
+@contextmanager
+def _answering(
+    reward: LoadedReward, columns: Columns, span: Callable[[str], AbstractContextManager[Any]]
+) -> Iterator[tuple[Answer, Columns]]:
+    answer, arguments = Answer(reward.function.name), reward.arguments(columns)
     began_s = time.monotonic()
-    try:
-        returned = reward.call(**columns)
-        if inspect.iscoroutine(returned):  # async, but does not look it: a partial, a lambda
-            returned = asyncio.run(returned)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - told to the user
-        return _answer(reward, columns, began_s, error=error)
-    return _answer(reward, columns, began_s, returned)
-
-
-def _answer(
-    reward: LoadedReward,
-    columns: Columns,
-    began_s: float,
-    returned: Any = None,
-    error: BaseException | None = None,
-) -> Answer:
-    ended_s, scores, message = time.monotonic(), [], None
-    try:
-        if error is None:
-            scores = checked(returned, reward.function, columns)
-        else:
-            message = raised(error, reward.function, columns)
-    except RewardError as wrong:
-        message = str(wrong)
-    return Answer(reward.function.name, scores, ended_s, ended_s - began_s, message)
+    with span(answer.name):
+        try:
+            yield answer, arguments
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001
+            answer.error = raised(error, reward.function, arguments)
+    answer.seconds = time.monotonic() - began_s
 
 
 def raised(error: BaseException, function: RewardFunction, columns: Columns) -> str:
