@@ -25,7 +25,7 @@ SMALL = (
 )  # fmt: skip
 OWN = "own.json"
 LAYER_BY_LAYER = ("--ds3_gather_for_generation", "false")
-TRACKED = ("--report_to", "tensorboard", "--logging_dir", "curves")
+TRACKED = ("--report_to", "tensorboard")
 # Processes for rewards and prompts change no number; the cases with images have them.
 ALONE = ("--reward_num_workers", "0", "--dataloader_num_workers", "0")
 IMAGES = ("--model", "embedded-vl", "--freeze_vit", "false", "--freeze_aligner", "false")
@@ -127,7 +127,7 @@ def test_curves_go_on_without_a_step_twice(outcomes: dict[str, Pair], folder: Pa
     pytest.importorskip("tensorboard", reason="needs the dev extra")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(folder / "curves"))
+    events = EventAccumulator(str(folder / "ddp/runs/grpo-doctor"))
     events.Reload()
     curve = [(event.step, event.value) for event in events.Scalars("train/reward")]
     rewards = [step["reward"] for step in outcomes["ddp"][0].metrics]

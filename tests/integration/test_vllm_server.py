@@ -85,7 +85,7 @@ def check_weights(server: VllmServer, folder: Path, scale: float) -> None:
 
     prompts = [[5, 6, 7, 8, 9] * 3, [11, 3, 20]]
     ask = [{"token_ids": prompt, "sampling_params": GREEDY} for prompt in prompts]
-    completions, _ = server.generate(ask, f"test-{scale}")
+    completions = server.generate(ask, f"test-{scale}")
     for prompt, completion in zip(prompts, completions, strict=True):
         expected = model.generate(
             torch.tensor([prompt]), max_new_tokens=8, do_sample=False, eos_token_id=None,
@@ -96,7 +96,7 @@ def check_weights(server: VllmServer, folder: Path, scale: float) -> None:
     temperature = 0.7
     sampling = GREEDY | {"temperature": temperature, "n": 12, "seed": 1}
     many = [{"token_ids": prompts[0], "sampling_params": sampling}]
-    completions, _ = server.generate(many, f"test-{scale}")
+    completions = server.generate(many, f"test-{scale}")
     tokens = torch.tensor([completion.tokens for completion in completions])
     sequences = torch.cat([torch.tensor(prompts[0]).repeat(12, 1), tokens], dim=1)
     with torch.no_grad():
@@ -127,15 +127,14 @@ def test_two_ranks_train_with_the_server(server: Server, tmp_path: Path) -> None
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     steps = [json.loads(line) for line in lines]
     assert [step["step"] for step in steps] == [1, 2, 3]
-    gaps = [step["metrics"]["sampling/sampling_logp_difference/max"] for step in steps]
-    assert max(gaps) < 1e-3
+    gaps = [step["metrics"]["sampling/sampling_logp_difference/mean"] for step in steps]
+    assert max(gaps) < 1e-4
     for rank in (0, 1):
         recorded = b"".join(
             path.read_bytes() for path in (tmp_path / "run" / "ranks").glob(f"{rank:05d}*.spans")
         )
         for name in (b"sync/gather", b"sync/agree", b"rollout/generate", b"rollout/agree"):
             assert name in recorded
-        assert (b"engine/running_requests_peak" in recorded) == (rank == 0)
     assert not list(SHARED_MEMORY.glob(f"grpo-doctor-weights-*-{server.port}"))
 
 

@@ -25,7 +25,7 @@ from grpo_doctor_trainer.engine import (
     make_engine,
 )
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.logs.steplog import StepLog, make_trackers
+from grpo_doctor_trainer.logs.steplog import StepLog, start_trackers
 from grpo_doctor_trainer.memory import make_offload
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
 from grpo_doctor_trainer.ranks import Ranks
@@ -85,8 +85,9 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     rollout = _make_rollout(shared, engine, loaded, ranks)
     undo.callback(rollout.close)
     torch.manual_seed(config.seed + ranks.rank)  # from here on each rank samples for itself
-    start = resume.load(engine, loaded.vision, ranks) if resume else Progress()
-    trackers = make_trackers(config, start.number) if ranks.is_main else None
+    start = resume.load(engine, ranks) if resume else Progress()
+    tracks = ranks.is_main and config.report_to
+    trackers = start_trackers(accelerator, config, start.number) if tracks else None
     run = Run(
         config=shared,
         ranks=ranks,
@@ -102,7 +103,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
         evaluation=make_evaluation(rows, loaded, config, ranks),
         checkpoints=Checkpointer(config, engine, loaded.saved_with_weights, ranks),
         log=StepLog(
-            config, config.max_steps, writes=ranks.is_main, trackers=trackers, saved=start.log
+            config, config.max_steps, writes=ranks.is_main, accelerator=trackers, saved=start.log
         ),
         start=start,
     )

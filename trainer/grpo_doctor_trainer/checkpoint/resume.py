@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from grpo_doctor_trainer.checkpoint.state import Progress, from_plain, is_replicated, restore
+from grpo_doctor_trainer.checkpoint.state import (
+    Progress,
+    is_replicated,
+    load_progress,
+    load_safely,
+    restore,
+)
 from grpo_doctor_trainer.checkpoint.writer import (
     FORMAT,
     OPTIMIZER,
@@ -25,7 +28,6 @@ from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.engine import Engine, zero_stage
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.model.vision import VisionLayout
 from grpo_doctor_trainer.ranks import Ranks, from_main
 
 LATEST = "latest"
@@ -95,22 +97,11 @@ class Resume:
                 config.max_steps, before,
             )  # fmt: skip
 
-    def load(self, engine: Engine, layout: VisionLayout | None, ranks: Ranks) -> Progress:
+    def load(self, engine: Engine, ranks: Ranks) -> Progress:
         """Put back optimizer and random states of this rank; the weights are loaded before."""
         owner = 0 if is_replicated(engine) else ranks.rank
-        restore(engine, self._read(self.folder / OPTIMIZER / rank_file(owner)))
-        plain = self._read(self.folder / PROGRESS / rank_file(ranks.rank))
-        return from_plain(plain, ranks.device, layout)
-
-    def _read(self, path: Path) -> dict[str, Any]:
-        try:
-            saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise CheckpointError(
-                f"{path} is damaged ({str(error).splitlines()[0][:200]}); resume from another "
-                "checkpoint"
-            ) from error
-        return saved
+        restore(engine, load_safely(self.folder / OPTIMIZER / rank_file(owner)))
+        return load_progress(self.folder / PROGRESS / rank_file(ranks.rank), ranks.device)
 
     def _refusal(self, reason: str, config: TrainerConfig) -> CheckpointError:
         model = f"--model {self.folder}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ import torch
 from grpo_doctor_trainer.data.experience import Experience, Feed, ImageFeatures, TokenBatch
 from grpo_doctor_trainer.engine import Engine, stepped_optimizer
 from grpo_doctor_trainer.errors import CheckpointError
-from grpo_doctor_trainer.logs.metrics import Evaluated, Metrics, best_of
+from grpo_doctor_trainer.logs.metrics import Metrics
 from grpo_doctor_trainer.model.vision import VisionLayout
 
 
@@ -32,87 +34,46 @@ class Progress:
     metrics: Metrics = field(default_factory=dict)
     log: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def best(self) -> Evaluated | None:
-        """The evaluation with the highest reward so far, the first of equals."""
-        return best_of(self.log.get("evaluations", ()))
+
+# What a file of a rank may hold; torch refuses to load anything else from it.
+torch.serialization.add_safe_globals(
+    [Progress, Feed, Experience, TokenBatch, ImageFeatures, VisionLayout]
+)
 
 
-def to_plain(progress: Progress) -> dict[str, Any]:
-    """Return this rank's progress and random states as tensors, numbers and texts alone."""
-    feed = progress.feed
-    return {
-        "number": progress.number,
-        "feed": None if feed is None or feed.empty else _plain(feed),
-        "found": dict(progress.metrics),
-        "log": progress.log,
-        "random": _random_states(),
-    }
-
-
-def from_plain(
-    plain: dict[str, Any], device: torch.device, layout: VisionLayout | None
-) -> Progress:
-    """Make the progress that `to_plain` wrote and set this process's random states."""
-    _set_random_states(plain["random"])
-    feed = plain["feed"]
-    return Progress(
-        number=plain["number"],
-        feed=None if feed is None else _feed(feed, device, layout),
-        metrics=plain["found"],
-        log=plain["log"],
-    )
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        parts = (part.name for part in dataclasses.fields(value))
-        # The model brings its layout itself.
-        return {name: _plain(getattr(value, name)) for name in parts if name != "layout"}
-    return with_own_memory(value)
-
-
-def with_own_memory(value: Any) -> Any:
-    """Return a tensor with memory of its own, anything else as it is.
-
-    torch.save writes the whole memory that a view looks at.
-    """
-    if not torch.is_tensor(value):
-        return value
-    value = value.detach()
-    owns_memory = value.untyped_storage().nbytes() == value.nbytes
-    return value if owns_memory else value.clone()
-
-
-def _feed(plain: dict[str, Any], device: torch.device, layout: VisionLayout | None) -> Feed:
-    def moved(values: dict[str, Any]) -> dict[str, Any]:
-        return {n: v.to(device) if torch.is_tensor(v) else v for n, v in values.items()}
-
-    experience = dict(plain["experience"])
-    tokens = dict(experience.pop("tokens"))
-    images = tokens.pop("images")  # stay in host memory
-    if images is not None:
-        assert layout is not None
-        images = ImageFeatures(**images, layout=layout)
-    batch = TokenBatch(**moved(tokens), images=images)
-    return Feed(Experience(tokens=batch, **moved(experience)), plain["order"], plain["size"])
-
-
-def _random_states() -> dict[str, Any]:
-    version, numbers, gauss = random.getstate()
-    return {
+def save_progress(progress: Progress, path: Path) -> None:
+    """Write this rank's progress and random states."""
+    if progress.feed is not None and progress.feed.empty:
+        progress = dataclasses.replace(progress, feed=None)
+    states = {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
-        "python": [version, list(numbers), gauss],
+        "python": random.getstate(),
     }
+    torch.save({"progress": progress, "random": states}, path)
 
 
-def _set_random_states(states: dict[str, Any]) -> None:
+def load_progress(path: Path, device: torch.device) -> Progress:
+    """Read what `save_progress` wrote, and set this process's random states."""
+    saved = load_safely(path, lambda held, at: held if at == "cpu" else held.cuda(device.index))
+    states = saved["random"]
     torch.set_rng_state(states["torch"])
     if states["cuda"] is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
-    version, numbers, gauss = states["python"]
-    random.setstate((version, tuple(numbers), gauss))
+    random.setstate(states["python"])
+    progress: Progress = saved["progress"]
+    return progress
+
+
+def load_safely(path: Path, place: Any = "cpu") -> Any:
+    """Read a file of a rank without running code from it."""
+    try:
+        return torch.load(path, map_location=place, weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise CheckpointError(
+            f"{path} is damaged ({str(error).splitlines()[0][:200]}); resume from another "
+            "checkpoint"
+        ) from error
 
 
 def is_replicated(engine: Engine) -> bool:
@@ -134,12 +95,20 @@ def capture(engine: Engine) -> dict[str, Any]:
         )
     masters, states = _stepped(engine), stepped_optimizer(engine).state
     return {
-        "masters": [] if is_replicated(engine) else [with_own_memory(master) for master in masters],
+        "masters": [] if is_replicated(engine) else [_alone(master) for master in masters],
         "state": [
-            {name: with_own_memory(value) for name, value in states.get(master, {}).items()}
+            {name: _alone(value) for name, value in states.get(master, {}).items()}
             for master in masters
         ],
     }
+
+
+def _alone(value: Any) -> Any:
+    """Return a tensor with memory of its own: torch.save writes all that a view looks at."""
+    if not torch.is_tensor(value):
+        return value
+    value = value.detach()
+    return value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
 
 
 @torch.no_grad()

@@ -14,19 +14,17 @@ from typing import Any
 import torch
 
 from grpo_doctor_probes import counter
-from grpo_doctor_trainer.checkpoint.state import Progress, capture, is_replicated, to_plain
+from grpo_doctor_trainer.checkpoint.state import Progress, capture, is_replicated, save_progress
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.errors import CheckpointError
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.logs.metrics import Evaluated
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks import Ranks, worst_on_any_rank
 
-FORMAT = 1
+FORMAT = 2
 PREFIX = "checkpoint-"
 STATE_JSON = "trainer_state.json"
-BEST_JSON = "best_checkpoint.json"
 OPTIMIZER = "optimizer"
 PROGRESS = "resume"
 _WEIGHTS = (".safetensors", ".bin")
@@ -70,11 +68,10 @@ class Checkpointer:
         self._ranks = ranks
         self._folder = Path(config.output_dir)
 
-    def due(self, number: int, total: int, best: Evaluated | None = None) -> bool:
-        """Whether a step ends with a checkpoint: each `--save_steps`, the last, and the best."""
+    def due(self, number: int, total: int) -> bool:
+        """Whether a step ends with a checkpoint: each `--save_steps`, and the last."""
         every = self._config.save_steps
-        is_best = best is not None and best[0] == number
-        return every > 0 and (number % every == 0 or number == total or is_best)
+        return every > 0 and (number % every == 0 or number == total)
 
     def save(self, progress: Progress) -> Path:
         """Write a checkpoint; where any rank cannot, all raise, and nothing half-written stays."""
@@ -132,7 +129,7 @@ class Checkpointer:
                     (folder / name).mkdir(exist_ok=True)
                 if self._ranks.is_main or not is_replicated(self._engine):
                     torch.save(capture(self._engine), folder / OPTIMIZER / own)
-                torch.save(to_plain(progress), folder / PROGRESS / own)
+                save_progress(progress, folder / PROGRESS / own)
         if self._ranks.is_main:
             with phase("checkpoint/weights"):
                 self._engine.module.save_pretrained(folder, state_dict=weights)
@@ -159,16 +156,8 @@ class Checkpointer:
         if final.exists():  # of an earlier run in the same folder
             shutil.rmtree(final)
         unfinished.rename(final)
-        best = None if progress.best is None else self._folder / f"{PREFIX}{progress.best[0]}"
-        if progress.best is not None and best == final:
-            facts = {"checkpoint": final.name, "eval_reward": progress.best[1]}
-            (self._folder / BEST_JSON).write_text(json.dumps(facts) + "\n", encoding="utf-8")
-        self._remove_old(keep={final, best})
-
-    def _remove_old(self, keep: set[Path | None]) -> None:
         limit = self._config.save_total_limit
-        removable = [path for path in checkpoints_in(self._folder) if path not in keep]
-        for path in removable[: max(0, len(removable) - (limit - 1))] if limit else ():
+        for path in checkpoints_in(self._folder)[:-limit] if limit else ():
             try:
                 shutil.rmtree(path)
             except OSError as error:  # the new one is written, and that is what counts

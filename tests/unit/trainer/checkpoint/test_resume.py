@@ -119,7 +119,7 @@ def test_a_damaged_file_is_named_and_runs_nothing(tmp_path: Path) -> None:
     part = saved / "optimizer" / "rank_00000.pt"
     part.write_bytes(b"\x80\x04cos\nsystem\n(S'touch ran'\ntR.".ljust(part.stat().st_size, b"."))
     with pytest.raises(CheckpointError, match=r"rank_00000\.pt is damaged"):
-        resume.load(engine(), None, ALONE)
+        resume.load(engine(), ALONE)
     assert not Path("ran").exists()
 
 
@@ -127,7 +127,7 @@ def test_a_later_format_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path) / "trainer_state.json"
     state = json.loads(path.read_text(encoding="utf-8")) | {"format": 99}
     path.write_text(json.dumps(state), encoding="utf-8")
-    assert "has format 99, this version reads 1" in refusal(tmp_path, path.parent)
+    assert "has format 99, this version reads 2" in refusal(tmp_path, path.parent)
 
 
 def check(tmp_path: Path, before: tuple[str, ...], now: tuple[str, ...], ranks: int = 1) -> str:

@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable
 from grpo_doctor_trainer.checkpoint import writer as layout
-from grpo_doctor_trainer.checkpoint.state import from_plain, to_plain, with_own_memory
+from grpo_doctor_trainer.checkpoint.state import load_progress, save_progress
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, Feed, ImageFeatures, TokenBatch
 from grpo_doctor_trainer.engine import Engine
@@ -93,66 +94,46 @@ def test_weights_keep_their_dtype(
     assert f": {size / 1e6:.1f} MB of weights, " in capsys.readouterr().out
 
 
-def test_a_view_is_saved_without_the_rest_of_its_storage(tmp_path: Path) -> None:
-    tensor = torch.zeros(1_000_000)
-    feed = Feed(experience_of(tensor[:8].view(2, 4).long()), torch.arange(2), 1)
-    path = tmp_path / "part.pt"
-    torch.save(to_plain(Progress(1, feed)), path)
-    assert path.stat().st_size < 100_000
-
-
 def experience_of(tokens: torch.Tensor) -> Experience:
     batch = TokenBatch(tokens, tokens, tokens, tokens)
     return Experience(batch, torch.zeros(len(tokens)), None, tokens.float())
 
 
-def test_a_rollout_and_the_random_states_survive(tmp_path: Path) -> None:
+CPU = torch.device("cpu")
+LAYOUT = VisionLayout(9, (9,), 2, 3, companion=True, typed=False)
+
+
+@pytest.mark.parametrize("has_images", [False, True])
+def test_a_rollout_and_the_random_states_survive(tmp_path: Path, has_images: bool) -> None:
     tokens = torch.arange(12).view(3, 4)
-    feed = Feed(experience_of(tokens), torch.tensor([2, 0]), 1)
+    pixels, grid = torch.arange(12.0).view(4, 3), torch.tensor([[1, 2, 2]])
+    images = ImageFeatures(pixels, grid, ((0,), (), ()), torch.ones(3, 3, 4).long(), LAYOUT)
+    experience = experience_of(tokens)
+    if has_images:
+        batch = replace(experience.tokens, images=images)
+        experience = replace(experience, tokens=batch)
     log = {"tokens": 9.0, "rewards": [0.5]}
-    torch.save(to_plain(Progress(5, feed, {"reward": 0.5}, log)), tmp_path / "a.pt")
+    feed = Feed(experience, torch.tensor([2, 0]), 1)
+    save_progress(Progress(5, feed, {"reward": 0.5}, log), tmp_path / "a.pt")
     drawn = [torch.rand(2).tolist(), random.random()]
-    plain = torch.load(tmp_path / "a.pt", weights_only=True)
-    progress = from_plain(plain, torch.device("cpu"), None)
+    progress = load_progress(tmp_path / "a.pt", CPU)
     assert [torch.rand(2).tolist(), random.random()] == drawn
     assert (progress.number, progress.metrics, progress.log) == (5, {"reward": 0.5}, log)
     assert progress.feed is not None
-    assert progress.feed.take(1)[0].tokens.completion_tokens.equal(tokens[2:])
+    taken = progress.feed.take(1)[0]
+    assert taken.tokens.completion_tokens.equal(tokens[2:])
     assert progress.feed.experience.old_logprobs is None
+    restored = progress.feed.experience.tokens.images
+    assert (restored is not None) == has_images
+    if restored is not None:
+        assert (restored.layout, restored.indices) == (LAYOUT, images.indices)
+        assert restored.pixel_values.equal(pixels)
 
 
-def images_of(layout: VisionLayout) -> ImageFeatures:
-    pixels, grid = torch.arange(12.0).view(4, 3), torch.tensor([[1, 2, 2]])
-    return ImageFeatures(pixels, grid, ((0,), ()), torch.ones(2, 3, 4).long(), layout)
-
-
-def test_a_rollout_with_images_gets_the_layout_of_the_model_that_is_there() -> None:
-    before, now = (VisionLayout(9, (9,), 2, 3, companion=c, typed=False) for c in (False, True))
-    tokens = torch.arange(8).view(2, 4)
-    batch = TokenBatch(tokens, tokens, tokens, tokens, images_of(before))
-    feed = Feed(Experience(batch, torch.zeros(2), None, None), torch.arange(2), 1)
-    plain = to_plain(Progress(1, feed))
-    restored = from_plain(plain, torch.device("cpu"), now).feed
-    assert restored is not None
-    images = restored.experience.tokens.images
-    assert images is not None
-    assert (images.layout, images.indices) == (now, ((0,), ()))
-    assert images.pixel_values.equal(images_of(now).pixel_values)
-
-
-def test_a_state_of_a_gpu_is_put_back_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, set_to = to_plain(Progress()), list[Any]()
-    monkeypatch.setattr(torch.cuda, "set_rng_state", set_to.append)
-    for state, has_gpu in (("state", False), (None, False), (None, True), ("state", True)):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda has_gpu=has_gpu: has_gpu)
-        plain["random"]["cuda"] = state
-        from_plain(plain, torch.device("cpu"), None)
-        assert set_to == (["state"] if state and has_gpu else [])
-
-
-def test_a_finished_rollout_is_left_out() -> None:
+def test_a_finished_rollout_is_left_out(tmp_path: Path) -> None:
     empty = Feed(experience_of(torch.arange(4).view(1, 4)), torch.arange(0), 1)
-    assert to_plain(Progress(1, empty))["feed"] is None
+    save_progress(Progress(1, empty), tmp_path / "a.pt")
+    assert load_progress(tmp_path / "a.pt", CPU).feed is None
 
 
 def test_the_weights_that_were_handed_over_are_counted(
@@ -178,24 +159,6 @@ def test_only_the_newest_are_kept(tmp_path: Path, engine: Engine) -> None:
     for number in (8, 9, 10):
         os.utime(writer.save(Progress(number)), ns=(number, number))
     assert names(tmp_path) == ["checkpoint-10", "checkpoint-9", "checkpoint-best"]
-
-
-def test_the_best_is_kept_besides(tmp_path: Path, engine: Engine) -> None:
-    writer = checkpointer(tmp_path, engine, save_total_limit=1, save_only_model=True)
-    evaluations = [(8, 0.1), (9, 0.7), (10, float("nan")), (11, 0.7)]
-    for count, (number, _) in enumerate(evaluations, start=1):
-        progress = Progress(number, log={"evaluations": evaluations[:count]})
-        os.utime(writer.save(progress), ns=(number, number))
-    assert names(tmp_path) == ["best_checkpoint.json", "checkpoint-11", "checkpoint-9"]
-    assert json.loads((tmp_path / "best_checkpoint.json").read_text()) == {
-        "checkpoint": "checkpoint-9", "eval_reward": 0.7,
-    }  # fmt: skip
-
-
-def test_the_best_so_far_is_due_at_any_step(tmp_path: Path, engine: Engine) -> None:
-    writer = checkpointer(tmp_path, engine, save_steps=5)
-    assert [n for n in range(1, 8) if writer.due(n, 7, best=(3, 0.5))] == [3, 5, 7]
-    assert not checkpointer(tmp_path, engine, save_steps=0).due(3, 7, best=(3, 0.5))
 
 
 def test_a_limit_of_one_keeps_the_last_even_in_a_folder_of_an_earlier_run(
@@ -307,16 +270,6 @@ def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path: Path
         CheckpointError, match=r"--output_dir .* cannot be written: Not a directory"
     ):
         check_writable(config)
-
-
-@pytest.mark.parametrize("part", [slice(None), slice(0, 2), slice(2, 8)])
-def test_only_a_part_of_a_memory_is_copied(part: slice) -> None:
-    tensor = torch.arange(8.0)
-    own = with_own_memory(tensor[part])
-    assert own.equal(tensor[part])
-    assert own.untyped_storage().nbytes() == own.nbytes
-    assert (own.data_ptr() == tensor.data_ptr()) == (part == slice(None))
-    assert with_own_memory("text") == "text"
 
 
 def test_what_writing_took_is_said(

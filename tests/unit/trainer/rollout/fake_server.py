@@ -37,7 +37,6 @@ class FakeVllm:
         self.asked: list[str] = []
         self.bodies: list[dict[str, Any]] = []
         self.version = "default"
-        self.made = 0
 
     def answer(self, page: str, body: dict[str, Any]) -> Any:
         self.asked.append(page)
@@ -67,17 +66,8 @@ class FakeVllm:
             "token_ids": tokens, "finish_reason": self.reason, "logprobs": {"content": content},
             "weight_versions": [{"version": self.version, "start": 0, "end": len(tokens)}],
         }  # fmt: skip
-        self.made += len(tokens)
         usage = {"prompt_tokens": len(body["token_ids"])}
         return {"choices": [choice] * wish.get("n", 1), "usage": usage}
-
-    def metrics(self) -> str:
-        held = sum(not event.is_set() for event in self.held.values())
-        return (
-            f'vllm:num_requests_running{{engine="0"}} {held}.0\n'
-            f'vllm:kv_cache_usage_perc{{engine="0"}} 0.25\n'
-            f'vllm:generation_tokens_total{{engine="0"}} {self.made}.0\n'
-        )
 
 
 @contextmanager
@@ -95,11 +85,7 @@ def serving(vllm: FakeVllm) -> Iterator[str]:
             page = self.path.partition("?")[0]
             length = int(self.headers.get("Content-Length", 0))
             body = json.loads(self.rfile.read(length)) if length else {}
-            text = (
-                vllm.metrics()
-                if page == "/metrics"
-                else json.dumps({} if page in vllm.missing else vllm.answer(page, body))
-            )
+            text = json.dumps({} if page in vllm.missing else vllm.answer(page, body))
             self.send_response(404 if page in vllm.missing else 200)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()

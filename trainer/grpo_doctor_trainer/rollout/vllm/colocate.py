@@ -20,7 +20,6 @@ from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks import Ranks, settle
 from grpo_doctor_trainer.rollout import Completions, seeded
 from grpo_doctor_trainer.rollout.vllm.engine import (
-    EngineDeadline,
     end_engine,
     engine_folder,
     explained,
@@ -62,7 +61,6 @@ class ColocatedRollout:
         self._lora: Any = None
         self._statistics = EngineStatistics()
         self.log: Path = engine_folder(config) / f"rank_{ranks.rank:05d}.log"
-        self._deadline = EngineDeadline(config.vllm_timeout, self.log)
         self._group = EngineGroup(config.vllm_tensor_parallel_size, ranks)
         require_vllm(config, engine.device, with_images=loaded.vision is not None)
         self._vllm: Any = start_engine(config, loaded, ranks, self.log, self._statistics)
@@ -77,7 +75,7 @@ class ColocatedRollout:
             return
         if self._asleep:
             self._wake("weights")
-        with phase("sync"), self._waiting("loading weights"):
+        with phase("sync"), explained("loading weights", self.log):
             if self._config.vllm_enable_lora:
                 self._syncs += 1
                 folder = engine_folder(self._config) / f"adapter_{self._rank:05d}"
@@ -111,8 +109,7 @@ class ColocatedRollout:
     def generate(self, prompts: PromptBatch) -> Completions:
         """Sample one completion per entry of `prompts`."""
         check_length(prompts, self._config, self._longest)
-        with self._waiting("sharing prompts with the other ranks of the engine"):
-            requests, own, seed = self._group.share(as_requests(prompts))
+        requests, own, seed = self._group.share(as_requests(prompts))
         with phase("rollout/generate"), seeded(seed, self._device):
             sampled = self._sample(requests)
         if self._group.member == 0:
@@ -130,8 +127,7 @@ class ColocatedRollout:
     def _sample(self, requests: list[dict[str, Any]]) -> list[Completion]:
         options = sampling_options(self._config, self._loaded)
         answers: dict[str, Completion] = {}
-        doing = f"generating completions for {len(requests)} prompts"
-        with explained(doing, self.log), self._deadline.waiting(doing) as heard:
+        with explained(f"generating completions for {len(requests)} prompts", self.log):
             for number, request in enumerate(requests):
                 # Not one for all: vLLM completes the options per request in place.
                 parameters = sampling_parameters(options)
@@ -140,28 +136,22 @@ class ColocatedRollout:
                 for output in self._vllm.step():
                     if output.finished:
                         answers[output.request_id] = read_output(output)
-                heard()
         if len(answers) != len(requests):
             raise RolloutError(
                 f"vLLM answered {len(answers)} of {len(requests)} prompts. Its log is {self.log}"
             )
         return [answers[str(number)] for number in range(len(requests))]
 
-    @contextmanager
-    def _waiting(self, doing: str) -> Iterator[None]:
-        with explained(doing, self.log), self._deadline.waiting(doing):
-            yield
-
     def _trained(self) -> None:
         self._stale = True
 
     def _wake(self, part: str) -> None:
-        with phase("offload", direction="to_device"), self._waiting(f"waking its {part}"):
+        with phase("offload", direction="to_device"), explained(f"waking its {part}", self.log):
             self._vllm.wake_up(tags=[part])
         self._asleep = False
 
     def _sleep(self) -> None:
-        with phase("offload", direction="to_cpu"), self._waiting("putting it to sleep"):
+        with phase("offload", direction="to_cpu"), explained("putting it to sleep", self.log):
             self._vllm.reset_prefix_cache()
             self._vllm.sleep(level=self._config.sleep_level)
         self._asleep = True

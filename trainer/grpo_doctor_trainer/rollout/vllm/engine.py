@@ -1,4 +1,4 @@
-"""An engine inside a rank: what it needs, how it starts, how long it may be silent, how it ends.
+"""An engine inside a rank: what it needs, how it starts, how it ends.
 
 Its weights all come with the first sync, so nothing is read from disk. vLLM's own format for that,
 `dummy`, fills every tensor that a checkpoint could have with random values, including buffers that
@@ -13,10 +13,8 @@ import importlib.util
 import logging
 import os
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -35,7 +33,6 @@ UNLOADED = "grpo_doctor_unloaded"
 """The value of `--load-format` that reads no weights."""
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - vLLM's choice
 _FORMAT = "%(asctime)s %(levelname)s %(name)s:%(lineno)d %(message)s"
-_USER_ERROR = 2
 
 
 def require_vllm(config: TrainerConfig, device: torch.device, *, with_images: bool = False) -> None:
@@ -74,17 +71,15 @@ def start_engine(
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine is this process
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     log_to_file(log)
-    with console_to_file(log) as console:
-        deadline = EngineDeadline(config.vllm_timeout, log, console)
-        with explained("starting", log), deadline.waiting("starting"):
-            from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415 - takes seconds
-            from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415
+    with console_to_file(log), explained("starting", log):
+        from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415 - takes seconds
+        from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415
 
-            register_format()
-            options = engine_options(
-                config, model=model, context=loaded.context, cache_bytes=cache_bytes(config, ranks)
-            )
-            return LLMEngine.from_engine_args(EngineArgs(**options), stat_loggers=[statistics])
+        register_format()
+        options = engine_options(
+            config, model=model, context=loaded.context, cache_bytes=cache_bytes(config, ranks)
+        )
+        return LLMEngine.from_engine_args(EngineArgs(**options), stat_loggers=[statistics])
 
 
 def register_format() -> None:
@@ -223,47 +218,6 @@ def host_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-class EngineDeadline:
-    """Ends the process where an engine in it is silent for too long.
-
-    An engine can hang where nothing else notices: in a collective that another rank never joins,
-    in a kernel, in a download. `console` is the real stderr, also while that is redirected.
-    """
-
-    def __init__(self, timeout_s: float, log: Path, console: int = 2) -> None:
-        self._timeout_s = timeout_s
-        self._log = log
-        self._console = console
-        self._ends_s = 0.0
-
-    @contextmanager
-    def waiting(self, doing: str) -> Iterator[Callable[[], None]]:
-        """Allow the body `timeout_s`; calling what this yields starts the time again."""
-        done = threading.Event()
-        self._heard()
-        threading.Thread(target=self._watch, args=(done, doing), daemon=True).start()
-        try:
-            yield self._heard
-        finally:
-            done.set()
-
-    def _heard(self) -> None:
-        self._ends_s = time.monotonic() + self._timeout_s
-
-    def _watch(self, done: threading.Event, doing: str) -> None:
-        while (left_s := self._ends_s - time.monotonic()) > 0:
-            if done.wait(left_s):
-                return
-        message = (
-            f"error: vLLM did not answer for {self._timeout_s:g} s while {doing} (--vllm_timeout). "
-            f"Its log is {self._log}. If that shows work in progress, raise --vllm_timeout; if "
-            "not, another rank has failed or stopped, or the engine hangs: look for the first rank "
-            "that reports an error.\n"
-        )
-        os.write(self._console, message.encode())
-        os._exit(_USER_ERROR)
-
-
 def log_to_file(path: Path) -> None:
     """Send vLLM's log to `path`; call it before vllm is imported."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -279,8 +233,8 @@ def log_to_file(path: Path) -> None:
 
 
 @contextmanager
-def console_to_file(path: Path) -> Iterator[int]:
-    """Send stdout and stderr there too, those of C++ included; yield the real stderr."""
+def console_to_file(path: Path) -> Iterator[None]:
+    """Send stdout and stderr there too, those of C++ included."""
     sys.stdout.flush()
     sys.stderr.flush()
     target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -288,7 +242,7 @@ def console_to_file(path: Path) -> Iterator[int]:
     try:
         os.dup2(target, 1)
         os.dup2(target, 2)
-        yield copies[1]
+        yield
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
