@@ -377,9 +377,11 @@ def test_metrics_have_trls_names_and_values(pair: Pair, kl: bool, correction: st
     # TRL's are logged by the Trainer of transformers.
     statistics.pop("loss"), statistics.pop("step_tokens")
     assert statistics.pop("rewards/missing_ratio") == 1 / len(SCORES)  # ours alone
-    assert statistics.keys() == expected.keys()
-    for name, value in expected.items():
-        assert statistics[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+    assert not statistics.keys() - expected.keys()
+    left_out = expected.keys() - statistics.keys()  # TRL's extremes of its micro-batches
+    assert all(name.endswith(("_min", "_max", "/min", "/max")) for name in left_out)
+    for name, value in statistics.items():
+        assert value == pytest.approx(expected[name], rel=1e-4, abs=1e-6), name
     assert statistics["clip_ratio/region_mean"] > 0
 
 

@@ -1,4 +1,4 @@
-"""Evaluation during training: the run stays what it was, and the best checkpoint stays."""
+"""Evaluation during training: the run stays what it was."""
 
 from __future__ import annotations
 
@@ -68,13 +68,3 @@ def test_a_resumed_run_goes_on_with_its_evaluations(ran: tuple[Path, list[Outcom
     last_lines = [outcome.printed.splitlines()[-1] for outcome in (whole, resumed)]
     assert last_lines[0] == last_lines[1]  # the whole curve, that of before the checkpoint too
     assert last_lines[0].startswith("evaluation ")
-
-
-def test_the_best_checkpoint_is_named_and_there(ran: tuple[Path, list[Outcome]]) -> None:
-    folder, (_, whole, _) = ran
-    rewards = [values["eval_reward"] for values in evaluations(whole)]
-    assert len(rewards) == 4
-    best = json.loads((folder / "whole/best_checkpoint.json").read_text())
-    assert best["eval_reward"] == max(rewards)
-    assert best["checkpoint"] == f"checkpoint-{1 + rewards.index(max(rewards))}"
-    assert (folder / "whole" / best["checkpoint"] / "model.safetensors").is_file()

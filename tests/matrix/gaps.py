@@ -49,7 +49,7 @@ ELSEWHERE: tuple[tuple[str, str], ...] = (
         "tests/integration/test_vllm_server.py",
     ),
     (
-        "evaluation, the best checkpoint, resuming with both",
+        "evaluation, resuming with it",
         "tests/integration/test_trainer_evaluation.py",
     ),
     ("the same math as TRL", "tests/integration/test_trainer_equals_trl.py"),

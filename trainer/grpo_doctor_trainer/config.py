@@ -216,13 +216,11 @@ class TrainerConfig:
     vllm_server_timeout: float = option(240.0, "server: seconds to wait for it to come up", gt=0)
     vllm_weights_dir: str | None = option(
         None,
-        "server: folder through which it gets the weights; both must see it; none: /dev/shm, then "
-        "--output_dir",
+        "server: folder through which it gets the weights; both must see it; none: /dev/shm",
     )
     vllm_timeout: float = option(
         1800.0,
-        "seconds until a silent engine is an error; server, with several ranks: "
-        "at most 0.9 of --ddp_timeout",
+        "server: seconds for an answer, at most 0.9 of --ddp_timeout",
         gt=0,
     )
     rollout_importance_sampling_mode: str | None = option(
@@ -305,7 +303,7 @@ class TrainerConfig:
     eval_steps: int = option(
         0,
         "optimizer steps between evaluations, which leave the run as it would be without them; "
-        "the last step has one too, and the best checkpoint stays; 0: none",
+        "the last step has one too; 0: none",
         ge=0,
     )
     val_dataset: list[str] = option(
@@ -327,11 +325,10 @@ class TrainerConfig:
         None,
         "a checkpoint-N folder to continue from, or latest: the newest in --output_dir, if any",
     )
-    report_to: list[str] = option([], "experiment trackers: tensorboard, wandb, swanlab")
-    run_name: str | None = option(None, "name of the run in trackers")
-    logging_dir: str | None = option(
-        None, "folder of TensorBoard's files; none: runs in --output_dir"
+    report_to: list[str] = option(
+        [], "experiment trackers: tensorboard, wandb, swanlab; files are in runs in --output_dir"
     )
+    run_name: str | None = option(None, "name of the run in trackers")
 
     @property
     def embedded(self) -> bool:

@@ -43,6 +43,7 @@ examples:
 _REMOVED = {
     "overlap_sync": "weights go to vLLM's own server in files; leave it out",
     "overlap_rewards": "make functions async, or raise --reward_num_workers",
+    "logging_dir": "TensorBoard's files are in the folder runs in --output_dir; leave it out",
     "on_bad_image": "an image that cannot be read stops the run; remove its row from the dataset",
 }
 """Flags of earlier versions, and what replaces them."""

@@ -19,6 +19,7 @@ from grpo_doctor_trainer.algorithm.loss import (
     tokens_in_loss,
 )
 from grpo_doctor_trainer.checkpoint import Progress
+from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, Feed, TokenBatch
 from grpo_doctor_trainer.data.prompts import Evaluation, PromptBatch
 from grpo_doctor_trainer.interrupts import stop_if_asked
@@ -27,7 +28,6 @@ from grpo_doctor_trainer.logs.metrics import (
     completion_metrics,
     loss_metrics,
     reward_metrics,
-    tokens_of,
 )
 from grpo_doctor_trainer.logs.steplog import decode, write_completions
 from grpo_doctor_trainer.memory import report_memory
@@ -53,28 +53,21 @@ def train(run: Run) -> None:
                 feed, values = collect(run, number)
 
             with phase("train"):
-                by_length = feed.places_by_length(accumulation)
-                micro_batches = feed.take(
-                    accumulation, by_length=config.group_by_length, by_prompt=config.groups_prompts
-                )
-                tokens = tokens_in_loss(micro_batches, run.ranks)
-                padded = not config.share_prompts
-                if not padded:
-                    by_length = sum(part.tokens.filled for part in micro_batches)
-                counter("train/token_places_by_length", float(by_length))
-                statistics = []
+                micro_batches = next_micro_batches(feed, config)
+                mean_tokens = tokens_in_loss(micro_batches, run.ranks)
+                sums = []
                 for index, micro_batch in enumerate(micro_batches):
                     batch = micro_batch.tokens
-                    counter("train/token_places", float(batch.places if padded else batch.filled))
+                    places = batch.filled if config.share_prompts else batch.places
+                    counter("train/token_places", float(places))
                     with (
                         phase("train/micro_batch"),
                         engine.micro_batch(last=index == accumulation - 1),
                     ):
-                        loss, counts = grpo_loss(engine.model, micro_batch, config, tokens)
+                        loss, counts = grpo_loss(engine.model, micro_batch, config, mean_tokens)
                         engine.backward(loss)
-                    statistics.append(counts)
-                values |= loss_metrics(statistics, run.ranks)
-                counter("train/tokens", tokens_of(statistics))
+                    sums.append(counts)
+                values |= loss_metrics(sums, run.ranks)
                 check_gap(config, values)
 
             with phase("optimizer"):
@@ -85,7 +78,7 @@ def train(run: Run) -> None:
                 run.log.write(number, values, time.perf_counter() - started)
 
             evaluate_if_due(run, number)
-            if run.checkpoints.due(number, run.steps, run.log.best):
+            if run.checkpoints.due(number, run.steps):
                 with phase("checkpoint"):
                     run.checkpoints.save(Progress(number, feed, values, run.log.state()))
 
@@ -148,6 +141,20 @@ def reward(
             )
     mask = ends[own].to(run.ranks.device) if config.mask_truncated_completions else None
     return advantages[own].to(run.ranks.device), mask, values
+
+
+def next_micro_batches(feed: Feed, config: TrainerConfig) -> list[Experience]:
+    """Take the micro-batches of one optimizer step, and count their tokens."""
+    count = config.gradient_accumulation_steps
+    by_length = feed.places_by_length(count)
+    micro_batches = feed.take(
+        count, by_length=config.group_by_length, by_prompt=config.groups_prompts
+    )
+    filled = sum(batch.tokens.filled for batch in micro_batches)
+    counter("train/tokens", float(filled))
+    # Without padding there is none to save by sorting.
+    counter("train/token_places_by_length", float(filled if config.share_prompts else by_length))
+    return micro_batches
 
 
 def earlier_logprobs(

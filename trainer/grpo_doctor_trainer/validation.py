@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from importlib.util import find_spec
@@ -23,7 +22,6 @@ NOTHING_TO_TRAIN = (
 TRACKERS = ("tensorboard", "wandb", "swanlab")
 
 
-_NONE = "none"
 _PIXELS_VARIABLE = "MAX_PIXELS"
 _MOST_SHOWN = 12
 
@@ -43,7 +41,7 @@ def validate(config: TrainerConfig, world_size: int) -> None:
             "--vllm_enable_lora and --sleep_level work with --vllm_mode colocate only: a server "
             "has devices of its own and gets the adapters merged. Leave them out"
         )
-    check_trackers(config)
+    _check_trackers(config.report_to)
     if config.rollout_importance_sampling_mode is not None and not config.use_vllm:
         raise ConfigError(
             "--rollout_importance_sampling_mode corrects for vLLM's log-probs: add "
@@ -163,20 +161,10 @@ def _check_adapters(config: TrainerConfig) -> None:
         )
 
 
-def wanted_trackers(config: TrainerConfig) -> list[str]:
-    """Return the names in `--report_to`, each once; ms-swift's `none` is not a tracker."""
-    return [name for name in dict.fromkeys(config.report_to) if name.lower() != _NONE]
-
-
-def check_trackers(config: TrainerConfig) -> None:
-    """Check that each tracker of `--report_to` exists and is installed."""
-    for name in wanted_trackers(config):
+def _check_trackers(names: list[str]) -> None:
+    for name in names:
         if name not in TRACKERS:
-            close = difflib.get_close_matches(name.lower(), TRACKERS, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise ConfigError(
-                f"--report_to {name} is not one of {', '.join(TRACKERS)}, {_NONE}{hint}"
-            )
+            raise ConfigError(f"--report_to {name} is not one of {', '.join(TRACKERS)}, none")
         if find_spec(name) is None:
             raise ConfigError(
                 f"--report_to {name}: the package {name} is not installed; pip install {name}, or "

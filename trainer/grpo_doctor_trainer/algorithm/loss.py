@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from grpo_doctor_trainer.algorithm.logprobs import completion_logprobs
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience
 from grpo_doctor_trainer.errors import RolloutError
-from grpo_doctor_trainer.ranks import Ranks, gather_rows, sum_over_ranks
+from grpo_doctor_trainer.ranks import Ranks, sum_over_ranks
 
 _EPSILON = 1e-4  # TRL's, so that equal rewards give zero and not a division by zero
 
@@ -28,10 +28,6 @@ SUMS = (
     *("kl_tokens", "kl", "gap_tokens", "gap", "weight"),
 )
 """Of all micro-batches: losses, counts, and values of the tokens in the loss."""
-LOWEST = ("clipped_low", "weight")
-"""The least share of clipped tokens in a completion, the least weight of a token."""
-HIGHEST = ("clipped_high", "gap", "weight")
-"""The greatest share of clipped tokens in a completion, gap and weight of a token."""
 
 
 def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torch.Tensor:
@@ -258,11 +254,11 @@ def reduce_loss(
 
 def grpo_loss(
     model: Any, experience: Experience, config: TrainerConfig, mean_tokens: float
-) -> tuple[torch.Tensor, LossStatistics]:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Run the model on one micro-batch.
 
     Returns:
-        the loss, with gradient, and what is worth knowing about it.
+        the loss, with gradient, and the sums of `loss_sums`.
     """
     logprobs = completion_logprobs(
         model,
@@ -279,7 +275,7 @@ def grpo_loss(
         longest=config.max_completion_length,
         mean_tokens=mean_tokens,
     )
-    return loss, loss_statistics(loss, terms, logprobs.entropies, experience)
+    return loss, loss_sums(loss, terms, logprobs.entropies, experience)
 
 
 @dataclass(frozen=True)
@@ -301,79 +297,38 @@ class LossTerms:
     gap: RolloutGap | None
 
 
-@dataclass(frozen=True)
-class LossStatistics:
-    """Of one micro-batch, of several, or of all ranks; float32, on the training device.
-
-    Attributes:
-        sums: [len(SUMS)].
-        lowest: [len(LOWEST)], inf where there was nothing to look at.
-        highest: [len(HIGHEST)], -inf where there was nothing to look at.
-    """
-
-    sums: torch.Tensor
-    lowest: torch.Tensor
-    highest: torch.Tensor
-
-    @classmethod
-    def joined(cls, parts: Sequence[LossStatistics]) -> LossStatistics:
-        """Put several together."""
-        return cls(
-            torch.stack([part.sums for part in parts]).sum(dim=0),
-            torch.stack([part.lowest for part in parts]).amin(dim=0),
-            torch.stack([part.highest for part in parts]).amax(dim=0),
-        )
-
-    def over(self, ranks: Ranks) -> LossStatistics:
-        """Put those of all ranks together, in one collective; the result is on the CPU."""
-        mine = torch.cat([self.sums, self.lowest, self.highest]).unsqueeze(0)
-        sizes = [len(SUMS), len(LOWEST), len(HIGHEST)]
-        every = gather_rows(mine, ranks).cpu()
-        return LossStatistics.joined([LossStatistics(*row.split(sizes)) for row in every])
-
-
 @torch.no_grad()
-def loss_statistics(
+def loss_sums(
     loss: torch.Tensor, terms: LossTerms, entropies: torch.Tensor, experience: Experience
-) -> LossStatistics:
-    """Look at one micro-batch.
+) -> torch.Tensor:
+    """Add up what the metrics of a step are made of, over one micro-batch.
 
     Args:
         loss: of the micro-batch, one number.
         terms: the loss by token.
         entropies: [completions, tokens], in nats.
         experience: the micro-batch.
+
+    Returns:
+        [len(SUMS)], float32, on the training device.
     """
-    mask, tokens = experience.loss_mask, experience.tokens
-    lengths, zero = mask.sum(dim=1), loss.new_zeros(())
+    mask, tokens, zero = experience.loss_mask, experience.tokens, loss.new_zeros(())
     sums = {
-        "loss": loss.detach(),
+        "loss": loss,
         "micro_batches": zero + 1,
         "tokens": tokens.prompt_mask.sum() + tokens.completion_mask.sum(),
-        "loss_tokens": lengths.sum(),
+        "loss_tokens": mask.sum(),
         "entropy": (entropies * mask).sum(),
+        "clipped_low": (terms.clipped_low * mask).sum(),
+        "clipped_high": (terms.clipped_high * mask).sum(),
     }
-    lowest, highest = {}, {}
-    for name, clipped in (("clipped_low", terms.clipped_low), ("clipped_high", terms.clipped_high)):
-        counts = (clipped * mask).sum(dim=1)
-        shares = counts / lengths.clamp(min=1)
-        sums[name] = counts.sum()
-        lowest[name], highest[name] = _extremes(shares, lengths > 0)
     if terms.kl is not None:
-        sums |= {"kl_tokens": sums["loss_tokens"], "kl": (terms.kl * mask).sum()}
+        sums |= {"kl_tokens": mask.sum(), "kl": (terms.kl * mask).sum()}
     if terms.gap is not None:
-        counted = terms.gap.mask
-        sums["gap_tokens"] = counted.sum()
-        for name, values in (("gap", terms.gap.distance), ("weight", terms.gap.weight)):
-            sums[name] = (values * counted).sum()
-            lowest[name], highest[name] = _extremes(values, counted)
-    return LossStatistics(
-        torch.stack([sums.get(name, zero).float() for name in SUMS]),
-        torch.stack([lowest.get(name, zero + torch.inf).float() for name in LOWEST]),
-        torch.stack([highest.get(name, zero - torch.inf).float() for name in HIGHEST]),
-    )
-
-
-def _extremes(values: torch.Tensor, counted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    lowest = values.masked_fill(~counted, torch.inf).amin()
-    return lowest, values.masked_fill(~counted, -torch.inf).amax()
+        compared = terms.gap.mask
+        sums |= {
+            "gap_tokens": compared.sum(),
+            "gap": (terms.gap.distance * compared).sum(),
+            "weight": (terms.gap.weight * compared).sum(),
+        }
+    return torch.stack([sums.get(name, zero).float() for name in SUMS])

@@ -7,25 +7,10 @@ from collections.abc import Sequence
 
 import torch
 
-from grpo_doctor_trainer.algorithm.loss import (
-    HIGHEST,
-    LOWEST,
-    SUMS,
-    LossStatistics,
-    deviation,
-    groups_without_signal,
-)
-from grpo_doctor_trainer.ranks import Ranks
+from grpo_doctor_trainer.algorithm.loss import SUMS, deviation, groups_without_signal
+from grpo_doctor_trainer.ranks import Ranks, sum_over_ranks
 
 Metrics = dict[str, float]
-Evaluated = tuple[int, float]
-"""An evaluation: after which step, and its mean reward."""
-
-
-def best_of(evaluations: Sequence[Evaluated]) -> Evaluated | None:
-    """Return the one with the highest reward, the first of equals; none where none has a reward."""
-    rewarded = [each for each in evaluations if math.isfinite(each[1])]
-    return max(rewarded, key=lambda each: each[1], default=None)
 
 
 def reward_metrics(
@@ -80,49 +65,32 @@ def completion_metrics(lengths: torch.Tensor, end_flags: torch.Tensor) -> Metric
     return values
 
 
-def loss_metrics(parts: Sequence[LossStatistics], ranks: Ranks) -> Metrics:
-    """Turn what was seen in the micro-batches of this rank into metrics of the step.
+def loss_metrics(parts: list[torch.Tensor], ranks: Ranks) -> Metrics:
+    """Turn the sums of this rank's micro-batches into metrics of the step; collective.
 
-    Means are over the tokens of the whole optimizer step, and extremes over its completions or
-    tokens; TRL averages the means and extremes of its micro-batches.
+    Means are over the tokens of the whole optimizer step; TRL averages those of its micro-batches.
+
+    Args:
+        parts: what `loss_sums` gave for each micro-batch.
+        ranks: the ranks of this job.
 
     Returns:
         `kl` only with a reference model, `sampling/...` only where the rollout engine gave
         log-probs; `step_tokens` are the prompt and completion tokens of the step.
     """
-    every = LossStatistics.joined(parts).over(ranks)
-    sums = dict(zip(SUMS, every.sums.tolist(), strict=True))
-    lowest = dict(zip(LOWEST, _finite(every.lowest), strict=True))
-    highest = dict(zip(HIGHEST, _finite(every.highest), strict=True))
-    tokens, clipped = max(1.0, sums["loss_tokens"]), sums["clipped_low"] + sums["clipped_high"]
+    sums = dict(zip(SUMS, sum_over_ranks(torch.stack(parts).sum(0), ranks).tolist(), strict=True))
+    tokens = max(1.0, sums["loss_tokens"])
     values = {
         "loss": sums["loss"] / sums["micro_batches"],
         "step_tokens": sums["tokens"],
         "entropy": sums["entropy"] / tokens,
         "clip_ratio/low_mean": sums["clipped_low"] / tokens,
-        "clip_ratio/low_min": lowest["clipped_low"],
         "clip_ratio/high_mean": sums["clipped_high"] / tokens,
-        "clip_ratio/high_max": highest["clipped_high"],
-        "clip_ratio/region_mean": clipped / tokens,
+        "clip_ratio/region_mean": (sums["clipped_low"] + sums["clipped_high"]) / tokens,
     }
     if sums["kl_tokens"]:
         values["kl"] = sums["kl"] / sums["kl_tokens"]
-    if sums["gap_tokens"]:
-        values |= {
-            "sampling/sampling_logp_difference/mean": sums["gap"] / sums["gap_tokens"],
-            "sampling/sampling_logp_difference/max": highest["gap"],
-            "sampling/importance_sampling_ratio/min": lowest["weight"],
-            "sampling/importance_sampling_ratio/mean": sums["weight"] / sums["gap_tokens"],
-            "sampling/importance_sampling_ratio/max": highest["weight"],
-        }
+    if compared := sums["gap_tokens"]:
+        values["sampling/sampling_logp_difference/mean"] = sums["gap"] / compared
+        values["sampling/importance_sampling_ratio/mean"] = sums["weight"] / compared
     return values
-
-
-def tokens_of(parts: Sequence[LossStatistics]) -> float:
-    """Count this rank's prompt and completion tokens in some micro-batches, without padding."""
-    return float(LossStatistics.joined(parts).sums[SUMS.index("tokens")])
-
-
-def _finite(values: torch.Tensor) -> list[float]:
-    # Infinite only where no token is in the loss: all completions of the step were left out.
-    return [value if math.isfinite(value) else 0.0 for value in values.tolist()]

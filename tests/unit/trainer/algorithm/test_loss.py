@@ -191,8 +191,8 @@ def measured() -> tuple[torch.Tensor, dict[str, float]]:
     mask = torch.tensor([1, 0, 1])
     data = Experience(batch, torch.tensor([1.0, 2.0, 3.0]), None, reference, reference - 0.1, mask)
     config = TrainerConfig(beta=0.5, temperature=1.0, max_completion_length=4)
-    loss, statistics = grpo_loss(model, data, config, 5.0)
-    return loss, dict(zip(SUMS, statistics.sums.tolist(), strict=True))
+    loss, sums = grpo_loss(model, data, config, 5.0)
+    return loss, dict(zip(SUMS, sums.tolist(), strict=True))
 
 
 def test_the_loss_of_equal_models_is_the_mean_advantage_of_what_is_kept(
