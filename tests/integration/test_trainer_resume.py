@@ -14,6 +14,7 @@ pytest.importorskip("deepspeed", reason="needs the trainer extra")
 import torch
 from safetensors.torch import load_file
 
+from grpo_doctor_trainer.checkpoint.state import load_safely
 from tests.trainer_jobs import Outcome, run_configs
 
 pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.timeout(600)]
@@ -97,7 +98,7 @@ def contents(checkpoint: Path) -> dict[str, Any]:
     """Weights, optimizer state, and each rank's progress and random states, by file."""
     saved = {path.name: load_file(path) for path in checkpoint.glob("*.safetensors")}
     for path in checkpoint.glob("*/rank_*.pt"):
-        saved[f"{path.parent.name}/{path.name}"] = torch.load(path, weights_only=True)
+        saved[f"{path.parent.name}/{path.name}"] = load_safely(path)
     return saved
 
 

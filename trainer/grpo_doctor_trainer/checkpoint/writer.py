@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import shutil
 import tempfile
@@ -28,11 +27,6 @@ STATE_JSON = "trainer_state.json"
 OPTIMIZER = "optimizer"
 PROGRESS = "resume"
 _WEIGHTS = (".safetensors", ".bin")
-# What safetensors and torch.save say: torch closes its file in a destructor, and what that finds
-# (a position it did not expect, a stream in error) replaces the system's own words.
-_SIGNS_OF_FULL_DISK = (
-    *("no space left", "os error 28", "file write failed", "unexpected pos", "iostream error"),
-)
 
 
 def rank_file(rank: int) -> str:
@@ -84,15 +78,11 @@ class Checkpointer:
         if self._ranks.is_main:
             shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed in here
         worst_on_any_rank(False, self._ranks)  # no rank writes before that
-        problem: OSError | None = None
+        problem: Exception | None = None
         try:
             self._write(unfinished, progress, weights)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - libraries wrap the system's; ranks fail together
             problem = error
-        except Exception as error:  # safetensors and torch wrap the operating system's errors
-            if not any(sign in str(error).lower() for sign in _SIGNS_OF_FULL_DISK):
-                raise
-            problem = OSError(errno.ENOSPC, str(error))
         failed = worst_on_any_rank(problem is not None, self._ranks)
         if self._ranks.is_main and not failed:
             try:
@@ -102,7 +92,12 @@ class Checkpointer:
         if worst_on_any_rank(problem is not None, self._ranks):
             if self._ranks.is_main:
                 shutil.rmtree(unfinished, ignore_errors=True)
-            raise CheckpointError(_explanation(final, problem))
+            reason = problem or "another rank could not; see its message"
+            raise CheckpointError(
+                f"{final} was not written: {reason}. Free disk space, save less (--save_only_model "
+                "true, --save_total_limit 1), or choose another --output_dir; earlier checkpoints "
+                "are intact"
+            ) from problem
         if self._ranks.is_main:
             report_sizes(final, count, time.perf_counter() - started)
         return final
@@ -162,20 +157,6 @@ class Checkpointer:
                 shutil.rmtree(path)
             except OSError as error:  # the new one is written, and that is what counts
                 LOG.warning("%s could not be removed whole: %s", path, error.strerror or error)
-
-
-def _explanation(final: Path, problem: OSError | None) -> str:
-    if problem is None:
-        return f"{final} was not written: another rank could not; see its message"
-    advice = f"{problem.strerror or problem}. Choose an --output_dir that can be written"
-    if problem.errno in {errno.ENOSPC, errno.EDQUOT}:
-        advice = (
-            "the disk is full. Free space, save less (--save_only_model true, "
-            "--save_total_limit 1), or choose another --output_dir"
-        )
-    elif problem.errno is None:
-        advice = str(problem)
-    return f"{final} was not written: {advice}. Earlier checkpoints are intact."
 
 
 def check_writable(config: TrainerConfig) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +15,6 @@ from grpo_doctor_trainer.rollout.vllm import engine as local_engine  # noqa: E40
 from grpo_doctor_trainer.rollout.vllm.engine import (  # noqa: E402
     cache_bytes,
     engine_options,
-    remove_leftovers,
     require_vllm,
 )
 from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence  # noqa: E402
@@ -95,19 +92,6 @@ def test_without_a_device_the_cache_is_a_share_of_the_host_divided_by_its_ranks(
     assert size == pytest.approx(host / 4, rel=1e-6)
     ranks = SimpleNamespace(device=torch.device("cuda"), world_size=4)
     assert cache_bytes(config(), ranks) is None
-
-
-def test_memory_that_a_killed_engine_left_goes_and_what_another_has_stays(tmp_path: Path) -> None:
-    mine, mapped = (tmp_path / f"-tp:{number}-[2-3]-cpushm_1" for number in (0, 1))
-    foreign = [tmp_path / "-tp:0-[2-3]-cpushm_0", tmp_path / "-tp:0-[0-1]-cpushm_1"]
-    server = tmp_path / "vllm_dist_0a-tp:0-[0-1]-cpushm_0"
-    for path in (mine, mapped, *foreign, server):
-        path.write_bytes(b"x")
-    with mapped.open("r+b") as file, mmap.mmap(file.fileno(), 1):
-        remove_leftovers(3, 2, tmp_path)
-    assert not mine.exists()
-    assert mapped.exists()
-    assert all(path.exists() for path in foreign)
 
 
 def test_what_is_missing_is_said_before_the_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,6 @@ torch = pytest.importorskip("torch", reason="needs the trainer extra")
 peft = pytest.importorskip("peft", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.colocate import (  # noqa: E402
-    watch_steps,
-)
 from grpo_doctor_trainer.rollout.vllm.weights import (  # noqa: E402
     adapter_weights,
     policy_weights,
@@ -93,13 +90,3 @@ def test_adapters_come_under_pefts_names_and_as_copies() -> None:
     assert (
         adapter_weights(engine_of(tiny_model(tiny_tokenizer())), options_for_weights("full")) == {}
     )
-
-
-def test_a_step_of_the_optimizer_is_noticed_below_its_wrapper() -> None:
-    weight = torch.nn.Parameter(torch.ones(2))
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    engine: Any = SimpleNamespace(optimizer=SimpleNamespace(optimizer=optimizer))
-    calls: list[int] = []
-    watch_steps(engine, lambda: calls.append(1))
-    optimizer.step()
-    assert calls == [1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class ColocatedRollout:
         self._longest = longest_sequence(config, loaded.context)
         self._rank = ranks.rank
         self._syncs = 0
-        self._stale, self._asleep = True, False
+        self._asleep = False
         self._lora: Any = None
         self._statistics = EngineStatistics()
         self.log: Path = engine_folder(config) / f"rank_{ranks.rank:05d}.log"
@@ -65,14 +65,11 @@ class ColocatedRollout:
         require_vllm(config, engine.device, with_images=loaded.vision is not None)
         self._vllm: Any = start_engine(config, loaded, ranks, self.log, self._statistics)
         self._engine = engine
-        watch_steps(engine, self._trained)
         if config.sleep_level:
             self._sleep()
 
     def sync(self) -> None:
-        """Return the engine the policy's weights, or its adapters; nothing if none has changed."""
-        if not self._stale:
-            return
+        """Give the engine the policy's weights, or its adapters."""
         if self._asleep:
             self._wake("weights")
         with phase("sync"), explained("loading weights", self.log):
@@ -90,7 +87,6 @@ class ColocatedRollout:
             # vLLM's reloading clears the workers' images alone: its scheduler would ask for them.
             self._vllm.reset_encoder_cache()
             settle(self._device)
-        self._stale = False
 
     @contextmanager
     def awake(self) -> Iterator[None]:
@@ -142,9 +138,6 @@ class ColocatedRollout:
             )
         return [answers[str(number)] for number in range(len(requests))]
 
-    def _trained(self) -> None:
-        self._stale = True
-
     def _wake(self, part: str) -> None:
         with phase("offload", direction="to_device"), explained(f"waking its {part}", self.log):
             self._vllm.wake_up(tags=[part])
@@ -155,7 +148,6 @@ class ColocatedRollout:
             self._vllm.reset_prefix_cache()
             self._vllm.sleep(level=self._config.sleep_level)
         self._asleep = True
-        self._stale |= self._config.sleep_level == 2  # it has dropped its weights
 
 
 def load_adapters(
@@ -238,12 +230,3 @@ class EngineGroup:
         first = sum(len(theirs) for _, theirs in every[: self.member])
         joined = [request for _, theirs in every for request in theirs]
         return joined, slice(first, first + len(requests)), every[0][0]
-
-
-def watch_steps(engine: Engine, stepped: Callable[[], None]) -> None:
-    """Call `stepped` after each step of the optimizer that changes weights."""
-    # DeepSpeed's optimizers wrap torch's, and leave it alone where a step overflows.
-    optimizer: Any = engine.optimizer
-    while not hasattr(optimizer, "register_step_post_hook"):
-        optimizer = optimizer.optimizer
-    optimizer.register_step_post_hook(lambda *_: stepped())

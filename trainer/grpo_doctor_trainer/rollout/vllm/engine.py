@@ -15,7 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from grpo_doctor_trainer.validation import VLLM_LORA_RANKS
 
 UNLOADED = "grpo_doctor_unloaded"
 """The value of `--load-format` that reads no weights."""
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - vLLM's choice
 _FORMAT = "%(asctime)s %(levelname)s %(name)s:%(lineno)d %(message)s"
 
 
@@ -66,8 +65,6 @@ def start_engine(
 ) -> Any:
     """Start a `LLMEngine` in this process, whose output goes to `log`; every rank calls it."""
     model = model_source(config, loaded, ranks)
-    if config.vllm_tensor_parallel_size > 1 and ranks.device.type == "cpu":
-        remove_leftovers(ranks.rank, config.vllm_tensor_parallel_size)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine is this process
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     log_to_file(log)
@@ -94,25 +91,6 @@ def register_format() -> None:
             super().load_weights(model, model_config)
             for buffer, value in made:
                 buffer.copy_(value)
-
-
-def remove_leftovers(rank: int, size: int, folder: Path = _SHARED_MEMORY) -> None:
-    """Remove shared memory of a killed tensor-parallel engine, where this rank will write.
-
-    The CPU build names it by the ranks alone, and does not start where there is some.
-    """
-    first = rank - rank % size
-    members = "-".join(str(member) for member in range(first, first + size))
-    ending = f"-[{members}]-cpushm_{rank - first}"
-    paths = [path for path in folder.glob("-tp:*") if path.name.endswith(ending)]
-    mapped = ""
-    for maps in Path("/proc").glob("[0-9]*/maps") if paths else ():
-        with suppress(OSError):  # it has ended, or is another user's
-            mapped += maps.read_text(encoding="utf-8", errors="replace")
-    for path in paths:
-        if f"{path}\n" not in mapped:  # a living engine maps its shared memory
-            with suppress(OSError):  # another user's
-                path.unlink()
 
 
 def end_engine(vllm: Any) -> None:
