@@ -63,12 +63,6 @@ def test_evaluations_are_due_at_the_interval_and_at_the_end(number: int, due: bo
     assert list(evaluations) == [number] * due
 
 
-def test_without_rows_to_evaluate_there_is_none() -> None:
-    run, evaluations = run_of(evaluates=False)
-    evaluate_if_due(cast("Run", run), 5)
-    assert evaluations == {}
-
-
 def test_each_row_counts_once() -> None:
     run, evaluations = run_of()
     began = time.perf_counter()

@@ -6,7 +6,6 @@ import dataclasses
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,11 +20,11 @@ def parsed(*arguments: str, ranks: int = 2) -> TrainerConfig:
     return parse(arguments, ranks)
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_help_shows_every_option_with_its_text(option: dataclasses.Field[Any]) -> None:
+def test_help_shows_every_option_with_its_text() -> None:
     unwrapped = " ".join(build_parser().format_help().split())
-    assert f"--{option.name} " in unwrapped
-    assert option.metadata["help"].split()[0] in unwrapped
+    for option in OPTIONS:
+        assert f"--{option.name} " in unwrapped
+        assert option.metadata["help"].split()[0] in unwrapped
 
 
 def test_help_ends_with_code_0(capsys: pytest.CaptureFixture[str]) -> None:

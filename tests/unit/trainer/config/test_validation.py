@@ -26,18 +26,6 @@ def test_groups_must_fill_the_batch_and_valid_sizes_are_listed() -> None:
     assert message.endswith("valid values here: 2, 3, 4, 6, 12")
 
 
-def test_every_listed_group_size_is_accepted() -> None:
-    message = message_of("--per_device_train_batch_size", "6", "--num_generations", "5")
-    for size in message.rpartition("here: ")[2].split(", "):
-        parse(["--per_device_train_batch_size", "6", "--num_generations", size], 2)
-
-
-def test_a_batch_of_one_has_no_valid_group() -> None:
-    message = message_of("--per_device_train_batch_size", "1", "--num_generations", "2", ranks=1)
-    assert "1 rank x" in message
-    assert "raise --per_device_train_batch_size" in message
-
-
 def test_passes_are_whole_steps() -> None:
     message = message_of("--gradient_accumulation_steps", "2", "--steps_per_generation", "3")
     assert "--steps_per_generation 3 must be a multiple" in message
@@ -82,13 +70,6 @@ def test_deepspeed_is_a_preset_or_a_file(tmp_path: Path) -> None:
     mine = tmp_path / "mine.json"
     mine.write_text("{}", encoding="utf-8")
     assert parse(["--deepspeed", str(mine)], 2).deepspeed == str(mine)
-
-
-def test_few_divisors_near_the_wish_are_listed_at_once() -> None:
-    arguments = ["--per_device_train_batch_size", "999999999", "--num_generations", "7"]
-    listed = message_of(*arguments).rpartition("here: ")[2].split(", ")
-    assert 2 <= len(listed) <= 12
-    assert all(2 * 999_999_999 % int(size) == 0 for size in listed)
 
 
 @pytest.mark.parametrize(

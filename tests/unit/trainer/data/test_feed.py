@@ -52,19 +52,6 @@ def test_by_length_a_step_has_the_same_completions_and_less_padding() -> None:
     assert short.old_logprobs.shape == (2, 2)
 
 
-def test_by_prompt_a_step_has_the_same_completions_and_its_prompts_together() -> None:
-    feed = feed_of(2)
-    tokens = feed.experience.tokens
-    prompts = tokens.prompt_tokens[[0, 1, 0, 1]], tokens.prompt_mask[[0, 1, 0, 1]]
-    shared = dataclasses.replace(tokens, prompt_tokens=prompts[0], prompt_mask=prompts[1])
-    feed.experience = dataclasses.replace(feed.experience, tokens=shared)
-    first, second = feed.take(2, by_prompt=True)
-    assert first.advantages.tolist() == [2, 0]
-    assert second.advantages.tolist() == [3, 1]
-    feed.order = torch.tensor([1, 2, 3, 0])
-    assert [part.advantages.tolist() for part in feed.take(2, by_prompt=True)] == [[1, 3], [2, 0]]
-
-
 def test_by_length_only_sorts_within_a_step() -> None:
     feed = feed_of(1)
     assert feed.places_by_length(2) == (2 + 1) + (1 + 2)

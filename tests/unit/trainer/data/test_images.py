@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.images import (
     BadImageError,
     image_sources,
@@ -18,8 +17,7 @@ from grpo_doctor_trainer.data.images import (
     read_image,
     scaled,
 )
-from grpo_doctor_trainer.errors import ConfigError, DatasetError
-from grpo_doctor_trainer.validation import pixel_limit
+from grpo_doctor_trainer.errors import DatasetError
 
 
 def png(size: tuple[int, int] = (6, 4), mode: str = "RGB") -> bytes:
@@ -106,14 +104,3 @@ def test_small_images_are_left_alone() -> None:
     image, decoded = read_image(png((60, 40)), 600)
     assert image.size == (30, 20)
     assert decoded == 60 * 40
-
-
-def test_the_flag_wins_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MAX_PIXELS", raising=False)
-    assert pixel_limit(TrainerConfig()) is None
-    monkeypatch.setenv("MAX_PIXELS", "5000")
-    assert pixel_limit(TrainerConfig()) == 5000
-    assert pixel_limit(TrainerConfig(max_pixels=70)) == 70
-    monkeypatch.setenv("MAX_PIXELS", "many")
-    with pytest.raises(ConfigError, match="the variable MAX_PIXELS many must be"):
-        pixel_limit(TrainerConfig())

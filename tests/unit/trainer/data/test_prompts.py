@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from grpo_doctor_trainer.data import prompts
 from grpo_doctor_trainer.data.prompts import (
     GroupSampler,
     PromptBatch,
-    PromptDataset,
     PromptMaker,
     prompt_limit,
     prompt_loader,
@@ -161,12 +159,6 @@ def test_without_a_chat_template_the_text_is_taken_as_it_is() -> None:
     assert PromptMaker(tokenizer, limit=9).make(ROWS[1], 1).text == "++"
 
 
-def test_the_dataset_makes_the_row_that_is_asked_for() -> None:
-    made = PromptDataset(ROWS, PromptMaker(tiny_tokenizer(), 9))[2, 3]
-    assert not isinstance(made, str)
-    assert (made.row, made.copies) == (ROWS[2], 3)
-
-
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
@@ -222,16 +214,6 @@ def test_format_where_the_prompt_opens_the_thinking(completion: str, value: floa
     assert think_then_answer([completion], [prompt.text], solution=["b"]) == [value]
 
 
-def test_how_many_prompts_lost_their_start_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    set_up_console(0)
-    batches(workers=0, count=1, max_length=5)
-    printed = capsys.readouterr().out.splitlines()
-    (warning,) = [line for line in printed if "lost their start" in line]
-    texts = {batch.texts[at] for batch in batches(workers=0, count=1) for at in range(6)}
-    cut = sum(len(tiny_tokenizer()(text)["input_ids"]) > 5 for text in texts)
-    assert warning.startswith(f"{cut} of this rollout's prompts")
-
-
 def test_a_prompt_that_just_fits_is_whole() -> None:
     uncut = PromptMaker(tiny_tokenizer(), limit=99).make(ROWS[1], copies=1)
     fits = PromptMaker(tiny_tokenizer(), limit=len(uncut.tokens)).make(ROWS[1], copies=1)
@@ -246,13 +228,6 @@ def test_images_need_a_model_that_takes_them_and_it_is_named() -> None:
             DatasetError, match=re.escape(f"line 1 has an image, and --model {name}")
         ):
             prompt_loader([row], loaded, TrainerConfig(model=model), ALONE)
-
-
-def test_what_making_a_prompt_took_is_within_what_it_took() -> None:
-    began = time.perf_counter()
-    effort = PromptMaker(tiny_tokenizer(), limit=9).make(ROWS[1], copies=1).effort
-    assert 0 < effort["tokenize_s"] <= time.perf_counter() - began
-    assert (effort["images"], effort["pixels"], effort["image_tokens"]) == (0, 0, 0)
 
 
 def test_rollouts_that_had_their_prompts_are_skipped() -> None:

@@ -83,11 +83,6 @@ def test_what_it_learns_from_is_named(capsys: pytest.CaptureFixture[str]) -> Non
     assert files[2] == "  data     a.jsonl, b.jsonl: 25 prompts; rewards 1 accuracy"
 
 
-def test_weights_of_rewards_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ("--reward_funcs", "accuracy", "format", "--reward_weights", "2", "0.5")
-    assert intro(capsys, config_of(*flags))[2].endswith("rewards 2 accuracy + 0.5 format")
-
-
 @pytest.mark.parametrize(
     ("weights", "short"), [(999, "999"), (1_000, "1 k"), (123_456, "123 k"), (1_000_000, "1 M")]
 )
@@ -95,11 +90,6 @@ def test_how_many_weights_there_are_is_told_shortly(
     capsys: pytest.CaptureFixture[str], weights: int, short: str
 ) -> None:
     assert f", {short} weights, {short} trained" in intro(capsys, config_of(), weights=weights)[1]
-
-
-def test_the_engine_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = intro(capsys, config_of("--use_vllm", "true", "--vllm_mode", "server"))
-    assert lines[3].startswith("  rollout  vLLM (server), ")
 
 
 def test_where_a_run_goes_on_is_told(capsys: pytest.CaptureFixture[str]) -> None:

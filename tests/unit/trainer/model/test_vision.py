@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +17,9 @@ from grpo_doctor_trainer.algorithm.logprobs import (
     token_logprobs,
 )
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch, mask_after_end
+from grpo_doctor_trainer.data.experience import TokenBatch, mask_after_end
 from grpo_doctor_trainer.data.prompts import PromptBatch, PromptMaker, prompt_loader
 from grpo_doctor_trainer.data.rows import Row, load_rows
-from grpo_doctor_trainer.errors import ConfigError, DatasetError
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
 from grpo_doctor_trainer.model.tiny import tiny_processor, tiny_vl_model
@@ -136,52 +134,6 @@ def test_freezing(kind: str, options: tuple[str, ...], parts: set[str], tmp_path
         if weight.requires_grad
     }
     assert trained == parts
-
-
-def test_freezing_everything_is_refused() -> None:
-    with pytest.raises(ConfigError, match="leave no weight to train"):
-        flags("--freeze_llm", "true")
-
-
-def test_prompts_have_one_placeholder_in_text_and_all_in_tokens(loaded: LoadedModel) -> None:
-    prompt = PromptMaker.of(loaded, flags()).make(PICTURE, 1)
-    assert prompt.text.count("<|image_pad|>") == 1
-    assert prompt.tokens.count(layout_of(loaded).image_token) == 4
-    assert prompt.pixel_values.shape == (16, 1176)
-    assert prompt.grid_thw.tolist() == [[1, 4, 4]]
-
-
-def test_max_pixels_comes_before_everything(loaded: LoadedModel) -> None:
-    prompt = PromptMaker.of(loaded, flags("--max_pixels", "784")).make(PICTURE, 1)
-    assert prompt.tokens.count(layout_of(loaded).image_token) == 1
-
-
-def test_pictures_are_kept_only_for_vllm(loaded: LoadedModel) -> None:
-    config = dataclasses.replace(flags("--max_pixels", "900"), use_vllm=True)
-    prompt = PromptMaker.of(loaded, config).make(PICTURE, 1)
-    assert [picture.size for picture in prompt.pictures] == [(30, 30)]
-    assert batch_of(loaded, [PICTURE]).pictures is None
-
-
-def test_a_prompt_with_images_that_is_too_long_is_refused(loaded: LoadedModel) -> None:
-    maker = PromptMaker.of(loaded, flags("--max_length", "10"))
-    with pytest.raises(DatasetError, match="generated row 8: the prompt has 17 tokens, 4 of them"):
-        maker.make(PICTURE, 1)
-    cut = maker.make(dataclasses.replace(SUM, messages=[{"role": "user", "content": "1" * 99}]), 1)
-    assert (len(cut.tokens), cut.cut) == (10, True)
-    assert cut.positions[0].tolist() == list(range(10))
-
-
-def test_the_models_own_placeholder_in_a_text_is_refused(loaded: LoadedModel) -> None:
-    row = dataclasses.replace(SUM, messages=[{"role": "user", "content": "<|image_pad|>"}])
-    with pytest.raises(DatasetError, match="1 places for 0 images"):
-        PromptMaker.of(loaded, flags()).make(row, 1)
-
-
-def test_images_need_a_model_that_takes_them() -> None:
-    text_model = LoadedModel(None, tiny_processor().tokenizer, None, ())
-    with pytest.raises(DatasetError, match="generated row 1 has an image, and --model"):
-        prompt_loader(ROWS, text_model, flags(), ALONE)
 
 
 def test_positions_are_transformers_own(loaded: LoadedModel) -> None:
@@ -332,28 +284,3 @@ def test_generation_samples_from_the_log_probs(
     counted = made.completion_mask.bool()
     assert logits.argmax(dim=2)[counted].equal(made.completion_tokens[counted])
     loaded.policy.train()
-
-
-def test_workers_send_the_same_images(loaded: LoadedModel) -> None:
-    def batches(workers: int) -> list[ImageFeatures | None]:
-        config = dataclasses.replace(
-            flags(), per_device_train_batch_size=6, num_generations=3,
-            dataloader_num_workers=workers,
-        )  # fmt: skip
-        loader = prompt_loader(ROWS, loaded, config, ALONE)
-        return [batch.images for batch in itertools.islice(loader, 2)]
-
-    for left, right in zip(batches(0), batches(1), strict=True):
-        assert left is not None
-        assert right is not None
-        assert left.indices == right.indices
-        assert left.pixel_values.equal(right.pixel_values)
-        assert left.positions.equal(right.positions)
-
-
-def test_without_a_chat_template_placeholders_stand_in_the_text() -> None:
-    loaded = load_model(flags(), torch.float32)
-    loaded.tokenizer.chat_template = None
-    prompt = PromptMaker.of(loaded, flags()).make(PICTURE, 1)
-    assert prompt.text == "<|image_pad|>squares?"
-    assert isinstance(PromptMaker.of(loaded, flags()), PromptMaker)

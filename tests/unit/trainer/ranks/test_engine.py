@@ -50,22 +50,6 @@ def test_the_norm_is_deepspeeds_and_of_the_gradients_where_it_has_none(
     assert engine.module.bias.item() == pytest.approx(before - 0.5 * 4.0)
 
 
-@pytest.mark.parametrize(
-    ("offload", "name"),
-    [
-        ({}, "DeepSpeed ZeRO-3"),
-        ({"offload_param": {"device": "cpu"}}, "DeepSpeed ZeRO-3, param offload"),
-        (
-            {"offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}},
-            "DeepSpeed ZeRO-3, optimizer and param offload",
-        ),
-    ],
-    ids=["none", "one", "both"],
-)
-def test_what_is_in_host_memory_is_named(offload: dict[str, Any], name: str) -> None:
-    assert deepspeed(3, None, **offload).name == name
-
-
 def alone(config: TrainerConfig, model: Any | None = None) -> DdpEngine:
     """A rank without DeepSpeed, whose model no one wraps."""
     module = model or torch.nn.Linear(2, 1)

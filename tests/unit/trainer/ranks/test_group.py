@@ -49,11 +49,6 @@ def test_two_ranks_join_rows_add_up_and_agree(monkeypatch: pytest.MonkeyPatch) -
     assert [group.worst_on_any_rank(failed, ranks) for failed in (True, False)] == [True, False]
 
 
-@pytest.mark.parametrize(("rank", "is_main"), [(0, True), (1, False)])
-def test_rank_0_writes(rank: int, *, is_main: bool) -> None:
-    assert replace(ALONE, rank=rank).is_main is is_main
-
-
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
 
 
@@ -129,12 +124,3 @@ def test_a_phase_ends_when_the_gpu_has_done_what_it_was_asked_to(
     assert waited == []
     group.settle(torch.device("cuda", 1))
     assert waited == [torch.device("cuda", 1)]
-
-
-@pytest.mark.parametrize("joined", [False, True])
-def test_a_group_is_left_if_there_is_one(monkeypatch: pytest.MonkeyPatch, joined: bool) -> None:
-    calls: list[bool] = []
-    monkeypatch.setattr(dist, "is_initialized", lambda: joined)
-    monkeypatch.setattr(dist, "destroy_process_group", lambda: calls.append(True))
-    group.leave_ranks()
-    assert calls == [True] * joined

@@ -21,33 +21,6 @@ from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence  # noqa: 
 from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
 
 
-@pytest.mark.parametrize(
-    ("flags", "ranks", "message"),
-    [
-        (("--vllm_tensor_parallel_size", "3"), 4, "valid values here: 1, 2, 4"),
-        (("--vllm_gpu_memory_utilization", "1.5"), 2, "<= 1"),
-        (("--sleep_level", "3"), 2, "<= 2"),
-        (("--vllm_max_model_len", "8"), 2, "raise it to 2056"),
-        (("--vllm_enable_lora", "true"), 2, "--train_type lora"),
-        (
-            ("--vllm_enable_lora", "true", "--train_type", "lora", "--lora_rank", "32"),
-            2,
-            "raise --vllm_max_lora_rank to 32",
-        ),
-        (
-            ("--vllm_enable_lora", "true", "--train_type", "lora", "--sleep_level", "2"),
-            2,
-            "use --sleep_level 1",
-        ),
-    ],
-)
-def test_options_that_cannot_work_are_refused(
-    flags: tuple[str, ...], ranks: int, message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        config(*flags, ranks=ranks)
-
-
 def test_the_options_become_those_of_the_engine() -> None:
     options = engine_options(
         config("--vllm_tensor_parallel_size", "2", "--vllm_max_num_seqs", "7"),
