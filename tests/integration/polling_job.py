@@ -1,7 +1,8 @@
 """Ranks that all ask, sleep and ask again: `polling_job.py CASE FOLDER`, under torchrun.
 
 From step `DUE` on `marker` waits for a file that never comes and `buffer` for a queue that nobody
-fills; `healthy` polls for each of its steps, and gets what it polls for.
+fills; `healthy` polls for each of its steps, and gets what it polls for; `steps` has 50 steps a
+second, in which it mostly sleeps.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ def main() -> None:
             (FOLDER / str(dist.get_rank())).touch()
             if CASE == "marker":
                 wait_for_marker("/never/weights.done")
-        take_batch(batches)
+        if CASE == "steps":
+            time.sleep(0.02)
+        else:
+            take_batch(batches)
         dist.all_reduce(torch.ones(1000))
 
 

@@ -40,8 +40,10 @@ def test_ranks_that_all_ask_in_vain_are_stuck(case: str, words: str, tmp_path: P
     assert words in verdict["summary"]
 
 
-def test_a_job_that_polls_for_each_step_is_healthy(tmp_path: Path) -> None:
-    with job("healthy", tmp_path) as training:
+@pytest.mark.parametrize("case", ["healthy", "steps"])
+def test_a_job_that_polls_or_sleeps_in_each_step_is_healthy(case: str, tmp_path: Path) -> None:
+    """50 steps a second, a sleep in each: no recorder stands still long enough to be read."""
+    with job(case, tmp_path) as training:
         for _ in range(LOOKS):
             verdict = training.document(lambda _: True)["verdict"]
             assert verdict["state"] == "healthy", verdict["summary"]

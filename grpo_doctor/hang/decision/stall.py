@@ -225,6 +225,8 @@ def _transfer_waits(view: JobView) -> list[_WaitAsRead]:
 
 def called_since_first_look(view: JobView) -> bool:
     """Return whether a rank began a collective after the first sample."""
+    if any(dump.recorded_meanwhile for dump in view.evidence.dumps):
+        return True
     began_ns = view.evidence.taken_unix_ns
     newest_ns = max((pace.last_enqueued_ns or 0 for pace in view.matching.paces), default=0)
     return 0 < began_ns < newest_ns

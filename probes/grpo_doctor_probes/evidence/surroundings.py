@@ -140,6 +140,7 @@ class FlightDump:
     file.
     `at_unix_ns` is when it was taken (a file's mtime). `data` is JSON or a pickle, empty with
     `problem`. `rank` is None where neither the process nor the file's name has it.
+    `recorded_meanwhile`: unreadable because operations were recorded each time it was read.
     """
 
     source: str
@@ -149,6 +150,7 @@ class FlightDump:
     at_unix_ns: int = 0
     data: bytes = b""
     problem: str = ""
+    recorded_meanwhile: bool = False
 
 
 @dataclass(frozen=True, slots=True)

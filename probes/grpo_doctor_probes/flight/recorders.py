@@ -15,7 +15,13 @@ from pathlib import Path
 
 from grpo_doctor_probes.discover.permission import why_refused
 from grpo_doctor_probes.evidence import FlightDump, Member
-from grpo_doctor_probes.flight.ring import LAYOUTS, UnknownRecorderError, is_on, read_ring
+from grpo_doctor_probes.flight.ring import (
+    LAYOUTS,
+    RecordedMeanwhileError,
+    UnknownRecorderError,
+    is_on,
+    read_ring,
+)
 from grpo_doctor_probes.memory.access import Mapping, Memory, mapped
 from grpo_doctor_probes.memory.elf import MACHINE_NAMES, ElfError, library
 from grpo_doctor_probes.memory.statics import static_pointer
@@ -118,7 +124,7 @@ def _beginnings(maps: Sequence[Mapping], name: str) -> Iterator[Mapping]:
 
 def _dump_of(member: Member, memory: Memory, recorder: Recorder) -> FlightDump:
     """Return what a recorder has, or why that is unknown; neither where it was not made yet."""
-    data, problem = b"", ""
+    data, problem, recorded = b"", "", False
     try:
         at = recorder_at(memory, recorder)
         if at is not None and is_on(memory, recorder.machine, at):
@@ -128,7 +134,8 @@ def _dump_of(member: Member, memory: Memory, recorder: Recorder) -> FlightDump:
     except UnknownRecorderError as error:
         help_ = f"; {_PIPE}" if recorder.backend == "nccl" else ""
         problem = f"its flight recorder can't be read: {error}{help_}"
-    return _dump(member, recorder.backend, data, problem)
+        recorded = isinstance(error, RecordedMeanwhileError)
+    return _dump(member, recorder.backend, data, problem, recorded=recorded)
 
 
 def recorder_at(memory: Memory, recorder: Recorder) -> int | None:
@@ -161,6 +168,13 @@ def _why_ended(member: Member) -> str:
     return ""
 
 
-def _dump(member: Member, backend: str = "", data: bytes = b"", problem: str = "") -> FlightDump:
-    now = time.time_ns()
-    return FlightDump("memory", member.rank, member.pid, backend, now, data, problem=problem)
+def _dump(
+    member: Member,
+    backend: str = "",
+    data: bytes = b"",
+    problem: str = "",
+    *,
+    recorded: bool = False,
+) -> FlightDump:
+    now, pid = time.time_ns(), member.pid
+    return FlightDump("memory", member.rank, pid, backend, now, data, problem, recorded)

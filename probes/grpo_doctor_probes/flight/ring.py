@@ -84,34 +84,40 @@ class UnknownRecorderError(Exception):
     """What is there is not laid out as a recorder; the message says what was met."""
 
 
+class RecordedMeanwhileError(UnknownRecorderError):
+    """Each reading found more operations recorded than the one before: it makes progress."""
+
+
 def is_on(memory: Memory, machine: str, at: int) -> bool:
     """Return whether the recorder records. Raises UnknownRecorderError, OSError."""
     return _state(memory, machine, at)[0]
 
 
-def _state(memory: Memory, machine: str, at: int) -> tuple[bool, bool]:
-    """Return whether it records, and whether its mutex is held."""
+def _state(memory: Memory, machine: str, at: int) -> tuple[bool, bool, int]:
+    """Return whether it records, whether its mutex is held, and how much it has recorded."""
     ring_at = _FLAGS.size + MUTEX_BYTES[machine]
     raw = memory.read(at, ring_at + _RING.size)
     on, stacks = _FLAGS.unpack_from(raw)
     lock, _count, owner, _users, kind = _MUTEX.unpack_from(raw, _FLAGS.size)
-    begin, end, room, max_entries, next_entry, _id = _RING.unpack_from(raw, ring_at)
+    begin, end, room, max_entries, next_entry, recorded = _RING.unpack_from(raw, ring_at)
     plausible = on <= 1 and stacks <= 1 and 0 <= lock <= 2 and owner >= 0 and kind == _PLAIN_KIND
     if not (plausible and begin <= end <= room and next_entry <= max_entries < _MOST_ROOM):
         raise UnknownRecorderError("it is laid out otherwise than in torch 2.8 to 2.15")
-    return bool(on), lock != 0
+    return bool(on), lock != 0, recorded
 
 
 def read_ring(memory: Memory, machine: str, at: int) -> bytes:
     """Return what the recorder at that address has, as JSON.
 
     Raises:
-        UnknownRecorderError: it is laid out otherwise, or it never stood still.
+        UnknownRecorderError: it is laid out otherwise, or never stood still.
         OSError: the memory can't be read.
     """
     misfits: list[str] = []
+    begun: list[int] = []
     for _ in range(_TRIES):
-        _, locked = _state(memory, machine, at)
+        _, locked, recorded = _state(memory, machine, at)
+        begun.append(recorded)
         problems = []
         for layout in LAYOUTS[machine]:
             head = memory.read(at, layout.recorder_bytes)
@@ -132,6 +138,8 @@ def read_ring(memory: Memory, machine: str, at: int) -> bytes:
     if len(misfits) == _TRIES:
         message = f"it is laid out otherwise than in torch 2.8 to 2.15: {misfits[0]}"
         raise UnknownRecorderError(message)
+    if sorted({*begun}) == begun:
+        raise RecordedMeanwhileError("it recorded operations each time it was read")
     raise UnknownRecorderError("it was busy each time it was read; run attach again")
 
 

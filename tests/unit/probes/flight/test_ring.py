@@ -10,7 +10,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from grpo_doctor_probes.flight import read_recorders, recorders
 from grpo_doctor_probes.flight.ring import (
     LAYOUTS,
     MUTEX_BYTES,
+    RecordedMeanwhileError,
     UnknownRecorderError,
     is_on,
     read_ring,
@@ -337,16 +338,21 @@ def test_each_layout_is_known_from_the_other(machine: str, number: int) -> None:
     assert (recording["pg_config"], recording["pg_status"]) == ({}, {})
 
 
-def test_one_that_records_at_each_look_is_given_up() -> None:
-    states = [with_maps("x86_64", 0, newest=number) for number in range(100)]
-    with pytest.raises(UnknownRecorderError, match="busy each time"):
+@pytest.mark.parametrize(
+    ("newest", "message"),
+    [(range(100), "recorded operations each time"), ([0, 1] * 50, "busy each time")],
+)
+def test_one_that_records_at_each_look_is_given_up(newest: Sequence[int], message: str) -> None:
+    """Only one that has recorded more each time is known to record."""
+    states = [with_maps("x86_64", 0, newest=number) for number in newest]
+    with pytest.raises(UnknownRecorderError, match=message):
         read_ring(memory("x86_64", *states), "x86_64", RECORDER)
 
 
 def test_one_that_fits_no_layout_while_it_records_is_at_work_and_not_unknown() -> None:
     """What was read of it may be of two states."""
     states = [with_maps("x86_64", 0, newest=number)[:200] for number in range(100)]
-    with pytest.raises(UnknownRecorderError, match="busy each time"):
+    with pytest.raises(RecordedMeanwhileError):
         read_ring(memory("x86_64", *states), "x86_64", RECORDER)
     with pytest.raises(UnknownRecorderError, match="laid out otherwise"):
         read_ring(memory("x86_64", states[0]), "x86_64", RECORDER)

@@ -11,7 +11,7 @@ from grpo_doctor.hang.decision.stall import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.process.wait_history import WaitHistory
 from grpo_doctor.hang.verdict import Verdict
-from grpo_doctor_probes.evidence import EngineLook, Frame, PythonThread, Thread
+from grpo_doctor_probes.evidence import EngineLook, FlightDump, Frame, PythonThread, Thread
 from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, UNIX_NS, EvidenceBuilder, collective, frames
 from tests.unit.hang.causes.proposed import case_of
 from tests.verdicts import REWARD, UPDATE, verdict
@@ -131,6 +131,16 @@ def test_what_ranks_did_that_were_not_seen_to_get_on(how: str, text: str) -> Non
     sentence = words(build)
     assert sentence.state == "slow"
     assert sentence.summary.startswith(f"Slow: {text}")
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_recorder_that_never_stands_still_shows_progress(recorded: bool) -> None:
+    build = working(2, 0)
+    build.rank(0).wakes = build.rank(1).wakes = 60
+    dump = FlightDump("memory", 0, 100, problem="busy", recorded_meanwhile=recorded)
+    said = diagnose(replace(build.build(), dumps=(dump,))).verdict
+    assert (said.state == "healthy") is recorded
+    assert ("started collectives between two samples" in said.summary) is recorded
 
 
 def test_a_wait_that_nobody_measured_is_said_to_be_of_no_time() -> None:
