@@ -18,9 +18,7 @@ from grpo_doctor_probes.procs.live import Header
 from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.supervisor.outlet import Outlet
 
-_STEPS_REMEMBERED = 8
-_LOOKS_REMEMBERED = 600
-_LOOKS_AT_MOST = 20_000  # hours, of steps that take hours
+_STEPS, _LOOKS = 8, 600
 _SHARES_SHOWN = 4
 _UNATTRIBUTED = "unattributed"
 LOG_EVERY_S = 30.0
@@ -40,58 +38,50 @@ class Now:
     ranks: int
 
 
+@dataclass(slots=True)
+class _Step:
+    """A step: when it was first seen, how often it was looked at, and the phases seen open."""
+
+    number: int | None
+    begun_s: float
+    looks: int
+    phases: Counter[str]
+
+
 class Watch:
     """Remembers of the headers it is shown what the line needs.
 
     Shares come from looking, not from records: how often a phase was open when looked at. That
     costs the same for a thousand spans a second as for one. Step time and shares are of the same
-    steps, the last eight or, of short ones, those of 600 looks, however many ranks there are.
+    steps: the last eight or, of short ones, those of 600 looks.
     """
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, Counter[str]]] = deque()
-        self._counts: Counter[str] = Counter()  # the sum over `_looks`
-        self._begins: deque[tuple[int, float]] = deque()
+        self._steps: deque[_Step] = deque()
 
     def look(self, headers: Sequence[Header]) -> Now:
         """Return one sample of the headers at this moment."""
         now_ns = time.monotonic_ns()
         phases, oldest = _open_phases(headers, now_ns)
-        step = min((header.step for header in headers if header.step is not None), default=None)
-        if step is not None and (not self._begins or self._begins[-1][0] != step):
-            if not self._begins:
-                self._looks.clear()  # the shares are a step's; the start-up is over
-                self._counts.clear()
-            self._begins.append((step, now_ns / 1e9))
-        self._looks.append((now_ns / 1e9, phases))
-        self._counts.update(phases)
-        self._forget()
-        return Now(step, self._step_time_s(), self._shares(), oldest, len(headers))
-
-    def _forget(self) -> None:
-        """Drops what is older than both the last looks and the last steps."""
-        while len(self._looks) > _LOOKS_AT_MOST or (
-            len(self._looks) > _LOOKS_REMEMBERED and self._is_before_steps(self._looks[0][0])
-        ):
-            self._counts.subtract(self._looks.popleft()[1])
-        begins = self._begins
-        while len(begins) > _STEPS_REMEMBERED and begins[1][1] <= self._looks[0][0]:
-            begins.popleft()
-
-    def _is_before_steps(self, look_s: float) -> bool:
-        recent = list(self._begins)[-_STEPS_REMEMBERED:]
-        return len(recent) == _STEPS_REMEMBERED and look_s < recent[0][1]
+        number = min((header.step for header in headers if header.step is not None), default=None)
+        steps = self._steps
+        if number is not None and steps and steps[0].number is None:
+            steps.clear()  # the shares are a step's; the start-up is over
+        if not steps or steps[-1].number != number:
+            steps.append(_Step(number, now_ns / 1e9, 0, Counter()))
+        steps[-1].looks += 1
+        steps[-1].phases.update(phases)
+        while len(steps) > _STEPS and sum(s.looks for s in steps) - steps[0].looks >= _LOOKS:
+            steps.popleft()
+        counts = sum((step.phases for step in steps), Counter[str]())
+        shares = [(name, n / counts.total()) for name, n in counts.most_common(_SHARES_SHOWN)]
+        return Now(number, self._step_time_s(), tuple(shares), oldest, len(headers))
 
     def _step_time_s(self) -> float | None:
-        if len(self._begins) < 2:
+        first, last = self._steps[0], self._steps[-1]
+        if first.number is None or last.number is None or last.number <= first.number:
             return None
-        (first, first_s), (last, last_s) = self._begins[0], self._begins[-1]
-        return (last_s - first_s) / (last - first) if last > first else None
-
-    def _shares(self) -> tuple[tuple[str, float], ...]:
-        total = self._counts.total()
-        largest = self._counts.most_common(_SHARES_SHOWN)
-        return tuple((name, count / total) for name, count in largest if count > 0)
+        return (last.begun_s - first.begun_s) / (last.number - first.number)
 
 
 def _open_phases(

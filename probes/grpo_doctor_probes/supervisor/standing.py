@@ -1,7 +1,7 @@
-"""Where each rank stands: in which phase, since when, for how long is usual, and whether it waits.
+"""Where each rank is: in which phase, since when, and for how long is usual.
 
-Built from headers that are looked at twice a second, so a length is known to half a second; what
-is shorter than that is never long enough to be suspicious.
+Built from headers of span files that are read twice a second, so a length is known to half a
+second; of a rank without spans from three small reads of /proc.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpo_doctor_probes.procs.live import Header, OpenSpan, read_header
-from grpo_doctor_probes.procs.procfs import own_number
+from grpo_doctor_probes.procs.procfs import own_number, read_record, status
+from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S, read_stat
 from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.record.rundir import RANKS, SPANS_SUFFIX
 
@@ -23,18 +24,21 @@ FLOOR_S = 35.0
 FIRST_S = 120.0
 # Of a phase's p99: rollouts and rewards have long tails, and twice the p99 is still met weekly.
 FACTOR = 3.0
-# A judged "slow, not stuck" says nothing before the phase is this many times as old.
+# torchrun takes up to a second to end the other ranks when one was killed or failed.
+GONE_S = 10.0
+# An inspection that found a job not stuck counts until the rank has been there this many times as
+# long.
 PATIENCE = 2.0
-# Of the backend's timeout; the rest is for the look: at 100% it kills the ranks, and the evidence.
+# Of the backend's timeout: at 100% it kills the ranks, and with them the evidence.
 OF_TIMEOUT = 0.8
 _REMEMBERED = 256
-BETWEEN_PHASES = "between phases"
+BETWEEN_PHASES, OUTSIDE_OF_PHASES = "between phases", "outside of phases"
 # Places of a rank without spans: its main thread sleeps, or it uses a core and never sleeps, as one
-# that waits for its GPU does. And the place and state of one that was killed or failed.
-SILENT, SPINNING, GONE = "silent", "busy without a pause", "X"
-UNRECORDED = (SILENT, SPINNING)
-STOPPED = "T"  # the state of one that was stopped by a signal
-OUTSIDE_OF_PHASES = "outside of phases"
+# that waits for its GPU does. And of a rank that was killed or failed.
+SILENT, SPINNING, GONE = "silent", "busy without a pause", "gone"
+# A thread that polls ten times a second stays far below; one that computes is far above.
+BUSY_SHARE = 0.02
+_QUIET_NS = 3_000_000_000
 _COLLECTIVES = (layout.COLLECTIVE, layout.COLLECTIVE_WAIT)
 
 
@@ -83,46 +87,80 @@ class Headers:
         return self._pid(int(rank), int(numbers[0])) in ranks
 
 
-class Lengths:
-    """What was observed, by name. Lengths are seconds.
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A rank at one moment.
 
-    The limit is `max(FLOOR_S, FACTOR x p99)` of the lengths seen under that name. What was never
+    Attributes:
+        place: under which name its length is learned: a phase, `reward, in all_gather`, or one of
+            the names for what is in no phase.
+        since_ns: CLOCK_MONOTONIC when it got there.
+        first: none of that name has ended in this rank.
+        waits: it is in a collective, or may be: it may be waiting for another rank.
+        begun_ns: CLOCK_MONOTONIC when its latest span began, which may have ended; 0 without any.
+    """
+
+    rank: int
+    pid: int
+    place: str
+    since_ns: int
+    first: bool = True
+    waits: bool = False
+    begun_ns: int = 0
+
+    @property
+    def mark(self) -> tuple[int, str, int, int]:
+        """What changes as soon as it moves. Of a rank that never sleeps it is only its place: an
+        inspection makes it sleep."""
+        since_ns = 0 if self.place == SPINNING else self.since_ns
+        return self.pid, self.place, since_ns, self.begun_ns
+
+
+class Lengths:
+    """What was observed, by place. Lengths are seconds.
+
+    The limit is `max(FLOOR_S, FACTOR x p99)` of the lengths seen at that place. What was never
     seen to end gets FIRST_S instead: a first rollout compiles, a first step loads and allocates. A
     limit that is too low costs one inspection of the job and doubles itself; one that is too high
     costs the wait.
 
     Args:
-        fixed_s: the user's own limit, which then holds for every name and is never learned.
+        fixed_s: the user's own limit, which then holds for every place and is never learned.
         timeout_s: when the backend gives up on a collective.
     """
 
     def __init__(self, fixed_s: float | None = None, timeout_s: float = math.inf) -> None:
-        self.collective_limit_s = OF_TIMEOUT * timeout_s
-        self._fixed_s = fixed_s
+        self._fixed_s, self._collective_s = fixed_s, OF_TIMEOUT * timeout_s
         self._lengths_s: dict[str, deque[float]] = {}
-        self._tolerated: dict[str, float] = {}
+        self._inspected_s: dict[str, float] = {}
 
-    def learn(self, name: str, length_s: float) -> None:
-        """Take in one length. The latest 256 of a name count."""
-        self._lengths_s.setdefault(name, deque(maxlen=_REMEMBERED)).append(length_s)
+    def learn(self, place: str, length_s: float) -> None:
+        """Take in one length. The latest 256 of a place count."""
+        self._lengths_s.setdefault(place, deque(maxlen=_REMEMBERED)).append(length_s)
 
-    def knows(self, name: str) -> bool:
+    def knows(self, place: str) -> bool:
         """Return whether one of that name was seen to end."""
-        return name in self._lengths_s
+        return place in self._lengths_s
 
-    def limit_s(self, name: str, *, first: bool) -> float:
-        """From which age on it is suspicious. `first`: none of that name has ended yet."""
-        if self._fixed_s is not None:
-            learned = self._fixed_s
-        elif first:
-            learned = FIRST_S
+    def limit_s(self, standing: Standing) -> float:
+        """From which age on it is suspicious."""
+        if standing.place == GONE:
+            usual_s = GONE_S
+        elif self._fixed_s is not None:
+            usual_s = self._fixed_s
+        elif standing.first:
+            usual_s = FIRST_S
         else:
-            learned = max(FLOOR_S, FACTOR * p99(self._lengths_s.get(name, ())))
-        return max(learned, self._tolerated.get(name, 0.0))
+            usual_s = max(FLOOR_S, FACTOR * p99(self._lengths_s.get(standing.place, ())))
+        inspected_s = self._inspected_s.get(standing.place, 0.0)
+        limit_s = max(usual_s, PATIENCE * inspected_s)
+        if standing.waits and inspected_s < self._collective_s:
+            return min(limit_s, self._collective_s)
+        return limit_s
 
-    def tolerate(self, name: str, age_s: float) -> None:
-        """It was looked at when that old and found to be fine: it may get twice as old."""
-        self._tolerated[name] = max(self._tolerated.get(name, 0.0), PATIENCE * age_s)
+    def tolerate(self, place: str, age_s: float) -> None:
+        """It was inspected when that old, and is not known to be stuck: it may get twice as old."""
+        self._inspected_s[place] = max(self._inspected_s.get(place, 0.0), age_s)
 
 
 def p99(values: deque[float] | tuple[float, ...]) -> float:
@@ -132,52 +170,20 @@ def p99(values: deque[float] | tuple[float, ...]) -> float:
     return sorted(values)[math.ceil(0.99 * len(values)) - 1]
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """A rank at one moment.
-
-    Attributes:
-        place: under which name its length is learned: a phase, `reward, in all_gather`, or one of
-            the two names for what is in no phase.
-        since_ns: CLOCK_MONOTONIC when it got there.
-        first: none of that name has ended in this rank.
-        waits: it is in a collective, that is, it may be waiting for another rank.
-        begun_ns: CLOCK_MONOTONIC when its latest span began, which may have ended; 0 without any.
-        seen_ns: CLOCK_MONOTONIC from when on it was looked at without a break: what was before is
-            no part of its age.
-    """
-
-    rank: int
-    pid: int
-    place: str
-    since_ns: int
-    first: bool
-    waits: bool = False
-    begun_ns: int = 0
-    seen_ns: int = 0
-
-    @property
-    def mark(self) -> tuple[int, int]:
-        """What changes as soon as it moves on."""
-        return self.since_ns, self.begun_ns
-
-    def age_s(self, now_ns: int) -> float:
-        """For how long it has been there, as far as that was seen."""
-        return (now_ns - max(self.since_ns, self.seen_ns)) / 1e9
-
-
 class Follower:
     """Follows one rank through its headers and teaches `lengths` what it sees."""
 
     def __init__(self, lengths: Lengths) -> None:
         self._lengths = lengths
         self._open: set[tuple[str, int]] = set()  # (place, since when)
-        self._distrusted: set[tuple[str, int]] = set()
         self._named_ns: dict[str, int] = {}
         self._names_read = 0
 
-    def follow(self, header: Header, now_ns: int) -> Standing:
-        """Take in the header of this rank as it was read at `now_ns`."""
+    def follow(self, header: Header, now_ns: int, usual_since_ns: int = 0) -> Standing:
+        """Take in the header of this rank as it was read at `now_ns`.
+
+        What was before `usual_since_ns` teaches nothing: the job was stuck, or no one looked.
+        """
         stack = carrying_stack(header)
         self._note_names(header.names, now_ns)
         place = place_of(stack)
@@ -190,7 +196,7 @@ class Follower:
         if place in (BETWEEN_PHASES, OUTSIDE_OF_PHASES):
             # The step's own begin is no help: phases of it have come and gone since.
             since_ns = next((since for name, since in self._open if name == place), now_ns)
-            if begun_ns > since_ns:  # it was in a phase between two looks
+            if begun_ns > since_ns:  # it was in a phase between two headers
                 since_ns = now_ns
             opened = {(place, since_ns)}
             first = not self._lengths.knows(place)
@@ -198,24 +204,44 @@ class Follower:
             since_ns = stack[-1].start_ns
             # The table had the name before this span began: an earlier one of that name has ended.
             first = self._named_ns.get(_telling(stack).name, now_ns) >= _telling(stack).start_ns
-        self._learn_ended(opened, now_ns)
+        closed, self._open = self._open - opened, opened
+        for name, start_ns in closed:
+            if start_ns >= usual_since_ns:
+                self._lengths.learn(name, (now_ns - start_ns) / 1e9)
         waits = bool(stack) and stack[-1].kind in _COLLECTIVES
         return Standing(header.rank, header.pid, place, since_ns, first, waits, begun_ns)
-
-    def distrust(self) -> None:
-        """Forget how long open phases take: the job was found stuck in them."""
-        self._distrusted = set(self._open)
 
     def _note_names(self, names: tuple[str, ...], now_ns: int) -> None:
         for text in names[self._names_read :]:
             self._named_ns.setdefault(text.partition(layout.ARGS_SEPARATOR)[0], now_ns)
         self._names_read = len(names)
 
-    def _learn_ended(self, opened: set[tuple[str, int]], now_ns: int) -> None:
-        closed, self._open = self._open - opened, opened
-        for name, start_ns in closed - self._distrusted:
-            self._lengths.learn(name, (now_ns - start_ns) / 1e9)
-        self._distrusted &= opened
+
+class MainThread:
+    """The main thread of a rank without spans: since when it is silent, or never sleeps."""
+
+    def __init__(self, pid: int, rank: int, now_ns: int, proc: Path = Path("/proc")) -> None:
+        self._pid, self._rank = pid, rank
+        self._folder = proc / f"{pid}/task/{pid}"
+        self._seen_ns, self._ran_ns = now_ns, 0
+        self._busy_ns = self._slept_ns = now_ns
+        self._sleeps = ""
+
+    def look(self, now_ns: int) -> Standing:
+        """Return where it is now. Raises OSError, ValueError, IndexError when it has ended."""
+        try:
+            ran_ns = int(read_record(self._folder / "schedstat").split()[0])
+        except FileNotFoundError:  # a kernel without CONFIG_SCHED_INFO, or the thread has ended
+            ran_ns = read_stat(self._folder).cpu_ticks * 1_000_000_000 // CLOCK_TICKS_PER_S
+        if ran_ns - self._ran_ns > BUSY_SHARE * (now_ns - self._seen_ns):
+            self._busy_ns = now_ns
+        self._seen_ns, self._ran_ns = now_ns, ran_ns
+        sleeps = status(self._folder).get("voluntary_ctxt_switches", "")
+        if sleeps != self._sleeps or not sleeps:  # gVisor does not count: never called busy
+            self._sleeps, self._slept_ns = sleeps, now_ns
+        runs = now_ns - self._busy_ns <= _QUIET_NS
+        place, since_ns = (SPINNING, self._slept_ns) if runs else (SILENT, self._busy_ns)
+        return Standing(self._rank, self._pid, place, since_ns, waits=True)
 
 
 def carrying_stack(header: Header) -> tuple[OpenSpan, ...]:

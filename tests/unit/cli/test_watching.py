@@ -21,8 +21,7 @@ from grpo_doctor_probes.supervisor.job import Ended, Job
 from grpo_doctor_probes.supervisor.launch import Launch
 from grpo_doctor_probes.supervisor.liveline import LiveLine
 from grpo_doctor_probes.supervisor.members import Members
-from grpo_doctor_probes.supervisor.suspicion import Suspicion
-from grpo_doctor_probes.supervisor.watchdog import Hang
+from grpo_doctor_probes.supervisor.watchdog import Hang, Suspicion
 from tests.unit.probes.supervisor.headers_in_code import header, span
 
 OPTIONS = argparse.Namespace(no_live=True, no_watchdog=False, hang_after=None, on_hang="report")
@@ -30,7 +29,7 @@ LAUNCH = Launch(("true",), dict(os.environ), bundled=False, world_size=None)
 
 
 def hang(folder: Path, document: dict[str, object], not_kept: str = "") -> Hang:
-    suspicion = Suspicion((1,), (4711,), "reward", 40.0, 35.0, "long")
+    suspicion = Suspicion((1,), frozenset({4711}), "reward", 40.0)
     return Hang(suspicion, Answer("stuck", "Rank 1 sleeps.", document, folder, not_kept), 4, 5)
 
 

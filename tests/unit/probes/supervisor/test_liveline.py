@@ -66,14 +66,6 @@ def test_shares_and_step_time_are_of_the_same_steps_however_many_ranks() -> None
     assert dict(now.shares) == {"rollout": 0.5, "train": 0.25, "unattributed": 0.25}
 
 
-def test_old_steps_are_forgotten() -> None:
-    watch = Watch()
-    for number in range(400):
-        for _ in range(4):
-            now = watch.look([at(number, "rollout" if number < 200 else "train", 0)])
-    assert dict(now.shares) == {"train": 1.0}
-
-
 def at(number: int, phase: str, rank: int) -> Header:
     spans = [span("step", 0, layout.STEP), *([span(phase, 0)] if phase else [])]
     return replace(header(*spans, rank=rank), step=number)
@@ -231,39 +223,16 @@ def test_of_short_steps_six_hundred_looks_are_remembered(watching: Watching) -> 
     watching.look(at(0, "init", 0), at_s=0)
     for number in range(1, 601):
         now = watching.look(at(number, "train", 0), at_s=1000 + number)
-        shares = dict(now.shares)
-        assert shares == ({"train": 1.0} if number == 600 else shares | {"init": 1 / (number + 1)})
+        assert ("init" in dict(now.shares)) is (number < 600)
     assert now.step_time_s == 1.0
 
 
 def test_of_long_steps_the_last_eight_are_remembered(watching: Watching) -> None:
     for number in range(9):
-        for look in range(100):
+        for _ in range(100):
             now = watching.look(at(number, "rollout" if number == 0 else "train", 0))
-            shares = dict(now.shares)
-            if number == 7:
-                assert shares["rollout"] == 100 / (701 + look)
-    assert shares == {"train": 1.0}
+            assert ("rollout" in dict(now.shares)) is (number < 8)
     assert now.step_time_s == 100.0
-
-
-def test_of_steps_that_take_hours_not_all_looks_are_remembered(
-    watching: Watching, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(liveline, "_LOOKS_AT_MOST", 5)
-    phases = ["init"] * 5 + ["train"] * 3
-    shares = [dict(watching.look(at(0, phase, 0)).shares).get("init", 0.0) for phase in phases]
-    assert shares == [1.0] * 5 + [0.8, 0.6, 0.4]
-
-
-def test_a_step_time_is_of_the_last_eight_steps_at_least(
-    watching: Watching, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(liveline, "_LOOKS_AT_MOST", 2)
-    for number, at_s in enumerate((0, 50, 51, 52, 53, 54, 55, 56)):
-        now = watching.look(at(number, "train", 0), at_s=at_s)
-    assert now.step_time_s == 8.0
-    assert watching.look(at(8, "train", 0), at_s=57).step_time_s == 1.0
 
 
 GATHER = span("all_gather", 999, layout.COLLECTIVE)

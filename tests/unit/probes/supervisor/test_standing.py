@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,12 +17,17 @@ from grpo_doctor_probes.supervisor.standing import (
     FACTOR,
     FIRST_S,
     FLOOR_S,
+    GONE,
+    GONE_S,
     OF_TIMEOUT,
     OUTSIDE_OF_PHASES,
     PATIENCE,
+    SILENT,
+    SPINNING,
     Follower,
     Headers,
     Lengths,
+    MainThread,
     Standing,
     p99,
     place_of,
@@ -99,57 +105,57 @@ def test_headers_are_in_the_order_of_ranks(tmp_path: Path) -> None:
     assert [h.rank for h in Headers(tmp_path).read()] == [0, 1, 2]
 
 
-def test_the_first_of_a_name_gets_the_generous_limit() -> None:
+def at(place: str, *, first: bool = False, waits: bool = False) -> Standing:
+    return Standing(0, 7, place, 0, first, waits)
+
+
+@pytest.mark.parametrize(
+    ("lengths_s", "first", "limit_s"),
+    [
+        ((), True, FIRST_S),
+        ((), False, FLOOR_S),
+        ((0.4,) * 50, False, FLOOR_S),
+        ((100.0,) * 99 + (200.0,) * 5, False, FACTOR * 200),
+        ((1000.0,) + (20.0,) * 300, False, FACTOR * 20),  # the latest 256
+    ],
+)
+def test_limits_follow_from_what_was_seen(
+    lengths_s: tuple[float, ...], limit_s: float, *, first: bool
+) -> None:
     lengths = Lengths()
-    assert lengths.limit_s("rollout", first=True) == FIRST_S
-    assert not lengths.knows("rollout")
-
-
-def test_short_phases_get_the_floor() -> None:
-    lengths = Lengths()
-    for _ in range(50):
-        lengths.learn("train", 0.4)
-    assert lengths.limit_s("train", first=False) == FLOOR_S
-
-
-def test_long_phases_get_a_multiple_of_their_p99() -> None:
-    lengths = Lengths()
-    for length_s in (100.0,) * 99 + (200.0,) * 5:
+    for length_s in lengths_s:
         lengths.learn("rollout", length_s)
-    assert lengths.limit_s("rollout", first=False) == FACTOR * 200
-    assert lengths.limit_s("train", first=False) == FLOOR_S
-
-
-def test_only_the_latest_count() -> None:
-    lengths = Lengths()
-    lengths.learn("rollout", 1000.0)
-    for _ in range(300):
-        lengths.learn("rollout", 20.0)
-    assert lengths.limit_s("rollout", first=False) == FACTOR * 20
+    assert lengths.knows("rollout") is bool(lengths_s)
+    assert lengths.limit_s(at("rollout", first=first)) == limit_s
+    assert lengths.limit_s(at("train")) == FLOOR_S
+    assert lengths.limit_s(at(GONE)) == GONE_S
 
 
 def test_a_wrong_suspicion_makes_the_limit_twice_the_age_and_never_smaller() -> None:
     lengths = Lengths()
-    lengths.learn("reward", 1.0)
-    lengths.tolerate("reward", 50.0)
-    assert lengths.limit_s("reward", first=False) == PATIENCE * 50
-    lengths.tolerate("reward", 10.0)
-    assert lengths.limit_s("reward", first=False) == PATIENCE * 50
-    assert lengths.limit_s("train", first=True) == FIRST_S
+    for age_s in (50.0, 10.0):
+        lengths.tolerate("reward", age_s)
+        assert lengths.limit_s(at("reward")) == PATIENCE * 50
+    assert lengths.limit_s(at("train", first=True)) == FIRST_S
 
 
 def test_the_users_limit_holds_for_all_until_it_was_wrong() -> None:
     lengths = Lengths(fixed_s=7.0)
-    for _ in range(9):
-        lengths.learn("rollout", 300.0)
-    assert lengths.limit_s("rollout", first=False) == 7
-    assert lengths.limit_s("init", first=True) == 7
+    lengths.learn("rollout", 300.0)
+    assert [lengths.limit_s(at(place)) for place in ("rollout", "init")] == [7, 7]
     lengths.tolerate("rollout", 8.0)
-    assert lengths.limit_s("rollout", first=False) == 16
+    assert lengths.limit_s(at("rollout")) == 16
 
 
-def test_collectives_are_looked_at_before_the_backend_gives_up() -> None:
-    assert Lengths(timeout_s=600).collective_limit_s == OF_TIMEOUT * 600 < 600
+def test_who_may_wait_is_inspected_once_before_the_backend_gives_up() -> None:
+    lengths = Lengths(timeout_s=600)
+    lengths.learn("train", 1000.0)
+    assert lengths.limit_s(at("train")) == FACTOR * 1000
+    assert lengths.limit_s(at("train", waits=True)) == OF_TIMEOUT * 600
+    lengths.tolerate("train", 400.0)
+    assert lengths.limit_s(at("train", waits=True)) == OF_TIMEOUT * 600
+    lengths.tolerate("train", 481.0)
+    assert lengths.limit_s(at("train", waits=True)) == FACTOR * 1000
 
 
 @pytest.mark.parametrize(
@@ -202,7 +208,7 @@ def test_a_span_that_has_ended_is_learned_with_its_length() -> None:
 def test_an_age_counts_from_the_spans_own_begin() -> None:
     standing = Follower(Lengths()).follow(header(STEP, span("rollout", 2)), 30 * S)
     assert standing.place == "rollout"
-    assert standing.age_s(30 * S) == 28
+    assert standing.since_ns == 2 * S
 
 
 def test_only_the_first_span_of_a_name_is_the_first() -> None:
@@ -286,12 +292,6 @@ def test_a_header_that_tells_no_begin_has_none() -> None:
     assert Follower(Lengths()).follow(latest, 3 * S).begun_ns == 0
 
 
-@pytest.mark.parametrize(("since_s", "seen_s", "age_s"), [(5, 0, 15), (5, 8, 12), (8, 5, 12)])
-def test_an_age_is_what_was_seen_of_it(since_s: int, seen_s: int, age_s: float) -> None:
-    standing = Standing(0, 7, "train", since_s * S, False, seen_ns=seen_s * S)
-    assert standing.age_s(20 * S) == age_s
-
-
 def test_between_phases_counts_from_when_it_was_first_seen_so() -> None:
     lengths = Known()
     follower = Follower(lengths)
@@ -321,16 +321,14 @@ def test_what_began_and_ended_within_a_phase_is_a_move_and_leaves_its_age() -> N
     assert before.mark != after.mark
 
 
-def test_what_was_found_stuck_is_no_example() -> None:
+def test_what_began_before_the_end_of_a_hang_or_an_absence_is_no_example() -> None:
     lengths = Known()
     follower = Follower(lengths)
     follower.follow(header(STEP, span("reward", 2)), 300 * S)
-    follower.distrust()
-    follower.follow(header(STEP, span("train", 400)), 401 * S)
-    follower.follow(header(STEP, span("reward", 402)), 403 * S)
-    follower.follow(header(STEP), 405 * S)
-    assert ("train", 3.0) in lengths.taught
-    assert [length for name, length in lengths.taught if name == "reward"] == [3.0]
+    follower.follow(header(STEP, span("train", 400)), 401 * S, 350 * S)
+    follower.follow(header(STEP, span("reward", 402)), 403 * S, 350 * S)
+    follower.follow(header(STEP), 405 * S, 350 * S)
+    assert lengths.taught == [("train", 3.0), ("reward", 3.0)]
 
 
 def test_threads_beside_the_steps_do_not_count() -> None:
@@ -338,3 +336,62 @@ def test_threads_beside_the_steps_do_not_count() -> None:
     follower = Follower(Lengths())
     stack = (prefetch, span("step", 2, layout.STEP, thread=1), span("train", 3, thread=1))
     assert follower.follow(header(*stack), 4 * S).place == "train"
+
+
+TICK_NS = S // os.sysconf("SC_CLK_TCK")
+
+
+class Kernel:
+    """What a kernel reports of the main thread of process 7."""
+
+    def __init__(self, proc: Path, *, schedstat: bool, counts_sleeps: bool) -> None:
+        self.folder = proc / "7" / "task" / "7"
+        self.folder.mkdir(parents=True)
+        self._schedstat, self._counts_sleeps = schedstat, counts_sleeps
+        self._ran_ns, self._sleeps = S, 5
+        self.then()
+        self.thread = MainThread(7, 0, 10 * S, proc)
+
+    def then(self, *, ran_ns: int = 0, sleeps: int = 0) -> None:
+        """It has used its core for so long, and let go of it so often."""
+        self._ran_ns += ran_ns
+        self._sleeps += sleeps
+        ticks = self._ran_ns // TICK_NS
+        stat = f"7 (python) S 1 7 7 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 5\n"
+        (self.folder / "stat").write_text(stat)
+        counted = f"voluntary_ctxt_switches:\t{self._sleeps}\n" if self._counts_sleeps else ""
+        (self.folder / "status").write_text(f"Name:\tpython\n{counted}")
+        if self._schedstat:
+            (self.folder / "schedstat").write_text(f"{self._ran_ns} 7 9\n")
+
+    def at(self, at_s: float) -> tuple[str, float]:
+        standing = self.thread.look(round(at_s * S))
+        assert (standing.pid, standing.first, standing.waits) == (7, True, True)
+        return standing.place, standing.since_ns / S
+
+
+@pytest.mark.parametrize("schedstat", [True, False])
+@pytest.mark.parametrize("counts_sleeps", [True, False])  # gVisor does not
+def test_where_a_rank_without_spans_is(
+    tmp_path: Path, *, schedstat: bool, counts_sleeps: bool
+) -> None:
+    kernel = Kernel(tmp_path, schedstat=schedstat, counts_sleeps=counts_sleeps)
+    assert kernel.at(10) == (SPINNING, 10)
+    kernel.then(ran_ns=S)
+    assert kernel.at(12) == (SPINNING, 10 if counts_sleeps else 12)
+    kernel.then(ran_ns=S, sleeps=1)
+    assert kernel.at(14) == (SPINNING, 14)
+    kernel.then(ran_ns=2 * TICK_NS)  # of 2 s: 1%
+    assert kernel.at(16) == (SPINNING, 14 if counts_sleeps else 16)
+    assert kernel.at(17) == (SPINNING, 14 if counts_sleeps else 17)
+    assert kernel.at(17.001) == (SILENT, 14)
+    assert kernel.at(60) == (SILENT, 14)
+    kernel.then(ran_ns=3 * S)
+    assert kernel.at(61)[0] == SPINNING
+
+
+def test_a_rank_that_has_ended_is_nowhere(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path, schedstat=True, counts_sleeps=True)
+    shutil.rmtree(kernel.folder)
+    with pytest.raises(OSError, match="stat"):
+        kernel.thread.look(11 * S)

@@ -1,11 +1,12 @@
 """From a suspicion to a verdict: what is asked, what is said, and when it is asked again.
 
-The closer look is a stub here; tests/integration/test_watchdog.py has the real one.
+The inspection is a stub here; tests/integration/test_watchdog.py has the real one.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Mapping
 from itertools import pairwise
@@ -15,87 +16,166 @@ from typing import Any
 import pytest
 
 from grpo_doctor_probes.record import layout
+from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
-from grpo_doctor_probes.supervisor.standing import FLOOR_S
-from grpo_doctor_probes.supervisor.suspicion import MOST_RETRY_S, RETRY_S
+from grpo_doctor_probes.supervisor.standing import FIRST_S, FLOOR_S, GONE_S, SILENT, Standing
+from grpo_doctor_probes.supervisor.watchdog import AGAIN_NS, MOST_RETRY_S, RETRY_S, Suspicion
 from tests.unit.probes.supervisor.headers_in_code import S, span
-from tests.unit.probes.supervisor.watched import Watched, commanded
+from tests.unit.probes.supervisor.watched import PIDS, Watched, commanded
+
+AWAY_S = 3600.0
+NEVER_ANSWERS = (sys.executable, "-c", "import time; time.sleep(600)")
 
 
-def test_a_stuck_rank_is_asked_about_once_and_its_bundle_is_kept(tmp_path: Path) -> None:
-    job = Watched(tmp_path, "stuck", cause="reward-blocked", code=3)
+@pytest.fixture
+def stuck(tmp_path: Path) -> Watched:
+    """A job whose inspections find it stuck."""
+    job = Watched(tmp_path, "stuck", code=3)
     job.get_going()
-    assert FLOOR_S < job.until_asked(60) <= FLOOR_S + 1
-    job.answer()
-    (hang,) = job.hangs
-    assert hang.suspicion.ranks == (1,)
+    return job
+
+
+def kept(folder: Path) -> list[str]:
+    """The bundles that are left."""
+    return sorted(path.name for path in (folder / "hangs").iterdir())
+
+
+# --- when it is asked
+
+
+def test_a_stuck_rank_is_asked_about_once_and_its_bundle_is_kept(stuck: Watched) -> None:
+    assert FLOOR_S < stuck.until_asked(60) <= FLOOR_S + 1
+    asked_s = stuck.now_s
+    stuck.answer()
+    (hang,) = stuck.hangs
+    assert (hang.suspicion.ranks, hang.asked_ns) == ((1,), round(asked_s * S))
     assert hang.answer.summary == "Rank 1 sleeps."
-    assert (tmp_path / "hangs/0/evidence").exists()
-    for _ in range(4):
-        job.tick(100)
-        if job.is_looking():
-            job.answer()
-    assert (len(job.hangs), job.messages) == (1, [])
-    assert [path.name for path in (tmp_path / "hangs").iterdir()] == ["0"]
+    assert (stuck.folder / "hangs/0/evidence").exists()
+    stuck.stand(50)
+    assert (len(stuck.hangs), stuck.messages, kept(stuck.folder)) == (1, [], ["0"])
 
 
-@pytest.mark.parametrize(("state", "lines"), [("healthy", 0), ("slow", 1)])
-def test_a_wrong_suspicion_is_said_at_most_once_and_doubles_the_limit(
-    tmp_path: Path, state: str, lines: int
+def test_a_healthy_job_is_never_asked_about(stuck: Watched) -> None:
+    for _ in range(500):
+        stuck.tick()
+        stuck.begin_anew(0)
+        stuck.begin_anew(1)
+        assert not stuck.is_looking()
+
+
+@pytest.mark.parametrize("waiting", [(0,), (0, 1)])
+def test_who_waits_is_suspected_only_where_all_late_ranks_wait(
+    stuck: Watched, waiting: tuple[int, ...]
 ) -> None:
-    job = Watched(tmp_path, state)
+    for rank in waiting:
+        stuck.inside[rank] = [span("all_gather", stuck.now_s, layout.COLLECTIVE)]
+    while not stuck.is_looking():
+        stuck.tick()
+    stuck.answer()
+    ranks = stuck.hangs[0].suspicion.ranks
+    assert ranks == ((1,) if waiting == (0,) else (0, 1))
+
+
+def test_of_the_late_ranks_those_at_the_place_of_the_oldest(stuck: Watched) -> None:
+    stuck.begun = {0: stuck.now_s - 1, 1: stuck.now_s - 1}
+    stuck.tick()
+    stuck.inside[0] = [span("reward/a", stuck.now_s - 2)]
+    while not stuck.is_looking():
+        stuck.tick()
+    stuck.answer()
+    assert (stuck.hangs[0].suspicion.ranks, stuck.hangs[0].suspicion.place) == ((1,), "reward")
+
+
+@pytest.mark.parametrize(
+    ("death", "within_s"),
+    [
+        (Death(Subject(4711, "rank 2", 2), 0, 9), GONE_S),
+        (Death(Subject(4711, "rank 2", 2), 0, 1 << 8), GONE_S),
+        (Death(Subject(4711, "rank 2", 2), 0, 0), FLOOR_S),  # in order
+        (Death(Subject(4711, "a helper", None), 0, 9), FLOOR_S),
+        (Death(Subject(4711, "rank 0", 0), 0, 9), FLOOR_S),  # it was started again
+    ],
+)
+def test_a_rank_that_failed_while_its_launcher_stays_is_asked_about(
+    stuck: Watched, death: Death, within_s: float
+) -> None:
+    begun_s = stuck.now_s
+    stuck.deaths.append(Death(death.subject, round(begun_s * S), death.status))
+    stuck.until_asked(60)
+    assert within_s - 1 < stuck.now_s - begun_s <= within_s + 1
+    stuck.answer()
+    assert stuck.hangs[0].suspicion.ranks == ((2,) if within_s == GONE_S else (1,))
+
+
+def test_a_rank_without_spans_is_asked_about_after_two_minutes(tmp_path: Path) -> None:
+    sleeper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        job = Watched(tmp_path, "stuck", code=3)
+        begun_s = job.now_s
+        while not job.is_looking():
+            job.now_s += 2
+            groups = [RankGroup(0, sleeper.pid, (sleeper.pid,))]
+            job.watchdog.tick((), groups, (), round(job.now_s * S))
+        look = job.watchdog._look
+        assert look is not None
+        assert FIRST_S - 2 <= job.now_s - begun_s <= FIRST_S + 30
+        assert look.suspicion.in_words().startswith(f"rank 0 has been {SILENT} for 12")
+        job.watchdog.rest()
+    finally:
+        sleeper.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "place", "words"),
+    [
+        ((3,), "reward", "rank 3 has been in reward for 95 s"),
+        ((1, 3), "reward", "ranks 1, 3 have been in reward for 95 s"),
+        ((3,), "gone", "rank 3 has been gone for 95 s"),
+        ((3,), "between phases", "rank 3 has been between phases for 95 s"),
+    ],
+)
+def test_a_suspicion_in_words(ranks: tuple[int, ...], place: str, words: str) -> None:
+    assert Suspicion(ranks, frozenset(ranks), place, 95.4).in_words() == words
+
+
+# --- what an answer leads to
+
+
+@pytest.mark.parametrize(
+    ("state", "cause", "lines"),
+    [
+        ("healthy", "", []),
+        ("slow", "", ["rank 1 has been in reward for 36 s; slow, not stuck: Rank 1 sleeps."]),
+        (
+            "slow",
+            "unknown",
+            ["rank 1 has been in reward for 36 s; no reason found yet: Rank 1 sleeps."],
+        ),
+    ],
+)
+def test_a_wrong_suspicion_is_said_at_most_once_and_doubles_the_limit(
+    tmp_path: Path, state: str, cause: str, lines: list[str]
+) -> None:
+    job = Watched(tmp_path, state, cause=cause)
     job.get_going()
-    job.until_asked(60)
-    job.answer()
-    assert not list((tmp_path / "hangs").iterdir())
-    assert 2 * FLOOR_S < job.until_asked(120) <= 2 * FLOOR_S + 3
-    job.answer()
-    assert 4 * FLOOR_S < job.until_asked(300) <= 4 * FLOOR_S + 6
-    assert len(job.messages) == lines
-    assert not job.hangs
+    for limit_s in (FLOOR_S, 2 * FLOOR_S, 4 * FLOOR_S):
+        assert limit_s < job.until_asked(300) <= limit_s + 6
+        job.answer()
+    assert (job.messages, job.hangs, kept(tmp_path)) == (lines, [], [])
 
 
-def test_who_waits_for_a_slow_rank_is_not_asked_about_in_its_place(tmp_path: Path) -> None:
+def test_those_that_wait_for_a_slow_rank_are_not_asked_about_in_its_place(tmp_path: Path) -> None:
     job = Watched(tmp_path, "slow")
     job.get_going()
     job.inside[0] = [span("all_gather", job.now_s, layout.COLLECTIVE)]
     while not job.is_looking():
         job.tick()
     job.answer()
-    for _ in range(40):
-        job.tick()
-        assert not job.is_looking()
-    assert len(job.messages) == 1
+    job.stand(20)
+    assert not job.is_looking()
 
 
-def test_a_look_that_cannot_tell_is_repeated_later_and_later(tmp_path: Path) -> None:
-    job = Watched(tmp_path, "slow", cause="unknown")
-    job.get_going()
-    ages = []
-    for _ in range(4):
-        ages.append(job.until_asked(2 * MOST_RETRY_S))
-        job.answer()
-    waits = [later - sooner for sooner, later in pairwise(ages)]
-    assert waits == pytest.approx([RETRY_S, 2 * RETRY_S, 4 * RETRY_S], abs=1.5)
-    assert len(job.messages) == 1
-    assert "no reason found yet" in job.messages[0]
-
-
-def test_when_it_was_first_looked_at_is_kept_over_looks_that_could_not_tell(
-    tmp_path: Path,
-) -> None:
-    job = Watched(tmp_path, "slow", cause="unknown")
-    job.get_going()
-    job.until_asked(60)
-    asked_s = job.now_s
-    job.answer()
-    job.watchdog._command = commanded("stuck", "", 3)
-    job.until_asked(60)
-    job.answer()
-    assert job.hangs[0].asked_ns == round(asked_s * S)
-
-
-def test_without_the_right_to_look_it_is_said_once_and_given_up(tmp_path: Path) -> None:
+def test_without_the_right_to_inspect_that_is_said_once(tmp_path: Path) -> None:
     job = Watched(tmp_path, "", code=4)
     job.get_going()
     job.until_asked(60)
@@ -103,22 +183,33 @@ def test_without_the_right_to_look_it_is_said_once_and_given_up(tmp_path: Path) 
     job.stand(1000)
     assert not job.is_looking()
     assert len(job.messages) == 1
-    assert job.messages[0].endswith("Rank 1 sleeps.")
+    assert "won't be checked again: Rank 1 sleeps." in job.messages[0]
 
 
-def test_looks_that_crash_are_said_three_times_and_tried_on(tmp_path: Path) -> None:
-    """What went wrong three times in a bad hour may go well for the rest of the week."""
+def test_inspections_that_crash_are_said_three_times_and_tried_later_and_later(
+    tmp_path: Path,
+) -> None:
     job = Watched(tmp_path, "", code=1)
     job.get_going()
+    asked_s = []
     for _ in range(5):
         job.until_asked(2 * MOST_RETRY_S)
+        asked_s.append(job.now_s)
         job.answer()
+    waits = [later - sooner for sooner, later in pairwise(asked_s)]
+    assert waits == pytest.approx([RETRY_S * 2**n for n in range(4)], abs=1)
     assert len(job.messages) == 3
     assert job.messages[-1].endswith("retrying silently")
     job.watchdog._command = commanded("stuck", "", 3)
     job.until_asked(2 * MOST_RETRY_S)
     job.answer()
     assert len(job.hangs) == 1
+
+
+def test_an_inspection_that_cannot_be_started_is_a_failure(stuck: Watched) -> None:
+    stuck.watchdog._command = (str(stuck.folder / "none"),)
+    stuck.stand(FLOOR_S + 5)
+    assert stuck.messages[0].startswith("can't inspect the job: ")
 
 
 def test_a_job_that_ends_meanwhile_is_no_hang(tmp_path: Path) -> None:
@@ -129,85 +220,205 @@ def test_a_job_that_ends_meanwhile_is_no_hang(tmp_path: Path) -> None:
     assert (job.messages, job.hangs) == ([], [])
 
 
-def test_a_verdict_on_a_rank_that_has_moved_on_is_dropped(tmp_path: Path) -> None:
-    job = Watched(tmp_path, "stuck", code=3)
-    job.get_going()
-    job.until_asked(60)
-    job.begin_anew(1)
-    job.tick()
-    if job.is_looking():
-        job.answer()
-    assert not job.hangs
+def test_a_verdict_on_a_rank_that_has_moved_on_is_dropped(stuck: Watched) -> None:
+    stuck.until_asked(60)
+    stuck.begin_anew(1)
+    stuck.answer()
+    assert (stuck.hangs, kept(stuck.folder)) == ([], [])
 
 
-def test_a_healthy_job_is_never_asked_about(tmp_path: Path) -> None:
-    job = Watched(tmp_path, "stuck", code=3)
-    for _ in range(2000):
-        job.tick()
-        job.begin_anew(0)
-        job.begin_anew(1)
-        assert not job.is_looking()
-    assert not (tmp_path / "hangs").exists()
-
-
-def test_another_suspicion_is_not_put_off_for_one_that_could_not_be_settled(
-    tmp_path: Path,
+@pytest.mark.parametrize("document", [{}, [], {"verdict": []}])
+def test_a_document_of_another_form_is_no_verdict(
+    stuck: Watched, document: Mapping[str, Any] | list[Any]
 ) -> None:
-    job = Watched(tmp_path, "slow", cause="unknown")
-    job.get_going()
+    printed = f"print({json.dumps(json.dumps(document))})"
+    stuck.watchdog._command = (sys.executable, "-c", printed)
+    stuck.until_asked(60)
+    stuck.answer()
+    assert not stuck.hangs
+    assert "failed" in stuck.messages[0]
+
+
+# --- after a verdict
+
+
+@pytest.mark.parametrize("state", ["healthy", "slow"])
+def test_a_job_that_moves_again_is_reported_and_its_hang_is_not_learned(
+    stuck: Watched, state: str
+) -> None:
+    stuck.get_stuck()
+    stuck.stand(50)
+    stuck.begin_anew(1)
+    stuck.look_finds(state)
+    assert stuck.messages == ["the job moves again"]
+    stuck.watchdog._command = commanded("stuck", "", 3)
+    assert stuck.until_asked(60) <= FLOOR_S + 1
+    stuck.answer()
+    assert [hang.answer.folder.name for hang in stuck.hangs] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("state", "cause", "code"), [("stuck", "", 3), ("slow", "unknown", 0), ("", "", 5)]
+)
+def test_what_looks_like_progress_is_inspected_later_and_later(
+    stuck: Watched, state: str, cause: str, code: int
+) -> None:
+    """A poll, or an error on the way out."""
+    stuck.get_stuck()
+    asked_s = []
+    for _ in range(4):
+        while not stuck.is_looking():
+            stuck.begin_anew(1)
+            stuck.tick()
+        asked_s.append(stuck.now_s)
+        stuck.watchdog._command = commanded(state, cause, code)
+        stuck.answer()
+    waits = [later - sooner for sooner, later in pairwise(asked_s)]
+    assert waits == pytest.approx([RETRY_S, 2 * RETRY_S, 4 * RETRY_S], abs=1)
+    assert (stuck.messages, len(stuck.hangs), kept(stuck.folder)) == ([], 1, ["0"])
+
+
+def test_a_job_that_moves_without_a_sign_is_found_later_and_later(stuck: Watched) -> None:
+    stuck.get_stuck()
+    asked_s = [stuck.now_s]
     for _ in range(5):
-        job.until_asked(2 * MOST_RETRY_S)
-        job.answer()
-    job.begin_anew(1)
-    assert job.until_asked(60) <= FLOOR_S + 1
+        while not stuck.is_looking():
+            stuck.tick()
+        asked_s.append(stuck.now_s)
+        stuck.answer()
+    waits = [later - sooner for sooner, later in pairwise(asked_s)]
+    assert waits == pytest.approx([60, 60, 60, 120, 240], abs=2)
 
 
-def test_a_job_that_was_told_to_end_is_left_alone(tmp_path: Path) -> None:
-    job = Watched(tmp_path, "stuck", code=3)
+def test_a_hang_for_another_reason_is_news_and_over_when_its_own_culprit_moves(
+    stuck: Watched,
+) -> None:
+    stuck.get_stuck()
+    stuck.begin_anew(1)
+    stuck.watchdog._command = commanded("stuck", "lock-held", 3, culprits=(0,))
+    stuck.tick()
+    stuck.answer()
+    assert len(stuck.hangs) == 2
+    stuck.begin_anew(1)
+    stuck.stand(10)
+    assert not stuck.is_looking()
+    stuck.begin_anew(0)
+    stuck.look_finds("healthy")
+    assert stuck.messages == ["the job moves again"]
+
+
+def test_a_stuck_job_whose_ranks_have_ended_is_stuck_no_more(stuck: Watched) -> None:
+    stuck.get_stuck()
+    stuck.end(1, 9)
+    stuck.watchdog._command = commanded("dead", "rank-dead", 3)
+    stuck.until_asked_of_the_rest(60)
+    stuck.answer()
+    assert [hang.answer.state for hang in stuck.hangs] == ["stuck", "dead"]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_evidence_is_kept_again_after_a_minute(stuck: Watched, *, answers: bool) -> None:
+    stuck.watchdog.look_again = True
+    stuck.get_stuck()
+    if not answers:
+        stuck.watchdog._command = NEVER_ANSWERS
+    while not stuck.is_looking():
+        stuck.tick()
+    assert stuck.now_s * S - stuck.hangs[0].at_ns > AGAIN_NS
+    look = stuck.watchdog._look
+    assert look is not None
+    if not answers:
+        look.inquiry.cancel()
+    stuck.answer()
+    assert len(stuck.hangs) == 1
+    assert (stuck.folder / "hangs/0-again/evidence").exists() is answers
+    if answers:
+        assert stuck.messages == ["a minute later: Rank 1 sleeps."]
+        stuck.stand(50)
+        assert not stuck.is_looking()
+
+
+# --- the end of the job, and of an absence
+
+
+@pytest.mark.parametrize(
+    ("state", "wait_s", "is_told"),
+    [("stuck", 60, True), ("dead", 60, True), ("healthy", 60, False), ("stuck", 0, False)],
+)
+def test_an_inspection_is_given_its_time_at_the_end(
+    tmp_path: Path, state: str, wait_s: float, *, is_told: bool
+) -> None:
+    cause = "rank-dead" if state == "dead" else ""
+    job = Watched(tmp_path, state, cause=cause, code=3)
     job.get_going()
     job.until_asked(60)
-    look = job.watchdog._look
-    assert look is not None
-    job.watchdog.rest()
-    job.watchdog.rest()
-    assert look.inquiry._process.returncode is not None
+    job.watchdog.close(wait_s=wait_s)
+    assert [hang.answer.state for hang in job.hangs] == [state] * is_told
+    assert kept(tmp_path) == ["0"] * is_told
     assert not job.is_looking()
-    assert not list((tmp_path / "hangs").iterdir())
-    job.until_asked(60)  # it did not obey
-    job.answer()
-    assert len(job.hangs) == 1
 
 
-def test_a_killed_rank_whose_launcher_stays_is_asked_about(tmp_path: Path) -> None:
-    job = Watched(tmp_path, "dead", cause="rank-dead", code=3)
-    job.get_going()
-    job.deaths.append(Death(Subject(4711, "rank 2", 2), round(job.now_s * S), 9))
-    job.until_asked(15)
-    job.answer()
-    assert job.hangs[0].suspicion.ranks == (2,)
-
-
-def test_closing_ends_a_look_that_is_under_way(tmp_path: Path) -> None:
-    job = Watched(tmp_path, "stuck", code=3)
-    job.watchdog._command = (sys.executable, "-c", "import time; time.sleep(600)")
-    job.get_going()
-    job.until_asked(60)
-    look = job.watchdog._look
+def test_an_inspection_is_ended_when_the_job_is_told_to_end(stuck: Watched) -> None:
+    stuck.watchdog._command = NEVER_ANSWERS
+    stuck.until_asked(60)
+    look = stuck.watchdog._look
     assert look is not None
-    job.watchdog.close(wait_s=0)
+    stuck.watchdog.rest()
+    stuck.watchdog.rest()
     assert look.inquiry._process.returncode is not None
-    assert not list((tmp_path / "hangs").iterdir())
+    assert (stuck.is_looking(), kept(stuck.folder)) == (False, [])
+    stuck.watchdog._command = commanded("stuck", "", 3)
+    stuck.until_asked(60)  # it did not obey
+    stuck.answer()
+    assert len(stuck.hangs) == 1
 
 
-def test_a_document_of_another_form_is_no_verdict(tmp_path: Path) -> None:
-    wrong: tuple[Mapping[str, Any] | list[Any], ...] = ({}, [], {"verdict": []})
-    for number, document in enumerate(wrong):
-        folder = tmp_path / str(number)
-        job = Watched(folder, "stuck")
-        printed = f"print({json.dumps(json.dumps(document))})"
-        job.watchdog._command = (sys.executable, "-c", printed)
-        job.get_going()
-        job.until_asked(60)
-        job.answer()
-        assert not job.hangs
-        assert "failed" in job.messages[0]
+@pytest.mark.parametrize(
+    ("ticks_s", "away"),
+    [
+        ((1000.0,), False),
+        ((1000, 1000.5, 1005.5), False),
+        ((1000, 1000.5, 1005.6), True),
+        ((1000, 1002, 1008), False),  # three times as long as the one before
+        ((1000, 1002, 1008.1), True),
+        ((1000, 1100), True),
+        ((1000, 1100, 1100.5), False),
+    ],
+)
+def test_an_absence_is_long_and_unusual(
+    tmp_path: Path, ticks_s: tuple[float, ...], *, away: bool
+) -> None:
+    watchdog = Watched(tmp_path, "stuck").watchdog
+    assert [watchdog._was_away(round(tick * S)) for tick in ticks_s][-1] is away
+
+
+@pytest.mark.parametrize("seen_before", [True, False], ids=["seen open before", "just begun"])
+def test_a_phase_during_which_we_were_away_is_no_example(
+    stuck: Watched, *, seen_before: bool
+) -> None:
+    stuck.begin_anew(1)
+    if seen_before:
+        stuck.tick()
+    stuck.tick(AWAY_S)
+    stuck.begin_anew(1)
+    stuck.tick()
+    assert not stuck.is_looking()
+    assert stuck.lengths.limit_s(Standing(1, PIDS[1], "reward", 0, first=False)) == FLOOR_S
+
+
+def test_an_age_begins_again_when_we_are_back(stuck: Watched) -> None:
+    stuck.deaths.append(Death(Subject(4711, "rank 2", 2), round(stuck.now_s * S), 9))
+    stuck.until_asked(60)
+    stuck.tick(AWAY_S)  # an inspection of a job that was stopped with us does not count
+    back_s = stuck.now_s
+    stuck.until_asked(60)
+    assert GONE_S < stuck.now_s - back_s <= GONE_S + 1
+    stuck.answer()
+    assert GONE_S < stuck.hangs[0].suspicion.age_s <= GONE_S + 1
+
+
+def test_a_stuck_job_has_not_moved_because_we_were_away(stuck: Watched) -> None:
+    stuck.get_stuck()
+    stuck.tick(AWAY_S)
+    stuck.stand(60)
+    assert (stuck.messages, len(stuck.hangs)) == ([], 1)

@@ -127,3 +127,10 @@ class Watched:
             self.begin_anew(0)
             self.tick()
         return self.now_s - self.begun[1]
+
+    def until_asked_of_the_rest(self, within_s: float) -> None:
+        """Ticks on, nothing moving, until a look begins."""
+        end_s = self.now_s + within_s
+        while not self.is_looking():
+            assert self.now_s < end_s, "it was never looked at"
+            self.tick()
