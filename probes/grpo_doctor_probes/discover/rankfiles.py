@@ -80,20 +80,22 @@ def _read_all(folder: Path) -> dict[int, Mapping[str, str]]:
     written: dict[int, Mapping[str, str]] = {}
     with contextlib.suppress(OSError):
         for path in sorted(folder.glob("*.json")):
-            if path.stem.isdecimal() and (facts := _facts(path)) is not None:
+            facts = rank_facts(path) if path.stem.isdecimal() else None
+            if facts is not None and facts["host"] == os.uname().nodename:
                 facts["rank"] = int(path.stem)
                 variables = ((name, facts.get(key)) for key, name in _VARIABLES.items())
                 written[facts["pid"]] = {n: str(v) for n, v in variables if isinstance(v, int)}
     return written
 
 
-def _facts(path: Path) -> dict[str, Any] | None:
-    """Return what the file says of a process of this host."""
+def rank_facts(path: Path) -> dict[str, Any] | None:
+    """Return what a recorder wrote of its process, with its `host` and `pid`; None where that is
+    half written, or not a recorder's."""
     try:
         if path.stat().st_size > _LIMIT_BYTES:
             return None
         content = json.loads(path.read_bytes())
-        of_this_host = content["host"] == os.uname().nodename and isinstance(content["pid"], int)
-        return dict(content) if of_this_host else None
+        known = isinstance(content["host"], str) and isinstance(content["pid"], int)
+        return dict(content) if known else None
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # half written, or not the recorder's
+        return None

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_doctor_probes.discover.rankfiles import rank_facts
 from grpo_doctor_probes.procs.procfs import numbers
+from grpo_doctor_probes.procs.procstat import read_stat
 from grpo_doctor_probes.record.rundir import RANKS
 from grpo_doctor_probes.samplers.process import Process
-
-_RANK_FILE_LIMIT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,8 @@ def _inherited(
 
 class JobTree:
     """The job: the descendants of one process, and what carries this run's directory in its
-    environment (a worker that detached itself, or that another daemon started).
+    environment and was started after it (a worker that detached itself, or that another daemon
+    started).
 
     Once found, a process stays in the job although its parent ends. Only processes that are new
     since the previous scan are looked at, so a scan costs one directory listing.
@@ -89,6 +89,9 @@ class JobTree:
         self.processes: dict[int, Process] = {}
         self._root_pid, self._run_dir, self._proc = root_pid, str(run_dir), proc
         self._settled_pids: set[int] = {os.getpid()}
+        self._began_ticks = 0
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            self._began_ticks = read_stat(proc / str(root_pid)).started_ticks
         self._rank_files = _RankFiles(run_dir / RANKS, host)
 
     def scan(self, now_ns: int) -> list[RankGroup]:
@@ -136,7 +139,10 @@ class JobTree:
         return (
             self._root_pid in (process.pid, process.parent)
             or process.parent in self.processes
-            or process.environment.run_dir == self._run_dir
+            or (
+                process.environment.run_dir == self._run_dir
+                and process.started_ticks >= self._began_ticks  # else of an earlier run
+            )
         )
 
 
@@ -169,13 +175,8 @@ class _RankFiles:
         return {pid: int(path.stem) for path, (_, pid) in self._pids.items() if pid is not None}
 
     def _read(self, path: Path) -> None:
-        status = path.stat()
-        read_mtime, _ = self._pids.get(path, (None, None))
-        if read_mtime == status.st_mtime or status.st_size > _RANK_FILE_LIMIT_BYTES:
-            return
-        try:
-            content = json.loads(path.read_bytes())
-            is_ours = content["host"] in self._hosts
-            self._pids[path] = (status.st_mtime, int(content["pid"]) if is_ours else None)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return  # half written, or not ours: the next scan looks again
+        mtime, facts = path.stat().st_mtime, None
+        if self._pids.get(path, (None, None))[0] != mtime:
+            facts = rank_facts(path)
+        if facts is not None:  # else the next scan looks again: it may be half written
+            self._pids[path] = (mtime, facts["pid"] if facts["host"] in self._hosts else None)

@@ -153,6 +153,24 @@ def test_a_detached_worker_is_known_by_the_run_directory(tmp_path: Path) -> None
         tree.close()
 
 
+def test_what_an_earlier_run_left_in_the_same_run_directory_is_no_rank(tmp_path: Path) -> None:
+    """An engine has the environment of its rank, and would be the oldest of it."""
+    environ = {**os.environ, "GRPO_DOCTOR_RUN_DIR": str(tmp_path), "RANK": "0", "LOCAL_RANK": "0"}
+    pipe, echo = subprocess.PIPE, ["cat"]
+    with subprocess.Popen(echo, stdin=pipe, stdout=pipe, env=environ) as left:
+        assert left.stdin
+        assert left.stdout
+        left.stdin.write(b"the kernel has set it up\n")
+        left.stdin.flush()
+        left.stdout.readline()
+        time.sleep(2 / os.sysconf("SC_CLK_TCK"))  # /proc counts starts in ticks
+        with subprocess.Popen(echo, stdin=pipe, stdout=pipe, env=environ) as rank:
+            tree = JobTree(rank.pid, tmp_path, "a")
+            assert tree.scan(0) == [RankGroup(0, rank.pid, (rank.pid,))]
+            assert left.pid not in tree.processes
+            tree.close()
+
+
 def test_a_stranger_is_looked_at_again_while_it_may_still_become_ours(tmp_path: Path) -> None:
     folder = tmp_path / "proc/77"
     folder.mkdir(parents=True)
