@@ -19,7 +19,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 import requests
 
-from grpo_doctor_probes.look.httpengines import parse_metrics
+from grpo_doctor_probes.procs.enginepages import parse_metrics
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 from tests.integration.apart import ISOLATING, OWN_MEMORY, may_isolate
 from tests.ports import free_port

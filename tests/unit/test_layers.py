@@ -40,6 +40,16 @@ LAYERS = {
         {"knobs"},
         {"phases", "bounded", "errors", "files", "markdown", "__init__"},
     ),
+    "grpo_doctor_probes": (
+        {"callback", "supervisor"},
+        {"samplers", "look"},
+        {"flight"},
+        {"discover", "placement"},
+        {"gpu", "memory", "evidence"},
+        {"procs"},
+        {"__init__", "hooks"},
+        {"record"},
+    ),
     "grpo_doctor.hang": (
         {"docs"},
         {"collection"},
@@ -212,10 +222,11 @@ def test_what_runs_inside_the_job_is_standard_library_only() -> None:
                 assert ours, f"{path} runs inside the job and imports {name}"
 
 
-def test_the_recorder_needs_no_hooks() -> None:
-    root = PACKAGES["grpo_doctor_probes"] / "record"
+@pytest.mark.parametrize(("folder", "other"), [("samplers", "look"), ("look", "samplers")])
+def test_samples_and_inspections_share_no_module_of_one_of_them(folder: str, other: str) -> None:
+    root = PACKAGES["grpo_doctor_probes"] / folder
     needed = {name for path in root.glob("*.py") for name in imports(path)}
-    assert not {name for name in needed if name.startswith("grpo_doctor_probes.hooks")}
+    assert not {name for name in needed if name.startswith(f"grpo_doctor_probes.{other}")}
 
 
 def test_the_tool_never_imports_torch() -> None:

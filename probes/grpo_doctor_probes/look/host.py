@@ -18,9 +18,9 @@ from grpo_doctor_probes.evidence import Disk, HostFacts, Job
 from grpo_doctor_probes.look.descriptors import access, content, link
 from grpo_doctor_probes.procs import kmsg
 from grpo_doctor_probes.procs.bounded import within
+from grpo_doctor_probes.procs.hostfiles import meminfo_bytes, pressure_pct
 from grpo_doctor_probes.procs.printable import printable
 from grpo_doctor_probes.procs.procfs import descriptors, read
-from grpo_doctor_probes.samplers.hostfiles import meminfo_bytes
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 LAST_S = 3600.0
@@ -194,25 +194,13 @@ def host(job: Job, proc: Path = Path("/proc")) -> HostFacts:
     )
 
 
-def parse_pressure(text: bytes) -> dict[str, float]:
-    """`{"some": percent of the last 10 s, "full": ...}` of a /proc/pressure file."""
-    pressures = {}
-    for line in text.decode("ascii", "replace").splitlines():
-        kind, *pairs = line.split()
-        for pair in pairs:
-            name, _, value = pair.partition("=")
-            if name == "avg10":
-                with contextlib.suppress(ValueError):
-                    pressures[kind] = float(value)
-    return pressures
-
-
 def _pressure(proc: Path) -> dict[str, float] | None:
     """None where the kernel does not measure it."""
     pressure = {}
     for resource in ("cpu", "io", "memory"):
-        text = content(proc / "pressure" / resource)
-        pressure.update({f"{resource}.{kind}": pct for kind, pct in parse_pressure(text).items()})
+        with contextlib.suppress(ValueError):
+            shares = pressure_pct(content(proc / "pressure" / resource))
+            pressure.update({f"{resource}.{kind}": pct for kind, pct in shares.items()})
     return pressure or None
 
 

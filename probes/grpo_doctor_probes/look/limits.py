@@ -7,43 +7,23 @@ group above counts, so each is looked at up to the top.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from grpo_doctor_probes.evidence import Job, Limits
 from grpo_doctor_probes.look.descriptors import content
-from grpo_doctor_probes.procs.cgroups import MOUNT, NO_LIMIT_BYTES, VERSION_2, control_groups
+from grpo_doctor_probes.procs.cgroups import (
+    MOUNT,
+    VERSION_2,
+    control_groups,
+    field_in,
+    memory_limits,
+    number_in,
+)
 from grpo_doctor_probes.procs.procfs import read
 from grpo_doctor_probes.procs.procstat import read_stat
 
 _CORES = re.compile(rb"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """A control group in one hierarchy. Missing files read as empty."""
-
-    folder: Path
-
-    def text(self, name: str) -> str:
-        return content(self.folder / name).decode("ascii", "replace").strip()
-
-    def number(self, name: str) -> int | None:
-        text = self.text(name)
-        return int(text) if text.lstrip("-").isdigit() else None
-
-    def field(self, name: str, key: str) -> int:
-        """Return a line `key number` of a file."""
-        return field_of(self.folder / name, key)
-
-
-def field_of(file: Path, key: str) -> int:
-    """Return the number in a line `key number` of a file; 0 without one."""
-    for line in content(file).decode("ascii", "replace").splitlines():
-        word, _, value = line.partition(" ")
-        if word == key and value.strip().isdigit():
-            return int(value)
-    return 0
 
 
 def limits(job: Job, proc: Path = Path("/proc"), mount: Path = MOUNT) -> tuple[Limits, ...]:
@@ -59,19 +39,19 @@ def limits_of(pid: int, proc: Path = Path("/proc"), mount: Path = MOUNT) -> Limi
         status = read(proc / str(pid) / "status")
     except (OSError, ValueError):
         return None
-    levels = _levels(pid, proc, mount)
-    freezer = _freezer(levels)
-    limit_bytes, used_bytes = _memory(levels)
+    groups = control_groups(pid, proc, mount)
+    freezer = _freezer(groups)
+    tightest = min(memory_limits(groups), key=lambda m: m.limit_bytes - m.used_bytes, default=None)
     cores = _CORES.search(status)
     return Limits(
         pid=pid,
         frozen=bool(freezer),
         freezer=freezer,
-        quota_cores=_quota_cores(levels),
-        throttled_ns=_throttled_ns(levels),
-        memory_limit_bytes=limit_bytes,
-        memory_used_bytes=used_bytes,
-        oom_kills=_oom_kills(levels),
+        quota_cores=_quota_cores(groups),
+        throttled_ns=_throttled_ns(groups),
+        memory_limit_bytes=tightest.limit_bytes if tightest else None,
+        memory_used_bytes=tightest.used_bytes if tightest else None,
+        oom_kills=_oom_kills(groups),
         cores=core_list(cores[1].decode()) if cores else (),
         nice=stat.nice,
     )
@@ -79,7 +59,7 @@ def limits_of(pid: int, proc: Path = Path("/proc"), mount: Path = MOUNT) -> Limi
 
 def frozen(pid: int, proc: Path = Path("/proc"), mount: Path = MOUNT) -> str:
     """Return the file that thaws a process that is frozen; empty for one that is not."""
-    return _freezer(_levels(pid, proc, mount))
+    return _freezer(control_groups(pid, proc, mount))
 
 
 def core_list(text: str) -> tuple[int, ...]:
@@ -92,59 +72,49 @@ def core_list(text: str) -> tuple[int, ...]:
     return tuple(cores)
 
 
-def _levels(pid: int, proc: Path, mount: Path) -> dict[str, list[_Level]]:
-    """Return the groups of the process and all above them, lowest first, by controller."""
-    groups = control_groups(pid, proc, mount)
-    return {name: [_Level(folder) for folder in folders] for name, folders in groups.items()}
-
-
-def _freezer(levels: dict[str, list[_Level]]) -> str:
+def _freezer(groups: Mapping[str, Sequence[Path]]) -> str:
     """Return the highest frozen group: a lower one stays frozen until that one is thawed."""
     file = ""
-    for level in levels.get("freezer", []):
-        if level.number("freezer.self_freezing") == 1:
-            file = str(level.folder / "freezer.state")
-    for level in levels.get(VERSION_2, []):
-        if level.number("cgroup.freeze") == 1:
-            file = str(level.folder / "cgroup.freeze")
+    for folder in groups.get("freezer", ()):
+        if number_in(folder / "freezer.self_freezing") == 1:
+            file = str(folder / "freezer.state")
+    for folder in groups.get(VERSION_2, ()):
+        if number_in(folder / "cgroup.freeze") == 1:
+            file = str(folder / "cgroup.freeze")
     return file
 
 
-def _quota_cores(levels: dict[str, list[_Level]]) -> float | None:
+def _quota_cores(groups: Mapping[str, Sequence[Path]]) -> float | None:
     quotas = []
-    for level in levels.get(VERSION_2, []):
-        quota, _, period = level.text("cpu.max").partition(" ")
+    for folder in groups.get(VERSION_2, ()):
+        quota, _, period = (
+            content(folder / "cpu.max").decode("ascii", "replace").strip().partition(" ")
+        )
         if quota.isdigit() and period.isdigit():
             quotas.append(int(quota) / int(period))
-    for level in levels.get("cpu", []):
-        v1_quota, v1_period = level.number("cpu.cfs_quota_us"), level.number("cpu.cfs_period_us")
+    for folder in groups.get("cpu", ()):
+        v1_quota, v1_period = (
+            number_in(folder / "cpu.cfs_quota_us"),
+            number_in(folder / "cpu.cfs_period_us"),
+        )
         if v1_quota and v1_period and v1_quota > 0:
             quotas.append(v1_quota / v1_period)
     return min(quotas, default=None)
 
 
-def _throttled_ns(levels: dict[str, list[_Level]]) -> int:
-    v2 = [level.field("cpu.stat", "throttled_usec") * 1000 for level in levels.get(VERSION_2, [])]
-    v1 = [level.field("cpu.stat", "throttled_time") for level in levels.get("cpu", [])]
+def _throttled_ns(groups: Mapping[str, Sequence[Path]]) -> int:
+    v2 = [
+        field_in(folder / "cpu.stat", "throttled_usec") * 1000
+        for folder in groups.get(VERSION_2, ())
+    ]
+    v1 = [field_in(folder / "cpu.stat", "throttled_time") for folder in groups.get("cpu", ())]
     return max([*v2, *v1], default=0)
 
 
-def _memory(levels: dict[str, list[_Level]]) -> tuple[int | None, int | None]:
-    """Limit and use of the level that has the least left."""
-    sizes: list[tuple[int, int]] = []
-    for limit_name, used_name, controller in (
-        ("memory.max", "memory.current", VERSION_2),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory"),
-    ):
-        for level in levels.get(controller, []):
-            limit, used = level.number(limit_name), level.number(used_name)
-            if limit is not None and used is not None and limit < NO_LIMIT_BYTES:
-                sizes.append((limit, used))
-    return min(sizes, key=lambda pair: pair[0] - pair[1], default=(None, None))
-
-
-def _oom_kills(levels: dict[str, list[_Level]]) -> int:
+def _oom_kills(groups: Mapping[str, Sequence[Path]]) -> int:
     """The kernel counts a kill in the group of the victim and in those above, never at the top."""
-    v2 = [level.field("memory.events", "oom_kill") for level in levels.get(VERSION_2, [])]
-    v1 = [level.field("memory.oom_control", "oom_kill") for level in levels.get("memory", [])]
+    v2 = [field_in(folder / "memory.events", "oom_kill") for folder in groups.get(VERSION_2, ())]
+    v1 = [
+        field_in(folder / "memory.oom_control", "oom_kill") for folder in groups.get("memory", ())
+    ]
     return max([*v2, *v1], default=0)

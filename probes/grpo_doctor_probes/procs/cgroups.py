@@ -5,8 +5,9 @@ Formats: cgroup-v2.rst, cgroup-v1/cgroups.rst of the kernel, and proc_pid_cgroup
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from grpo_doctor_probes.procs.procfs import read
 
@@ -52,3 +53,62 @@ def _upwards(top: Path, path: str) -> Iterator[Path]:
         yield group
         group = group.parent
     yield top
+
+
+def number_in(file: Path) -> int | None:
+    """Return the number that a file is; None for `max`, and where it can't be read."""
+    text = _text(file).strip()
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def field_in(file: Path, key: str) -> int:
+    """Return the number in a line `key number` of a file; 0 without one."""
+    for line in _text(file).splitlines():
+        word, _, value = line.partition(" ")
+        if word == key and value.strip().isdigit():
+            return int(value)
+    return 0
+
+
+def _text(file: Path) -> str:
+    try:
+        return read(file).decode("ascii", "replace")
+    except OSError:
+        return ""
+
+
+class Memory(NamedTuple):
+    """A control group with a memory limit. `cache_bytes` are file pages not used lately, which the
+    kernel drops first."""
+
+    limit_bytes: int
+    used_bytes: int
+    cache_bytes: int
+
+    @property
+    def available_bytes(self) -> int:
+        """What it may still take."""
+        return max(0, self.limit_bytes - self.used_bytes + self.cache_bytes)
+
+
+_MEMORY_FILES = (
+    (VERSION_2, "memory.max", "memory.current", "inactive_file"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def memory_limits(groups: Mapping[str, Sequence[Path]]) -> Iterator[Memory]:
+    """Yield the memory of each group that has a limit."""
+    for controller, limit_name, used_name, cache in _MEMORY_FILES:
+        for folder in groups.get(controller, ()):
+            limit, used = number_in(folder / limit_name), number_in(folder / used_name)
+            if limit is not None and used is not None and limit < NO_LIMIT_BYTES:
+                yield Memory(limit, used, field_in(folder / "memory.stat", cache))
+
+
+def memory_available_bytes(groups: Mapping[str, Sequence[Path]]) -> int | None:
+    """Return what the tightest group leaves; None where none has a limit.
+
+    The kernel kills inside the group long before the host is short of memory.
+    """
+    return min((memory.available_bytes for memory in memory_limits(groups)), default=None)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpo_doctor_probes.samplers import hostfiles
-from grpo_doctor_probes.samplers.hostfiles import ProcFile, Rate
-from grpo_doctor_probes.samplers.memory_limit import CgroupMemory
+from grpo_doctor_probes.procs import hostfiles
+from grpo_doctor_probes.procs.cgroups import control_groups, memory_available_bytes
+from grpo_doctor_probes.procs.hostfiles import ProcFile, Rate
 from grpo_doctor_probes.samplers.ticks import Pace
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
@@ -62,7 +62,7 @@ class HostSampler:
         shm: Path = Path("/dev/shm"),  # noqa: S108 - not a temporary file: its size is measured
     ) -> None:
         self._job_root_pid, self._proc, self._sys, self._shm = job_root_pid, proc, sys, shm
-        self._files: list[ProcFile | CgroupMemory] = []
+        self._files: list[ProcFile] = []
         self._parts: list[_Open] | None = None
         self._cgroup_bytes: int | None = None
 
@@ -153,12 +153,11 @@ class HostSampler:
         return read
 
     def _cgroup(self) -> Callable[[int], Values]:
-        memory = CgroupMemory(self._job_root_pid, self._proc, self._sys)
-        self._files.append(memory)
+        groups = control_groups(self._job_root_pid, self._proc, self._sys / "fs/cgroup")
 
         def read(_now_ns: int) -> Values:
             self._cgroup_bytes = None
-            self._cgroup_bytes = memory.available_bytes()
+            self._cgroup_bytes = memory_available_bytes(groups)
             return {}
 
         return read
@@ -183,7 +182,8 @@ class HostSampler:
             for part in ("cpu", "memory", "io")
         }
         return lambda _now_ns: {
-            track: hostfiles.pressure_pct(file.read_start()) for track, file in files.items()
+            track: hostfiles.pressure_pct(file.read_start())["some"]
+            for track, file in files.items()
         }
 
     def _shared_memory(self) -> Callable[[int], Values]:

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from grpo_doctor_probes.procs.hostfiles import ProcFile
 from grpo_doctor_probes.procs.procfs import variables
 from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S, Stat, parse_stat
 from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
-from grpo_doctor_probes.samplers.hostfiles import ProcFile
 
 _FIELDS = 22  # up to the resident memory
 # Between fork and exec a process shows its parent's environment, so it is read again while young.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from grpo_doctor_probes.discover.commands import kind_of
-from grpo_doctor_probes.look.httpengines import get, parse_metrics, reachable
+from grpo_doctor_probes.procs.enginepages import get, parse_metrics, reachable
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 PERIOD_S = 1.0

@@ -6,8 +6,7 @@ import contextlib
 import time
 from pathlib import Path
 
-from grpo_doctor_probes.look.limits import field_of
-from grpo_doctor_probes.procs.cgroups import VERSION_2, control_groups
+from grpo_doctor_probes.procs.cgroups import VERSION_2, control_groups, field_in
 from grpo_doctor_probes.procs.kmsg import KMSG, parse_record, records
 
 # A process number of an hour ago may be another process's now.
@@ -31,14 +30,14 @@ class OomCounters:
         file = _counting_file(pid, self._proc, self._mount)
         if file is not None:
             self._file_of[pid] = file
-            self._count.setdefault(file, field_of(file, _OOM_KILLS))
+            self._count.setdefault(file, field_in(file, _OOM_KILLS))
 
     def grown(self, pid: int) -> int:
         """Return how many kills its group counts that were not there at the previous look."""
         file = self._file_of.pop(pid, None)
         if file is None:
             return 0
-        before, self._count[file] = self._count[file], field_of(file, _OOM_KILLS)
+        before, self._count[file] = self._count[file], field_in(file, _OOM_KILLS)
         return max(0, self._count[file] - before)
 
 

@@ -24,8 +24,9 @@ FLOOR_S = 35.0
 FIRST_S = 120.0
 # Of a phase's p99: rollouts and rewards have long tails, and twice the p99 is still met weekly.
 FACTOR = 3.0
-# torchrun takes up to a second to end the other ranks when one was killed or failed.
-GONE_S = 10.0
+# torchrun takes up to a second to end the other ranks when one was killed or failed; a debugger may
+# stop one for a moment.
+STANDSTILL_S = 10.0
 # An inspection that found a job not stuck counts until the rank has been there this many times as
 # long.
 PATIENCE = 2.0
@@ -34,8 +35,8 @@ OF_TIMEOUT = 0.8
 _REMEMBERED = 256
 BETWEEN_PHASES, OUTSIDE_OF_PHASES = "between phases", "outside of phases"
 # Places of a rank without spans: its main thread sleeps, or it uses a core and never sleeps, as one
-# that waits for its GPU does. And of a rank that was killed or failed.
-SILENT, SPINNING, GONE = "silent", "busy without a pause", "gone"
+# that waits for its GPU does. And of a rank that was killed or failed, or stopped by a signal.
+SILENT, SPINNING, GONE, STOPPED = "silent", "busy without a pause", "gone", "stopped"
 # A thread that polls ten times a second stays far below; one that computes is far above.
 BUSY_SHARE = 0.02
 _QUIET_NS = 3_000_000_000
@@ -144,8 +145,8 @@ class Lengths:
 
     def limit_s(self, standing: Standing) -> float:
         """From which age on it is suspicious."""
-        if standing.place == GONE:
-            usual_s = GONE_S
+        if standing.place in (GONE, STOPPED):
+            usual_s = min(STANDSTILL_S, self._fixed_s or math.inf)
         elif self._fixed_s is not None:
             usual_s = self._fixed_s
         elif standing.first:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.procs.live import Header
+from grpo_doctor_probes.procs.procstat import state_of
 from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death
 from grpo_doctor_probes.supervisor.inquiry import AT_MOST_S, ATTACH, Answer, Inquiry
@@ -24,6 +25,7 @@ from grpo_doctor_probes.supervisor.standing import (
     OUTSIDE_OF_PHASES,
     SILENT,
     SPINNING,
+    STOPPED,
     Follower,
     Lengths,
     MainThread,
@@ -40,7 +42,7 @@ FAILURES_SAID = 3
 # far apart the host is slow, and no one was away.
 _AWAY_NS = 5_000_000_000
 _OF_USUAL = 3
-_NO_PHASE = frozenset({BETWEEN_PHASES, OUTSIDE_OF_PHASES, SILENT, SPINNING, GONE})
+_NO_PHASE = frozenset({BETWEEN_PHASES, OUTSIDE_OF_PHASES, SILENT, SPINNING, GONE, STOPPED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,25 @@ class _Look:
     compares: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _PutOff:
+    """Ranks of which an inspection could not tell why they stand still, and until when they are
+    left alone. Ranks that have moved since are other ones."""
+
+    marks: frozenset[object]
+    until_s: float
+    wait_s: float
+
+    def holds(self, marks: frozenset[object], now_s: float) -> bool:
+        """Return whether a suspicion with these marks waits."""
+        return now_s < self.until_s and bool(marks & self.marks)
+
+    def later(self, marks: frozenset[object], now_s: float) -> _PutOff:
+        """Return it for another inspection without a result: later and later of the same ranks."""
+        wait_s = min(2 * self.wait_s, MOST_RETRY_S) if marks & self.marks else RETRY_S
+        return _PutOff(marks, now_s + wait_s, wait_s)
+
+
 class _Stuck:
     """A job that was found stuck: its culprits, and when it is worth another inspection.
 
@@ -159,6 +180,7 @@ class Watchdog:
         self._say, self._on_hang, self._command = say, on_hang, command
         self._followers: dict[int, Follower] = {}
         self._threads: dict[int, MainThread] = {}
+        self._stopped_ns: dict[int, int] = {}  # when a signal was seen to have stopped a rank
         self._seen_ns: int | None = None
         self._usual_ns = 0
         self._usual_since_ns = self._back_ns = 0  # when a hang or an absence ended
@@ -166,6 +188,7 @@ class Watchdog:
         self._stuck: _Stuck | None = None
         self._failures = 0  # in a row
         self._not_before_s = 0.0
+        self._put_off = _PutOff(frozenset(), 0.0, 0.0)
         self._places_mentioned: set[str] = set()
 
     def tick(
@@ -197,8 +220,10 @@ class Watchdog:
             compares = compares and now_ns - self.hangs[-1].at_ns > AGAIN_NS
             if compares or self._stuck.is_due(now):
                 self._ask(self.hangs[-1].suspicion, now, compares=compares)
-        elif now.mains and now_ns / 1e9 >= self._not_before_s and (late := self._suspect(now)):
-            self._ask(late, now)
+        elif now.mains and now_ns / 1e9 >= self._not_before_s:
+            late = self._suspect(now)
+            if late is not None and not self._put_off.holds(now.marks(late.pids), now_ns / 1e9):
+                self._ask(late, now)
 
     def rest(self) -> None:
         """The job is ending: what its ranks do on their way out is not a hang."""
@@ -238,6 +263,8 @@ class Watchdog:
         recorded = {header.pid: header for header in headers if header.pid in ranks}
         followers, self._followers = self._followers, {}
         threads, self._threads = self._threads, {}
+        stopped = [pid for pid in ranks if state_of(f"/proc/{pid}") == "T"]
+        self._stopped_ns = {pid: self._stopped_ns.get(pid, now_ns) for pid in stopped}
         standings = []
         for pid, rank in ranks.items():
             if (header := recorded.get(pid)) is not None:
@@ -248,6 +275,9 @@ class Watchdog:
                 thread = threads.get(pid) or MainThread(pid, rank, now_ns)
                 standings.append(thread.look(now_ns))
                 self._threads[pid] = thread
+        for index, standing in enumerate(standings):
+            if (since_ns := self._stopped_ns.get(standing.pid)) is not None:
+                standings[index] = Standing(standing.rank, standing.pid, STOPPED, since_ns)
         in_order = {header.pid for header in headers if header.closed_ns}
         for death in deaths if groups else ():
             subject, here = death.subject, {None, *ranks.values()}
@@ -261,7 +291,8 @@ class Watchdog:
         A rank that waits does so for the slowest, so those that don't wait come first.
         """
         late = [s for s in now.standings if now.age_s(s) > self._lengths.limit_s(s)]
-        late = [s for s in late if s.place == GONE] or [s for s in late if not s.waits] or late
+        still = [s for s in late if s.place in (GONE, STOPPED)]
+        late = still or [s for s in late if not s.waits] or late
         if not late:
             return None
         oldest = max(late, key=lambda s: (now.age_s(s), -s.rank))
@@ -330,9 +361,13 @@ class Watchdog:
             self._not_before_s = now.at_ns / 1e9 + RETRY_S
         elif not answer.hangs:  # else it has moved meanwhile
             self._failures = 0
+            self._mention(answer, look.suspicion)
+            if answer.state == "unknown":
+                marks = look.earlier.marks(look.suspicion.pids)
+                self._put_off = self._put_off.later(marks, now.at_ns / 1e9)
+                return
             for standing in look.earlier.standings:
                 self._lengths.tolerate(standing.place, look.earlier.age_s(standing))
-            self._mention(answer, look.suspicion)
 
     def _mention(self, answer: Answer, suspicion: Suspicion) -> None:
         if answer.state == "healthy" or suspicion.place in self._places_mentioned:

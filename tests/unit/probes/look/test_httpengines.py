@@ -14,7 +14,8 @@ from typing import ClassVar
 import pytest
 
 from grpo_doctor_probes.evidence import Job, Member, Role
-from grpo_doctor_probes.look.httpengines import engines, parse_metrics
+from grpo_doctor_probes.look.httpengines import engines
+from grpo_doctor_probes.procs.enginepages import parse_metrics
 
 TEXT = b'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n'
 

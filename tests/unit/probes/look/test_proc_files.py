@@ -16,7 +16,7 @@ from grpo_doctor_probes.look.descriptors import (
     holding_descriptors,
     parse_locks,
 )
-from grpo_doctor_probes.look.host import disks, host, on_mount, parse_mounts, parse_pressure
+from grpo_doctor_probes.look.host import disks, host, on_mount, parse_mounts
 from grpo_doctor_probes.look.logs import logs
 from grpo_doctor_probes.look.syscalls import call
 from grpo_doctor_probes.look.threads import (
@@ -158,12 +158,6 @@ def test_the_longest_mount_point_counts(path: str, kind: str) -> None:
     mount = on_mount(parse_mounts(MOUNTS), path)
     assert mount is not None
     assert mount.kind == kind
-
-
-def test_pressure() -> None:
-    text = b"some avg10=1.50 avg60=0 avg300=0 total=1\nfull avg10=0.25 avg60=0 avg300=0 total=1\n"
-    assert parse_pressure(text) == {"some": 1.5, "full": 0.25}
-    assert parse_pressure(b"") == {}
 
 
 # Numbers as in /usr/include/x86_64-linux-gnu/asm/unistd_64.h and asm-generic/unistd.h.

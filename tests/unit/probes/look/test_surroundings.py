@@ -14,9 +14,9 @@ from grpo_doctor_probes import phase
 from grpo_doctor_probes.evidence import Job, Member
 from grpo_doctor_probes.look.gpus import throttle_reasons
 from grpo_doctor_probes.look.host import HIDDEN, disks, messages, select
-from grpo_doctor_probes.look.httpengines import parse_metrics
 from grpo_doctor_probes.look.logs import last_lines
 from grpo_doctor_probes.look.recorded import open_spans
+from grpo_doctor_probes.procs.enginepages import parse_metrics
 from grpo_doctor_probes.procs.kmsg import parse_record
 from tests.unit.probes.conftest import Recorded
 

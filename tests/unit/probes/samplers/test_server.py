@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from grpo_doctor_probes.look.httpengines import parse_metrics
+from grpo_doctor_probes.procs.enginepages import parse_metrics
 from grpo_doctor_probes.samplers.server import (
     Address,
     ServerSampler,

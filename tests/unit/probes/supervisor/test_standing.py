@@ -18,12 +18,13 @@ from grpo_doctor_probes.supervisor.standing import (
     FIRST_S,
     FLOOR_S,
     GONE,
-    GONE_S,
     OF_TIMEOUT,
     OUTSIDE_OF_PHASES,
     PATIENCE,
     SILENT,
     SPINNING,
+    STANDSTILL_S,
+    STOPPED,
     Follower,
     Headers,
     Lengths,
@@ -128,7 +129,7 @@ def test_limits_follow_from_what_was_seen(
     assert lengths.knows("rollout") is bool(lengths_s)
     assert lengths.limit_s(at("rollout", first=first)) == limit_s
     assert lengths.limit_s(at("train")) == FLOOR_S
-    assert lengths.limit_s(at(GONE)) == GONE_S
+    assert lengths.limit_s(at(GONE)) == lengths.limit_s(at(STOPPED)) == STANDSTILL_S
 
 
 def test_a_wrong_suspicion_makes_the_limit_twice_the_age_and_never_smaller() -> None:
@@ -142,7 +143,7 @@ def test_a_wrong_suspicion_makes_the_limit_twice_the_age_and_never_smaller() -> 
 def test_the_users_limit_holds_for_all_until_it_was_wrong() -> None:
     lengths = Lengths(fixed_s=7.0)
     lengths.learn("rollout", 300.0)
-    assert [lengths.limit_s(at(place)) for place in ("rollout", "init")] == [7, 7]
+    assert {lengths.limit_s(at(place)) for place in ("rollout", "init", GONE)} == {7}
     lengths.tolerate("rollout", 8.0)
     assert lengths.limit_s(at("rollout")) == 16
 

@@ -6,6 +6,8 @@ The inspection is a stub here; tests/integration/test_watchdog.py has the real o
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,7 +20,7 @@ import pytest
 from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
-from grpo_doctor_probes.supervisor.standing import FIRST_S, FLOOR_S, GONE_S, SILENT, Standing
+from grpo_doctor_probes.supervisor.standing import FIRST_S, FLOOR_S, SILENT, STANDSTILL_S, Standing
 from grpo_doctor_probes.supervisor.watchdog import AGAIN_NS, MOST_RETRY_S, RETRY_S, Suspicion
 from tests.unit.probes.supervisor.headers_in_code import S, span
 from tests.unit.probes.supervisor.watched import PIDS, Watched, commanded
@@ -89,8 +91,8 @@ def test_of_the_late_ranks_those_at_the_place_of_the_oldest(stuck: Watched) -> N
 @pytest.mark.parametrize(
     ("death", "within_s"),
     [
-        (Death(Subject(4711, "rank 2", 2), 0, 9), GONE_S),
-        (Death(Subject(4711, "rank 2", 2), 0, 1 << 8), GONE_S),
+        (Death(Subject(4711, "rank 2", 2), 0, 9), STANDSTILL_S),
+        (Death(Subject(4711, "rank 2", 2), 0, 1 << 8), STANDSTILL_S),
         (Death(Subject(4711, "rank 2", 2), 0, 0), FLOOR_S),  # in order
         (Death(Subject(4711, "a helper", None), 0, 9), FLOOR_S),
         (Death(Subject(4711, "rank 0", 0), 0, 9), FLOOR_S),  # it was started again
@@ -104,13 +106,25 @@ def test_a_rank_that_failed_while_its_launcher_stays_is_asked_about(
     stuck.until_asked(60)
     assert within_s - 1 < stuck.now_s - begun_s <= within_s + 1
     stuck.answer()
-    assert stuck.hangs[0].suspicion.ranks == ((2,) if within_s == GONE_S else (1,))
+    assert stuck.hangs[0].suspicion.ranks == ((2,) if within_s == STANDSTILL_S else (1,))
 
 
-def test_a_rank_without_spans_is_asked_about_after_two_minutes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stopped", "within_s", "words"),
+    [
+        (False, FIRST_S, f"rank 0 has been {SILENT} for"),
+        (True, STANDSTILL_S, "rank 0 has been stopped for"),
+    ],
+)
+def test_a_rank_without_spans_is_asked_about(
+    tmp_path: Path, within_s: float, words: str, *, stopped: bool
+) -> None:
     sleeper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         job = Watched(tmp_path, "stuck", code=3)
+        if stopped:
+            sleeper.send_signal(signal.SIGSTOP)
+            os.waitpid(sleeper.pid, os.WUNTRACED)
         begun_s = job.now_s
         while not job.is_looking():
             job.now_s += 2
@@ -118,10 +132,11 @@ def test_a_rank_without_spans_is_asked_about_after_two_minutes(tmp_path: Path) -
             job.watchdog.tick((), groups, (), round(job.now_s * S))
         look = job.watchdog._look
         assert look is not None
-        assert FIRST_S - 2 <= job.now_s - begun_s <= FIRST_S + 30
-        assert look.suspicion.in_words().startswith(f"rank 0 has been {SILENT} for 12")
+        assert within_s - 2 <= job.now_s - begun_s <= within_s + 30
+        assert look.suspicion.in_words().startswith(words)
         job.watchdog.rest()
     finally:
+        sleeper.send_signal(signal.SIGCONT)
         sleeper.communicate(b"\n")
 
 
@@ -142,26 +157,36 @@ def test_a_suspicion_in_words(ranks: tuple[int, ...], place: str, words: str) ->
 
 
 @pytest.mark.parametrize(
-    ("state", "cause", "lines"),
+    ("state", "lines"),
     [
-        ("healthy", "", []),
-        ("slow", "", ["rank 1 has been in reward for 36 s; slow, not stuck: Rank 1 sleeps."]),
-        (
-            "slow",
-            "unknown",
-            ["rank 1 has been in reward for 36 s; no reason found yet: Rank 1 sleeps."],
-        ),
+        ("healthy", []),
+        ("slow", ["rank 1 has been in reward for 36 s; slow, not stuck: Rank 1 sleeps."]),
     ],
 )
 def test_a_wrong_suspicion_is_said_at_most_once_and_doubles_the_limit(
-    tmp_path: Path, state: str, cause: str, lines: list[str]
+    tmp_path: Path, state: str, lines: list[str]
 ) -> None:
-    job = Watched(tmp_path, state, cause=cause)
+    job = Watched(tmp_path, state)
     job.get_going()
     for limit_s in (FLOOR_S, 2 * FLOOR_S, 4 * FLOOR_S):
         assert limit_s < job.until_asked(300) <= limit_s + 6
         job.answer()
     assert (job.messages, job.hangs, kept(tmp_path)) == (lines, [], [])
+
+
+def test_an_inspection_without_a_result_is_repeated_later_and_later(tmp_path: Path) -> None:
+    job = Watched(tmp_path, "slow", cause="unknown")
+    job.get_going()
+    ages = []
+    for _ in range(4):
+        ages.append(job.until_asked(2 * MOST_RETRY_S))
+        job.answer()
+    waits = [later - sooner for sooner, later in pairwise(ages)]
+    assert waits == pytest.approx([RETRY_S, 2 * RETRY_S, 4 * RETRY_S], abs=1.5)
+    line = "rank 1 has been in reward for 36 s; no reason found yet: Rank 1 sleeps."
+    assert job.messages == [line]
+    job.begin_anew(1)  # another suspicion waits for nothing
+    assert job.until_asked(60) <= FLOOR_S + 1
 
 
 def test_those_that_wait_for_a_slow_rank_are_not_asked_about_in_its_place(tmp_path: Path) -> None:
@@ -412,9 +437,9 @@ def test_an_age_begins_again_when_we_are_back(stuck: Watched) -> None:
     stuck.tick(AWAY_S)  # an inspection of a job that was stopped with us does not count
     back_s = stuck.now_s
     stuck.until_asked(60)
-    assert GONE_S < stuck.now_s - back_s <= GONE_S + 1
+    assert STANDSTILL_S < stuck.now_s - back_s <= STANDSTILL_S + 1
     stuck.answer()
-    assert GONE_S < stuck.hangs[0].suspicion.age_s <= GONE_S + 1
+    assert STANDSTILL_S < stuck.hangs[0].suspicion.age_s <= STANDSTILL_S + 1
 
 
 def test_a_stuck_job_has_not_moved_because_we_were_away(stuck: Watched) -> None:

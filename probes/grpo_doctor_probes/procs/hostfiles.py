@@ -117,9 +117,15 @@ def major_faults(vmstat: bytes) -> int | None:
     return int(count[: count.index(b"\n")]) if separator else None
 
 
-def pressure_pct(pressure: bytes) -> float:
-    """Share of the last 10 s in which some task waited, from /proc/pressure/*."""
-    return float(pressure.split(b"avg10=", 1)[1].split(None, 1)[0])
+def pressure_pct(pressure: bytes) -> dict[str, float]:
+    """`{"some": percent of the last 10 s, "full": ...}` of a /proc/pressure file."""
+    lines = (line.split() for line in pressure.decode("ascii", "replace").splitlines())
+    return {
+        kind: float(pair.removeprefix("avg10="))
+        for kind, *pairs in lines
+        for pair in pairs
+        if pair.startswith("avg10=")
+    }
 
 
 def whole_disks(sys: Path) -> frozenset[bytes]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.samplers.memory_limit import CgroupMemory
+from grpo_doctor_probes.procs.cgroups import control_groups, memory_available_bytes
 
 GB = 10**9
 
@@ -24,11 +24,8 @@ def group(folder: Path, version: int, limit: int | str, used: int, inactive_file
 def available(tmp_path: Path, cgroup: str) -> int | None:
     (tmp_path / "proc/7").mkdir(parents=True)
     (tmp_path / "proc/7/cgroup").write_text(cgroup)
-    memory = CgroupMemory(7, tmp_path / "proc", tmp_path / "sys")
-    try:
-        return memory.available_bytes()
-    finally:
-        memory.close()
+    groups = control_groups(7, tmp_path / "proc", tmp_path / "sys/fs/cgroup")
+    return memory_available_bytes(groups)
 
 
 @pytest.fixture
@@ -83,4 +80,4 @@ def test_an_overdrawn_limit_leaves_nothing(tmp_path: Path, mount: Path) -> None:
 
 
 def test_a_process_that_has_gone_has_no_limit(tmp_path: Path) -> None:
-    assert CgroupMemory(7, tmp_path, tmp_path).available_bytes() is None
+    assert memory_available_bytes(control_groups(7, tmp_path, tmp_path)) is None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.samplers import hostfiles
-from grpo_doctor_probes.samplers.hostfiles import ProcFile, Rate
+from grpo_doctor_probes.procs import hostfiles
+from grpo_doctor_probes.procs.hostfiles import ProcFile, Rate
 
 S = 1_000_000_000
 STAT = b"cpu  100 10 50 800 40 0 5 3 7 2\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
@@ -99,7 +99,8 @@ def test_major_faults() -> None:
 
 def test_pressure() -> None:
     text = b"some avg10=12.50 avg60=0.25 total=4234392\nfull avg10=0.04 avg60=0.23 total=3\n"
-    assert hostfiles.pressure_pct(text) == 12.5
+    assert hostfiles.pressure_pct(text) == {"some": 12.5, "full": 0.04}
+    assert hostfiles.pressure_pct(b"") == {}
 
 
 def test_whole_disks_are_the_ones_with_a_device(tmp_path: Path) -> None:
