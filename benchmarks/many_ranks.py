@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.trace.model import Kind
-from grpo_doctor.trace.segments import RECORD
+from grpo_doctor.trace.spanfile import RECORD
 from grpo_doctor_probes.record import layout
 
 START_NS = 5_000_000_000_000

@@ -37,7 +37,7 @@ from benchmarks.trainer_jobs import (
     side_by_side_parser,
     trl_marks,
 )
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 
 AS_FAST = 1.0  # of TRL, in the median of the pairs
 _VLLM_FLAGS = (

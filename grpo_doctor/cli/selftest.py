@@ -90,7 +90,7 @@ def _chosen(names: Sequence[str]) -> Sequence[Case]:
 def _outcome(case: Case, folder: Path) -> Outcome:
     from grpo_doctor.findings import RunView, run_rules  # noqa: PLC0415
     from grpo_doctor.selftest import Outcome, judge  # noqa: PLC0415
-    from grpo_doctor.trace.load import load  # noqa: PLC0415
+    from grpo_doctor.trace.read import load  # noqa: PLC0415
 
     command = [
         sys.executable, "-m", "grpo_doctor", "run", "--run-dir", str(folder), "--no-live",

@@ -1,7 +1,13 @@
 """A trace as Chrome Trace Event lines, for `trace.json`.
 
 Rules kept here were found by running Perfetto's engine: pid and tid never 0, `ts` relative and
-exact to the nanosecond, UTF-8 instead of escapes, no NaN, `B` without `E` for what never ended.
+exact to the nanosecond, UTF-8 instead of escapes, no NaN, `B` without `E` for what never ended, and
+spans of a track that nest: Perfetto 51 to 58 drops a child that ends one nanosecond after its
+parent (google/perfetto issues 4280 and 6277).
+
+Tracks (`tid`) of a process: 1 phases of the step's thread, 2 its collectives, 3 its GPU time; 10
+and up other threads' spans, 200 and up their collectives, 300 and up their GPU time; 1000 and up
+overflow of the track below.
 """
 
 from __future__ import annotations
@@ -14,9 +20,95 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.trace import lanes
 from grpo_doctor.trace.model import Kind, Process, Series, Spans, Trace
-from grpo_doctor.trace.nesting import nest
+
+PHASES, COLLECTIVES, GPU_TIME = 1, 2, 3
+THREADS, THREAD_COLLECTIVES, THREAD_GPU_TIME = 10, 200, 300
+OVERFLOW = 1000
+CATEGORIES = {
+    Kind.SPAN: "grpo.phase",
+    Kind.STEP: "grpo.step",
+    Kind.INSTANT: "grpo.instant",
+    Kind.COLLECTIVE: "grpo.collective",
+    Kind.COLLECTIVE_WAIT: "grpo.wait",
+    Kind.CUDA_SPAN: "grpo.gpu",
+}
+
+
+def lanes_of(kind: NDArray[np.uint8], thread: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the track of each row, before overflow."""
+    collective = (kind == Kind.COLLECTIVE) | (kind == Kind.COLLECTIVE_WAIT)
+    gpu = kind == Kind.CUDA_SPAN
+    main = np.select([collective, gpu], [COLLECTIVES, GPU_TIME], PHASES)
+    other = np.select([collective, gpu], [THREAD_COLLECTIVES, THREAD_GPU_TIME], THREADS)
+    return np.where(thread == 0, main, other + thread).astype(np.int32)
+
+
+def title(lane: int) -> str:
+    """Return what a track is called in Perfetto."""
+    base, overflow = lane % OVERFLOW, lane // OVERFLOW
+    if base >= THREAD_GPU_TIME:
+        name = f"thread {base - THREAD_GPU_TIME} GPU time"
+    elif base >= THREAD_COLLECTIVES:
+        name = f"thread {base - THREAD_COLLECTIVES} collectives"
+    elif base >= THREADS:
+        name = f"thread {base - THREADS}"
+    else:
+        name = {PHASES: "steps and phases", COLLECTIVES: "collectives", GPU_TIME: "GPU time"}[base]
+    return f"{name} (overlapping {overflow})" if overflow else name
+
+
+# A child may end this much after its parent through clock reading alone; more is an overlap of
+# its own (interleaved coroutines, a shared thread slot) and gets a lane of its own.
+CLAMP_NS = 50_000
+# A thousand coroutines at once are seen in agentic rollouts. What finds no place on this many lanes
+# goes on the last one as it is: drawn wrongly there, read back by us unharmed.
+MAX_LANES = 256
+
+
+def nest(
+    start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """End and overflow lanes for one lane's spans.
+
+    Args:
+        start_ns: ascending; of equal starts the longest first.
+        end_ns: not before `start_ns`.
+
+    Returns:
+        The ends, children clamped into their parents, and per span the lane it fits on: 0 is the
+        lane itself, 1 and up are overflow lanes. Within a lane spans nest, but for those beyond
+        the capacity of MAX_LANES, which are on the last one.
+    """
+    if _nests_already(start_ns, end_ns):
+        return end_ns, np.zeros(len(end_ns), dtype=np.int32)
+    ends = end_ns.copy()
+    lanes = np.zeros(len(ends), dtype=np.int32)
+    stacks: list[list[int]] = [[]]
+    for row, (start, end) in enumerate(zip(start_ns.tolist(), end_ns.tolist())):
+        lanes[row], ends[row] = _lane_of(stacks, start, end)
+    return ends, lanes
+
+
+def _lane_of(stacks: list[list[int]], start: int, end: int) -> tuple[int, int]:
+    """The lane of the next span and its end there; `stacks` has the open ends of each lane."""
+    for lane, stack in enumerate(stacks):
+        while stack and stack[-1] <= start:
+            stack.pop()
+        if not stack or end <= stack[-1] + CLAMP_NS:
+            inner = min(end, stack[-1]) if stack else end
+            stack.append(inner)
+            return lane, inner
+    if len(stacks) < MAX_LANES:
+        stacks.append([end])
+        return len(stacks) - 1, end
+    return MAX_LANES - 1, end
+
+
+def _nests_already(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> bool:
+    """Return the common case without a loop: consecutive spans that do not overlap at all."""
+    return bool(len(start_ns) == 0 or np.all(end_ns[:-1] <= start_ns[1:]))
+
 
 GPU_PID, HOST_PID = 10_000_000, 20_000_000
 # `C` events are for the eye; the full rate is in grpoDoctorSeries. 84 bytes each.
@@ -68,7 +160,7 @@ def metadata_lines(trace: Trace, tracks: dict[int, set[int]]) -> Iterator[str]:
         label = _label(process)
         yield from _process(process.pid, f"{label} · {process.host}", process.rank * 10)
         for lane in sorted(tracks.get(process.pid, ())):
-            yield _meta(process.pid, lane, "thread_name", {"name": lanes.title(lane)})
+            yield _meta(process.pid, lane, "thread_name", {"name": title(lane)})
             yield _meta(process.pid, lane, "thread_sort_index", {"sort_index": lane})
     for index, gpu in enumerate(trace.gpus):
         yield from _process(GPU_PID + index, f"GPU {gpu.index} · {gpu.host}", 100_000 + index)
@@ -94,14 +186,14 @@ def _meta(pid: int, tid: int, name: str, args: dict[str, Any]) -> str:
 def nested(trace: Trace) -> tuple[Spans, np.ndarray[Any, np.dtype[np.int32]]]:
     """Return the spans with ends clamped so that each track nests, and the track of each."""
     spans = trace.spans
-    lane = lanes.lanes_of(spans.kind, spans.thread)
+    lane = lanes_of(spans.kind, spans.thread)
     ends = spans.end_ns.copy()
-    key = spans.process.astype(np.int64) * lanes.OVERFLOW + lane
+    key = spans.process.astype(np.int64) * OVERFLOW + lane
     order = np.argsort(key, kind="stable")  # keeps starts ascending within a track
     for rows in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
         if len(rows):
             ends[rows], overflow = nest(spans.start_ns[rows], ends[rows])
-            lane[rows] += overflow * lanes.OVERFLOW
+            lane[rows] += overflow * OVERFLOW
     clamped = {name: getattr(spans, name) for name in spans.__dataclass_fields__}
     return Spans(**{**clamped, "end_ns": ends}), lane
 
@@ -165,7 +257,7 @@ def _tails(spans: Spans, texts: _Texts) -> list[str]:
     return tails
 
 
-_CATEGORY = {int(kind): category for kind, category in lanes.CATEGORIES.items()}
+_CATEGORY = {int(kind): category for kind, category in CATEGORIES.items()}
 _COMPLETE = '"ph":"X","dur":'
 _SHAPES = ("", '"ph":"i","s":"t",', '"ph":"B",')
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,68 @@ from typing import Any
 import numpy as np
 
 from grpo_doctor.errors import TraceError
+from grpo_doctor.phases import PHASES
 from grpo_doctor.trace import columns
 from grpo_doctor.trace.facts import RunFacts, read_all_facts
-from grpo_doctor.trace.hooked import hook_notes
 from grpo_doctor.trace.joined import read_joined, within_run
-from grpo_doctor.trace.jsonfile import number, object_in, read_lines, whole
+from grpo_doctor.trace.jsonfile import mapping, number, object_in, read_lines, texts, whole
 from grpo_doctor.trace.model import SAME_CLOCK, Gpu, Kind, Loss, Metrics, Process, Spans, Trace
-from grpo_doctor.trace.processes import NameTable, Recording, read_recordings
-from grpo_doctor.trace.rows import rows_of
+from grpo_doctor.trace.processes import NameTable, Recording, read_recordings, rows_of
 from grpo_doctor.trace.samples import Samples, read_host_samples
 from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
 from grpo_doctor_probes.record.rundir import DRIVER, METRICS_JSONL, NODES, RANKS, RUN_JSON
+
+# The packages of each framework: in a process of one another may be imported and train nothing.
+_FRAMEWORKS = {
+    "trl": ("trl",),
+    "ms-swift": ("ms-swift", "trl"),
+    "verl": ("verl",),
+    "openrlhf": ("openrlhf",),
+}
+
+
+def hook_notes(
+    rank_files: Iterable[Mapping[str, Any]], names: Iterable[str], framework: str = "unknown"
+) -> list[str]:
+    """Return one sentence per phase that a framework in this version has no known function for.
+
+    Args:
+        rank_files: what each recorded process reported of itself.
+        names: of all spans. A phase that was recorded is not missing: rewards have spans under
+            their own names where a version has no function around them.
+        framework: the run's; of the others nothing is missed.
+    """
+    foreign = _FRAMEWORKS.keys() - _FRAMEWORKS.get(framework, _FRAMEWORKS.keys())
+    recorded = {name.partition("/")[0] for name in names}
+    notes: dict[str, None] = {}
+    for file in rank_files:
+        hooks = mapping(file.get("hooks"))
+        packages = {name: mapping(facts) for name, facts in mapping(hooks.get("packages")).items()}
+        hooked = {
+            span.partition("/")[0]
+            for facts in packages.values()
+            for span in texts(facts.get("spans"))
+        }
+        visible = recorded | hooked
+        for name, facts in packages.items():
+            if name in foreign:
+                continue
+            absent = [p for p in PHASES if p in texts(facts.get("absent")) and p not in visible]
+            notes.update(dict.fromkeys(_sentence(name, facts, phase) for phase in absent))
+        notes.update(
+            (f"a hook failed, so a phase may be missing: {problem}", None)
+            for problem in texts(hooks.get("problems"))
+        )
+    return list(notes)
+
+
+def _sentence(name: str, facts: Mapping[str, Any], phase: str) -> str:
+    version = f" {facts['version']}" if facts.get("version") else ""
+    return (
+        f"phase `{phase}` is not seen in this version of {name}{version}: its functions have "
+        "other names. Its time is in the enclosing phase, or unattributed"
+    )
+
 
 # The largest jobs known have some 10**5 ranks; a damaged file must not make a list of 10**18.
 _MAX_WORLD_SIZE = 1 << 20

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.trace import columns, lanes
+from grpo_doctor.trace import columns, events
 from grpo_doctor.trace.columns import SpanTable
 from grpo_doctor.trace.events import MAX_NAME, finite, text
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS, Whole
@@ -140,7 +140,7 @@ def _spans(block: Block, process: int, last_ns: int, names: int, args: int) -> S
     limits = {
         "start_ns": (start_ns, -MAX_TIME_NS, MAX_TIME_NS),
         "dur_ns": (dur_ns, 0, MAX_TIME_NS),
-        "thread": (copied["thread"], 0, lanes.OVERFLOW),
+        "thread": (copied["thread"], 0, events.OVERFLOW),
         "depth": (copied["depth"], 0, 255),
         "name": (copied["name"], 0, names - 1),
         "args": (copied["args"], -1, args - 1),

@@ -1,8 +1,7 @@
 """Reads `trace.json` back: typed, into columns, without the text of its events.
 
 The spans are read from their columns; the events, which are for viewers, are looked at only to
-know whether the file is whole.
-"""
+know whether the file is whole."""
 
 from __future__ import annotations
 
@@ -19,9 +18,11 @@ from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.columns import SpanTable
 from grpo_doctor.trace.head import Facts, FormatHead, Head, trace_from
 from grpo_doctor.trace.jsonfile import BAD_JSON, BARE_NAN
+from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import FORMAT, Trace
 from grpo_doctor.trace.packed import PackedSpans
 from grpo_doctor.trace.write import EVENTS_LINE
+from grpo_doctor_probes.record.rundir import TRACE_JSON
 
 _BLOCK_BYTES = 4 << 20
 # All that is read before the events begin; 64 GPUs sampled for a day are 100 MB of series.
@@ -211,3 +212,31 @@ _INSTEAD = (
     "If it came from a run directory, point `report` at that directory instead; it holds the "
     "original recordings."
 )
+
+
+def load(path: str | Path) -> Trace:
+    """The trace at `path`. A run directory is merged afresh, so that a live run can be looked at;
+    one from which only the trace was kept is read from that.
+
+    Raises:
+        TraceError: nothing there, or nothing readable.
+    """
+    path = Path(path)
+    try:
+        present, folder = path.exists(), path.is_dir()
+    except OSError as problem:
+        raise TraceError(f"can't read {path}: {problem.strerror or problem}.") from problem
+    if not present:
+        raise TraceError(
+            f"{path} does not exist. Give a run directory or a trace.json; "
+            "`grpo-doctor run` prints both when it ends."
+        )
+    if not folder:
+        return read_trace(path)
+    try:
+        return merge(path)
+    except TraceError:
+        for name in (TRACE_JSON, f"{TRACE_JSON}.gz"):
+            if (path / name).exists():
+                return read_trace(path / name)
+        raise

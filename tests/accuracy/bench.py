@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grpo_doctor import knobs
 from grpo_doctor.analysis import Analysis, analyse
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from grpo_doctor.whatif import (
     Prediction,
     Withheld,

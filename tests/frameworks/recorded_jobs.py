@@ -15,8 +15,8 @@ import numpy as np
 
 from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.phases import PHASES
-from grpo_doctor.trace.load import load
 from grpo_doctor.trace.model import Kind, Trace
+from grpo_doctor.trace.read import load
 
 ENVIRONMENTS = Path(os.environ.get("FRAMEWORK_ENVIRONMENTS", "/tmp/framework-environments"))
 

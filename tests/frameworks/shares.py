@@ -13,7 +13,7 @@ from pathlib import Path
 from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from tests.frameworks.recorded_jobs import stopwatch
 
 _COLUMNS = (*PHASES[1:], UNATTRIBUTED)  # `init` lies before the steps

@@ -27,8 +27,8 @@ from grpo_doctor.analysis.intervals import Intervals, Times, intersect, union
 from grpo_doctor.findings.rule import Answer, Finding
 from grpo_doctor.findings.rules import gd027_starved_trainer
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.trace.load import load
 from grpo_doctor.trace.model import Kind, Trace
+from grpo_doctor.trace.read import load
 from tests.frameworks.environments import python_of
 from tests.frameworks.inputs import write_model
 from tests.frameworks.recorded_jobs import ENVIRONMENTS, phase_seconds, recording

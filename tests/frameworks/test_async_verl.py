@@ -12,7 +12,7 @@ import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.per_step import named_seconds
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from tests.frameworks.environments import python_of
 from tests.frameworks.recorded_jobs import ENVIRONMENTS, recording, stopwatch
 

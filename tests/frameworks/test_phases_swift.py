@@ -18,7 +18,7 @@ import pytest
 from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.per_step import unattributed_span_seconds
 from grpo_doctor.phases import PHASES
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from tests.frameworks.environments import python_of
 from tests.frameworks.inputs import write_model, write_prompts
 from tests.frameworks.recorded_jobs import ENVIRONMENTS, phase_seconds, recording, stopwatch

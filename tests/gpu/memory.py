@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from tests.gpu.parts import Outcome, Wish, problem_without
 from tests.gpu.training import ROOT, TrainerError, arguments_of, make_model, train
 

@@ -10,8 +10,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from grpo_doctor.analysis.device_clock import on_device_clock
-from grpo_doctor.trace.load import load
 from grpo_doctor.trace.model import Kind
+from grpo_doctor.trace.read import load
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 600

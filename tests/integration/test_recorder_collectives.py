@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.trace.load import load
 from grpo_doctor.trace.model import Kind
+from grpo_doctor.trace.read import load
 from grpo_doctor_probes.procs import live
 from grpo_doctor_probes.record import layout
 from tests.recording import PATIENCE_S, Row, read_rows, spans_file, start_job

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from grpo_doctor_probes.procs import live
 from grpo_doctor_probes.record import layout
 from tests.recording import (

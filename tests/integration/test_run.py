@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from grpo_doctor_probes.procs.procstat import state_of
 
 pytestmark = pytest.mark.slow

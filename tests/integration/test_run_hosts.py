@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.trace.load import load
 from grpo_doctor.trace.model import Trace
+from grpo_doctor.trace.read import load
 from tests.integration import test_attach_slurm
 from tests.integration.namespaced_hosts import cluster, refusal
 from tests.integration.test_attach_hosts import NAMES

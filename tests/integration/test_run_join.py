@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from tests.integration.test_run import PATIENCE_S, run_command, wait_for
 from tests.ports import free_port
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.trace.load import load
 from grpo_doctor.trace.model import Kind
+from grpo_doctor.trace.read import load
 from grpo_doctor_probes.procs.live import read_header
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")

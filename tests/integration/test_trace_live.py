@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from grpo_doctor.trace.load import load
 from grpo_doctor.trace.model import Kind
+from grpo_doctor.trace.read import load
 from grpo_doctor.trace.write import write_trace
 from tests.recording import PATIENCE_S, start_job
 

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
 pytest.importorskip("vllm", reason="needs vLLM, any build")
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("vllm", reason="needs vLLM, any build")
 
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from grpo_doctor.errors import GrpoDoctorError
-from grpo_doctor.trace.load import load
 from grpo_doctor.trace.model import Kind
+from grpo_doctor.trace.read import load
 from tests.frameworks import environments
 from tests.frameworks.inputs import write_model, write_prompts
 from tests.frameworks.jobs import Setting, command

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from tests.frameworks.advice.cases import Case
 from tests.frameworks.recorded_jobs import recording
 from tests.frameworks.user_code.advice_work import WITHOUT_WAIT, rows

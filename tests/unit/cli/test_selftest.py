@@ -10,7 +10,7 @@ import pytest
 
 from grpo_doctor.cli import main, selftest
 from grpo_doctor.selftest import BUSY_MACHINE, Case, Outcome, judge
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from grpo_doctor.trace.write import write_trace
 from tests.unit.findings.example_runs import run
 
@@ -118,7 +118,7 @@ def test_a_job_is_recorded_judged_and_timed(
         return SimpleNamespace(returncode=code, stderr="no such file")
 
     monkeypatch.setattr("subprocess.run", started)
-    monkeypatch.setattr("grpo_doctor.trace.load.load", lambda _: load(tmp_path / "healthy.json"))
+    monkeypatch.setattr("grpo_doctor.trace.read.load", lambda _: load(tmp_path / "healthy.json"))
     assert main(["selftest", "healthy", "--json"]) == (0 if right else 1)
     (case,) = json.loads(capsys.readouterr().out)["cases"]
     assert (case["right"], case["found"]) == (right, [])

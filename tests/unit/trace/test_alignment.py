@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from grpo_doctor.errors import TraceError
-from grpo_doctor.trace import lanes
+from grpo_doctor.trace import events
 from grpo_doctor.trace.columns import in_order
 from grpo_doctor.trace.events import nested, thin
 from grpo_doctor.trace.joined import within_run
@@ -258,7 +258,7 @@ def test_where_two_overlap_of_three_none_is_lost() -> None:
     spans, lane = nested(build.build())
     assert spans.end_ns.tolist() == [4 * S, 2 * S, 6 * S, 7 * S]
     assert len(set(lane.tolist())) == 3
-    assert (lane % lanes.OVERFLOW).tolist() == [1, 11, 1, 1]
+    assert (lane % events.OVERFLOW).tolist() == [1, 11, 1, 1]
 
 
 def test_rows_out_of_order_are_put_in_order_by_any_key() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_doctor.trace.clocks import NTP_ERROR_NS, align
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS
 from grpo_doctor.trace.model import SAME_CLOCK, Clock
+from grpo_doctor.trace.timeline import NTP_ERROR_NS, align
 
 NANOSECONDS = st.integers(0, 10**18)
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_doctor.errors import TraceError
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from grpo_doctor.trace.write import write_trace
 from grpo_doctor_probes.record import layout
 from tests.recording import write_recording

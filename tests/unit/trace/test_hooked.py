@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.trace.hooked import hook_notes
+from grpo_doctor.trace.merge import hook_notes
 
 
 def rank_file(spans: list[str], absent: list[str], **more: Any) -> dict[str, Any]:

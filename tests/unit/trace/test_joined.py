@@ -13,9 +13,9 @@ from grpo_doctor.document.views.timeline import track_entries
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace.events import series_pid
 from grpo_doctor.trace.joined import series_within_run
-from grpo_doctor.trace.load import load
 from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Series, Trace
+from grpo_doctor.trace.read import load
 from grpo_doctor.trace.write import write_trace
 from tests.recording import write_recording
 from tests.unit.trace.test_merge import S, facts, run_json

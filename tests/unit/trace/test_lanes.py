@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from grpo_doctor.trace import lanes
+from grpo_doctor.trace import events
 
 
 def test_titles() -> None:
-    assert lanes.title(lanes.PHASES) == "steps and phases"
-    assert lanes.title(2 * lanes.OVERFLOW + lanes.COLLECTIVES) == "collectives (overlapping 2)"
-    assert lanes.title(lanes.THREADS + 4) == "thread 4"
-    assert lanes.title(lanes.THREAD_GPU_TIME + 4) == "thread 4 GPU time"
+    assert events.title(events.PHASES) == "steps and phases"
+    assert events.title(2 * events.OVERFLOW + events.COLLECTIVES) == "collectives (overlapping 2)"
+    assert events.title(events.THREADS + 4) == "thread 4"
+    assert events.title(events.THREAD_GPU_TIME + 4) == "thread 4 GPU time"
 
 
 def test_titles_at_the_edges_of_ranges() -> None:
     titles = {
-        lanes.THREADS: "thread 0",
-        lanes.THREAD_COLLECTIVES - 1: "thread 189",
-        lanes.THREAD_COLLECTIVES: "thread 0 collectives",
-        lanes.THREAD_GPU_TIME - 1: "thread 99 collectives",
-        lanes.THREAD_GPU_TIME: "thread 0 GPU time",
-        lanes.GPU_TIME: "GPU time",
-        lanes.OVERFLOW + lanes.THREADS: "thread 0 (overlapping 1)",
+        events.THREADS: "thread 0",
+        events.THREAD_COLLECTIVES - 1: "thread 189",
+        events.THREAD_COLLECTIVES: "thread 0 collectives",
+        events.THREAD_GPU_TIME - 1: "thread 99 collectives",
+        events.THREAD_GPU_TIME: "thread 0 GPU time",
+        events.GPU_TIME: "GPU time",
+        events.OVERFLOW + events.THREADS: "thread 0 (overlapping 1)",
     }
-    assert {lane: lanes.title(lane) for lane in titles} == titles
+    assert {lane: events.title(lane) for lane in titles} == titles

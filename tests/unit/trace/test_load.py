@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor.errors import TraceError
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from grpo_doctor.trace.write import write_trace
 from tests.build import TraceBuilder
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from grpo_doctor.errors import TraceError
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.events import CLAMP_NS
 from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Kind, Trace
-from grpo_doctor.trace.nesting import CLAMP_NS
+from grpo_doctor.trace.read import load
 from grpo_doctor.trace.write import write_trace
 from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.record.rundir import NODES

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from grpo_doctor.trace.nesting import CLAMP_NS, MAX_LANES, nest
+from grpo_doctor.trace.events import CLAMP_NS, MAX_LANES, nest
 
 Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
 

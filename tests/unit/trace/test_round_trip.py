@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_doctor.errors import OutputError
-from grpo_doctor.trace import lanes
+from grpo_doctor.trace import events
 from grpo_doctor.trace.columns import DTYPES
+from grpo_doctor.trace.events import CLAMP_NS
 from grpo_doctor.trace.model import Kind, Loss, Spans, Trace
-from grpo_doctor.trace.nesting import CLAMP_NS
 from grpo_doctor.trace.read import read_trace
 from grpo_doctor.trace.write import write_trace
 from tests.build import TraceBuilder
@@ -212,4 +212,4 @@ def test_columns_have_the_models_types() -> None:
     assert {n: getattr(spans, n).dtype for n in DTYPES} == {
         n: np.dtype(t) for n, t in DTYPES.items()
     }
-    assert set(lanes.CATEGORIES) == set(Kind)
+    assert set(events.CATEGORIES) == set(Kind)

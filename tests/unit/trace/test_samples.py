@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.trace.load import load
+from grpo_doctor.trace.read import load
 from grpo_doctor.trace.samples import Samples, read_samples
 from grpo_doctor.trace.write import write_trace
 from tests.recording import write_recording

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_doctor.trace.segments import Segment, live_segments, settled_segments
+from grpo_doctor.trace.spanfile import Segment, live_segments, settled_segments
 from grpo_doctor_probes.record import layout
 
 _WORD = layout.INSTANT << layout.KIND_SHIFT

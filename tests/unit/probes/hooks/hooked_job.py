@@ -9,8 +9,8 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from grpo_doctor.trace.load import load
 from grpo_doctor.trace.model import Kind, Trace
+from grpo_doctor.trace.read import load
 from grpo_doctor_probes.supervisor.launch import STARTUP
 
 TRAINER = '''
