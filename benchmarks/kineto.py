@@ -26,8 +26,7 @@ from benchmarks.kineto_files import write_trace
 from benchmarks.measured import measured
 from benchmarks.pairs import in_turn, mean_ratio
 from grpo_doctor.errors import GrpoDoctorError
-from grpo_doctor.importers.kineto.device import merged
-from grpo_doctor.importers.kineto.rank import read_rank
+from grpo_doctor.importers.kineto.rank import merged, read_rank
 
 # Issue 14's bounds against HTA, and what growth may add to proportion.
 FASTER, LEANER, LINEAR = 3.0, 3.0, 1.25

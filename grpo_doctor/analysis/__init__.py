@@ -9,16 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.accounting import Accounting, Table, account, idle, phase_seconds
-from grpo_doctor.analysis.device import DEVICE_PHASES, device_seconds
-from grpo_doctor.analysis.device_clock import on_device_clock
+from grpo_doctor.analysis.device import DEVICE_PHASES, device_seconds, on_device_clock
 from grpo_doctor.analysis.driven import by_rank
 from grpo_doctor.analysis.gpu import GpuMemory, busy_percent, gpu_memory, truly_busy_percent
 from grpo_doctor.analysis.intervals import Intervals, together
 from grpo_doctor.analysis.regimes import Regimes, find_regimes
-from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE, RankRows, rank_rows
+from grpo_doctor.analysis.rows import (
+    CODES,
+    UNATTRIBUTED_CODE,
+    PhaseTrack,
+    RankRows,
+    phase_track,
+    rank_rows,
+)
 from grpo_doctor.analysis.steps import Steps, find_steps
 from grpo_doctor.analysis.stragglers import Blame, duties, find_blame
-from grpo_doctor.analysis.tracks import PhaseTrack, phase_track
 from grpo_doctor.analysis.waits import Waits, find_waits
 from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.trace.model import Trace

@@ -22,9 +22,8 @@ from grpo_doctor.analysis.intervals import (
     together,
     union,
 )
-from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE, RankRows
+from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE, PhaseTrack, RankRows
 from grpo_doctor.analysis.steps import NS_PER_S, Steps
-from grpo_doctor.analysis.tracks import PhaseTrack
 from grpo_doctor.analysis.waits import Claims
 from grpo_doctor.trace.model import Kind, Trace
 

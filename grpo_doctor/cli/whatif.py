@@ -133,7 +133,7 @@ def _answer(
     from grpo_doctor.knobs.advice import instruct  # noqa: PLC0415
     from grpo_doctor.trace.instructions import job_of, place_of_run  # noqa: PLC0415
     from grpo_doctor.whatif import Withheld  # noqa: PLC0415
-    from grpo_doctor.whatif.replay import by_phase  # noqa: PLC0415
+    from grpo_doctor.whatif.step_model import by_phase  # noqa: PLC0415
     from grpo_doctor_reports.schema import whatif as parts  # noqa: PLC0415
 
     run = analysis.trace.run

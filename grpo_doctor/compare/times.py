@@ -9,8 +9,13 @@ from numpy.typing import NDArray
 
 from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
-from grpo_doctor.whatif.blocks import block_length, draw_blocks, neighbor_means
-from grpo_doctor.whatif.small_samples import AT_97_5, widened
+from grpo_doctor.whatif.prediction import (
+    AT_97_5,
+    block_length,
+    draw_blocks,
+    neighbor_means,
+    widened,
+)
 from grpo_doctor_reports.schema.compare import Change, PhaseChange
 
 Values = NDArray[np.float64]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif.loader_queue import waits_for_data
+from grpo_doctor.whatif.models.loading import waits_for_data
 
 LOADER_COUNTERS = "dataload/*_s"
 PARTS = ("read_s", "process_s", "tokenize_s", "join_s")

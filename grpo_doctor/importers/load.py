@@ -13,9 +13,8 @@ from grpo_doctor.importers import (
     trainer_state,
     verl_log,
 )
-from grpo_doctor.importers.fatal import fatal_sentence
 from grpo_doctor.importers.kineto import load as kineto
-from grpo_doctor.importers.text import is_log, read_head
+from grpo_doctor.importers.text import fatal_sentence, is_log, read_head
 from grpo_doctor.trace import read as recordings
 from grpo_doctor.trace.model import Trace
 from grpo_doctor_probes.record.rundir import RANKS, RUN_JSON, TRACE_JSON

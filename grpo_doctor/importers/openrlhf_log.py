@@ -10,10 +10,16 @@ import re
 from pathlib import Path
 
 from grpo_doctor import knobs
-from grpo_doctor.importers.fatal import FatalLines
-from grpo_doctor.importers.laid import LoggedStep
-from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, StepLog, reconstruct
-from grpo_doctor.importers.text import NUMBER, command_of, contains, is_log, lines, unwrapped
+from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, LoggedStep, StepLog, reconstruct
+from grpo_doctor.importers.text import (
+    NUMBER,
+    FatalLines,
+    command_of,
+    contains,
+    is_log,
+    lines,
+    unwrapped,
+)
 from grpo_doctor.trace.model import Trace
 
 _STEP_LINE = re.compile(r"Global step (\d+): \{")

@@ -1,18 +1,119 @@
-"""A trace from durations: what a log says of each step, laid end to end on one process."""
+"""A trace from durations: what a log says of each step, laid end to end on one process.
+
+Durations laid end to end: each step after the one before, its phases in the order given.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpo_doctor.importers.fatal import FatalLines
-from grpo_doctor.importers.laid import MOST_STEPS, Laid, LoggedStep
+from grpo_doctor.importers.text import FatalLines
 from grpo_doctor.phases import phase_of
+from grpo_doctor.trace.columns import Interned, Rows
 from grpo_doctor.trace.merge import metrics_from
-from grpo_doctor.trace.model import Clock, Exit, Loss, Origin, Process, Run, Trace
+from grpo_doctor.trace.model import Clock, Exit, Kind, Loss, Origin, Process, Run, Spans, Trace
+
+_NS_PER_S = 1e9
+# A step of a year, or a log of 30, is damage; so is a number that float64 has no place for.
+_MOST_STEP_S = 3e7
+_MOST_LOG_S = 1e9
+MOST_STEPS = 1 << 53
+# Timers are rounded and a step's own one is read last; beyond this they ran side by side.
+_ROUNDING = 1.005
+# What frameworks time beside their step in some versions, within it in others.
+_BESIDE = ("checkpoint", "eval")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStep:
+    """What a log says of one step: its length in seconds (None where it says none), the phases in
+    the order in which the framework runs them, what ran `beside` and after it, and its metrics."""
+
+    number: int
+    seconds: float | None
+    phases: tuple[tuple[str, float], ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    beside: tuple[tuple[str, float], ...] = ()
+
+
+class Laid:
+    """Span rows that grow step by step; `now_ns` is where the next step begins."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.names = Interned()
+        self._rows = Rows()
+        self._overlapping = 0
+        self._most = 0.0
+        self._impossible = 0
+
+    def add(self, step: LoggedStep) -> None:
+        """The next step; one without a length takes no place."""
+        if step.seconds is None or step.seconds == 0:
+            return
+        if not 0 < step.seconds < _MOST_STEP_S or self.now_ns > _MOST_LOG_S * _NS_PER_S:
+            self._impossible += 1
+            return
+        inside, beside = self._split(step.seconds, step.phases)
+        begin_ns = self.now_ns
+        end_ns = begin_ns + round(step.seconds * _NS_PER_S)
+        number = float(step.number)
+        self._rows.add(Kind.STEP, self.names["step"], begin_ns, end_ns, value=number)
+        self._lay(inside, end_ns)
+        self.now_ns = end_ns
+        self._lay([*beside, *(p for p in step.beside if 0 < p[1] < _MOST_STEP_S)], None)
+
+    def spans(self) -> Spans:
+        """Return all rows, in the model's order."""
+        return self._rows.spans()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the report must say of how the rows were laid."""
+        notes = []
+        if self._impossible:
+            notes.append(f"{self._impossible} steps have impossible times and are excluded.")
+        if self._overlapping:
+            notes.append(
+                f"Phases overlapped in {self._overlapping} steps, where timers add up to as "
+                f"much as {100 * self._most:.0f}% of the step; they are shortened in proportion."
+            )
+        return tuple(notes)
+
+    def _split(
+        self, seconds: float, phases: tuple[tuple[str, float], ...]
+    ) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
+        """Return the phases within the step, and those that its timer leaves out."""
+        inside = [(name, length) for name, length in phases if 0 < length < _MOST_STEP_S]
+        beside: list[tuple[str, float]] = []
+        for name in _BESIDE:
+            if _total(inside) > _ROUNDING * seconds:
+                beside += [phase for phase in inside if phase[0] == name]
+                inside = [phase for phase in inside if phase[0] != name]
+        share = _total(inside) / seconds
+        if share > _ROUNDING:
+            self._overlapping += 1
+            self._most = max(self._most, share)
+        if share > 1:
+            inside = [(name, length / share) for name, length in inside]
+        return inside, beside
+
+    def _lay(self, phases: list[tuple[str, float]], limit_ns: int | None) -> None:
+        for name, length in phases:
+            end_ns = self.now_ns + round(length * _NS_PER_S)
+            if limit_ns is not None:
+                end_ns = min(end_ns, limit_ns)
+            self._rows.add(Kind.SPAN, self.names[name], self.now_ns, end_ns, depth=1)
+            self.now_ns = end_ns
+
+
+def _total(phases: Iterable[tuple[str, float]]) -> float:
+    return sum(length for _, length in phases)
+
 
 NO_STARTS = (
     "Start times: the log has only durations, shown end to end within each step.",

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from grpo_doctor import knobs
-from grpo_doctor.importers.fatal import FatalLines
-from grpo_doctor.importers.laid import LoggedStep
-from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, StepLog, reconstruct
+from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, LoggedStep, StepLog, reconstruct
 from grpo_doctor.importers.text import (
     NUMBER,
+    FatalLines,
     command_of,
     contains,
     is_log,

@@ -127,8 +127,8 @@ def _read(path: Path, blocks: _Blocks) -> Trace:
 def _unpacked(path: Path, head: Head, facts: Facts) -> SpanTable:
     if not bytes(head.grpoDoctorSpans):
         raise TraceError(
-            f"{path} was written by grpo-doctor {facts.version}, which kept no columns of its "
-            f"spans. {_INSTEAD}"
+            f"{path} was written by {facts.version or 'an older version'}, which kept no columns "
+            f"of its spans. {_INSTEAD}"
         )
     try:
         packed = msgspec.json.decode(head.grpoDoctorSpans, type=PackedSpans)

@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-from grpo_doctor.whatif.edits import (
-    Add,
-    AsOthers,
-    Change,
-    Edit,
-    Hide,
-    Overlap,
-    every,
-    halved,
-    without,
-)
 from grpo_doctor.whatif.prediction import (
     Ground,
     NoModel,
@@ -26,9 +15,21 @@ from grpo_doctor.whatif.prediction import (
     replay_error,
     together,
 )
-from grpo_doctor.whatif.replay import replay
 from grpo_doctor.whatif.settings import predict_settings
-from grpo_doctor.whatif.step_model import StepModel, build_model
+from grpo_doctor.whatif.step_model import (
+    Add,
+    AsOthers,
+    Change,
+    Edit,
+    Hide,
+    Overlap,
+    StepModel,
+    build_model,
+    every,
+    halved,
+    replay,
+    without,
+)
 
 __all__ = [
     "Add",

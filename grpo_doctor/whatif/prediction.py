@@ -1,21 +1,102 @@
-"""Predicts what a change brings, or several, and says how far the result can be trusted."""
+"""Predicts what a change brings, or several, and says how far the result can be trusted.
+
+Steps resampled in blocks of neighbors, because they are not independent.
+
+A slow minute of the file system, or completions that grow, spans many steps: their mean is less
+sure than that of as many steps by themselves. Blocks are as long as the steps' correlation asks for
+(Politis and White 2004, https://doi.org/10.1081/ETC-120028836, for a correlation that falls off
+geometrically).
+
+How much wider than a bootstrap says an interval from few values is.
+
+A draw from n values has less spread than a sample of n, and the percentiles of few know nothing of
+how unsure their spread is: Student's t over the normal (Hesterberg 2015,
+https://doi.org/10.1080/00031305.2015.1089789).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import sqrt
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import Rows
-from grpo_doctor.whatif.blocks import block_length, draw_blocks, neighbor_means
-from grpo_doctor.whatif.edits import Change, only_removes
-from grpo_doctor.whatif.replay import replay
-from grpo_doctor.whatif.small_samples import AT_95, widened
-from grpo_doctor.whatif.step_model import StepModel
+from grpo_doctor.whatif.step_model import Change, StepModel, only_removes, replay
+
+_MOST_CORRELATED = 0.95
+_MOST_DRAWN = 4096  # values: a draw of a million steps by themselves takes 3 GB
+
+
+def neighbor_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what is drawn from: the steps, shape (steps,), or of a long run means over as many
+    neighbors each, shape (2049 to 4096,)."""
+    size = -(-len(values) // _MOST_DRAWN)
+    if size <= 1:
+        return values
+    starts = np.arange(0, len(values), size)
+    means: NDArray[np.float64] = np.add.reduceat(values, starts) / np.diff(
+        starts, append=len(values)
+    )
+    return means
+
+
+def block_length(values: NDArray[np.float64]) -> int:
+    """Return how many neighboring steps to draw together: 1 without correlation between them."""
+    centred = values - values.mean()
+    spread = float((centred**2).sum())
+    correlation = float((centred[1:] * centred[:-1]).sum()) / spread if spread else 0.0
+    correlation = min(max(correlation, 0.0), _MOST_CORRELATED)
+    pull = (2 * correlation / (1 - correlation**2)) ** (2 / 3)
+    return int(np.clip(round((1.5 * len(values)) ** (1 / 3) * pull), 1, len(values) // 4 or 1))
+
+
+def draw_blocks(count: int, length: int, draws: int, dice: np.random.Generator) -> Rows:
+    """Rows of each draw, shape (draws, count): whole blocks, from a circle, so that all steps
+    are drawn as often."""
+    starts = dice.integers(0, count, (draws, -(-count // length)))
+    rows = (starts[:, :, None] + np.arange(length)) % count
+    return rows.reshape(draws, -1)[:, :count]
+
+
+# Quantiles of the normal distribution.
+AT_95, AT_97_5 = 1.644854, 1.959964
+
+
+def student(count: int, normal: float) -> float:
+    """Student's t by the expansion of Cornish and Fisher, over the normal.
+
+    Args:
+        count: independent values that a spread is estimated from; at least 3. Of 3 it is within
+            2% (two degrees of freedom).
+        normal: the quantile of the normal distribution.
+    """
+    z, free = normal, count - 1
+    quantile = (
+        z
+        + (z**3 + z) / (4 * free)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * free**3)
+    )
+    return quantile / z
+
+
+def widened(count: int, normal: float) -> float:
+    """Return what the distance of a bootstrap's percentile from its middle is to be multiplied by.
+
+    Args:
+        count: values, or blocks of values, that are drawn from; at least 3.
+        normal: the percentile's quantile of the normal distribution.
+
+    Returns:
+        Student's t over the normal, with the factor that makes the spread unbiased.
+    """
+    return student(count, normal) * sqrt(count / (count - 1))
+
 
 # Replays of a run from its own trace are published at 3-5% error; beyond that the model does not
 # describe this run, and a prediction would be a guess.

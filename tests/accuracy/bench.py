@@ -10,13 +10,7 @@ from pathlib import Path
 from grpo_doctor import knobs
 from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.trace.read import load
-from grpo_doctor.whatif import (
-    Prediction,
-    Withheld,
-    build_model,
-    predict_settings,
-    replay,
-)
+from grpo_doctor.whatif import Prediction, Withheld, build_model, predict_settings, replay
 from grpo_doctor.whatif.models import knob
 from tests.accuracy.fixes import Fix, Flags, arguments
 from tests.recorded import Workshop

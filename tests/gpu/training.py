@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from grpo_doctor.analysis.device_clock import on_device_clock
+from grpo_doctor.analysis.device import on_device_clock
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.trace.read import load
 

@@ -1,4 +1,7 @@
-"""The trace of several files of the profiler: each rank's steps, ranges and device on one clock."""
+"""The trace of several files of the profiler: each rank's steps, ranges and device on one clock.
+
+Which phase a range of `record_function` is: PyTorch's own, those of frameworks, and ours.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,48 @@ from typing import Any
 
 import numpy as np
 
-from grpo_doctor.importers.kineto.device import (
+from grpo_doctor.importers.kineto.rank import (
+    STEP,
+    Collective,
     Device,
+    Range,
+    RankFile,
     Times,
     covered_ns,
     covered_percent,
     merged,
     nanoseconds,
 )
-from grpo_doctor.importers.kineto.ranges import span_of
-from grpo_doctor.importers.kineto.rank import STEP, Collective, Range, RankFile
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.columns import Interned, Rows
 from grpo_doctor.trace.model import Clock, Gpu, Kind, Process, Series, Spans
+
+_PHASES = (
+    (r"enumerate\(DataLoader\)#|## (data_?load|load_batch)", "dataload"),
+    (r"Optimizer\.step#|## optimizer ##|optimizer_step$", "optimizer"),
+    (r"## (forward|backward|loss) ##", "train"),
+    (r"(DistributedDataParallel|FullyShardedDataParallel|DataParallel)\.forward$", "train"),
+    (r"(update_actor|update_policy|compute_loss)$", "train"),
+    # vLLM names its steps after the batch; SGLang after the kind of batch.
+    (r"execute_(model|new|context|\d)|step\[|generate_sequences$", "rollout/generate"),
+    (r"_?generate_and_score_completions$|vLLM\.generate$", "rollout"),
+    (r"compute_ref_log_prob$", "logprob/reference"),
+    (r"compute_log_prob$", "logprob/old"),
+    (r"_?calculate_rewards$|compute_reward$|compute_score$", "reward"),
+    (r"update_weights$|sync_weights$|_move_model_to_vllm$", "sync"),
+    (r"save_checkpoint$|_save_checkpoint$", "checkpoint"),
+)
+_PATTERN = re.compile("|".join(f"(?P<p{i}>{pattern})" for i, (pattern, _) in enumerate(_PHASES)))
+
+
+def span_of(name: str) -> str | None:
+    """Return the span of ours that a range is, None where its name is not of a phase."""
+    if phase_of(name):
+        return name
+    # verl's and TRL's ranges carry the name of the class: `ActorRolloutRefWorker.update_actor`.
+    match = _PATTERN.match(name) or _PATTERN.match(name.rpartition(".")[2])
+    return _PHASES[int(match.lastgroup[1:])][1] if match and match.lastgroup else None
+
 
 _PID_STEP = 1000
 # Streams of the device as threads of the process, beside those of the CPU.

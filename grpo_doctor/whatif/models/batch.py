@@ -15,11 +15,11 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.trace.model import Kind
-from grpo_doctor.whatif.edits import Change, Edit
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
 from grpo_doctor.whatif.models.engine import GENERATE
 from grpo_doctor.whatif.models.passes import BATCH, PLACES, WHOLE, fit, measured_passes, pass_of
 from grpo_doctor.whatif.prediction import Spread
+from grpo_doctor.whatif.step_model import Change, Edit
 
 TOKENS = "train/tokens"
 _PASSES, _FREE = "train.grad_accumulation", "train.padding_free"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grpo_doctor.whatif.edits import every, without
 from grpo_doctor.whatif.models.cost_model import Case, CostModel, Effect, UnsupportedError
+from grpo_doctor.whatif.step_model import every, without
 
 STATE = "checkpoint/optimizer"
 # One checkpoint tells little of the next: disks and page caches differ more than computing does.

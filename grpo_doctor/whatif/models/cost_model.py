@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.sampled import series_named, values_in
 from grpo_doctor.errors import GrpoDoctorError
-from grpo_doctor.whatif.edits import Change
 from grpo_doctor.whatif.prediction import REMOVAL_ERROR, Spread
-from grpo_doctor.whatif.step_model import StepModel
+from grpo_doctor.whatif.step_model import Change, StepModel
 
 
 class UnsupportedError(GrpoDoctorError):

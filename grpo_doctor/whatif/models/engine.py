@@ -13,9 +13,9 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.whatif.edits import Edit
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
 from grpo_doctor.whatif.room import GIB, USABLE
+from grpo_doctor.whatif.step_model import Edit
 
 _SEQS, _MEMORY = "vllm.max_num_seqs", "vllm.gpu_memory_utilization"
 GENERATE = "rollout/generate"

@@ -6,9 +6,9 @@ vision tower included, is between zero and the image tokens' share of all tokens
 
 from __future__ import annotations
 
-from grpo_doctor.whatif.edits import Add, Change, Edit
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
 from grpo_doctor.whatif.models.passes import PLACES
+from grpo_doctor.whatif.step_model import Add, Change, Edit
 
 _KNOB = "data.max_pixels"
 _ERROR = 0.30

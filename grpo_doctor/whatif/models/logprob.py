@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grpo_doctor.whatif.edits import Change, Edit, without
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
+from grpo_doctor.whatif.step_model import Change, Edit, without
 
 REFERENCE, OLD = "logprob/reference", "logprob/old"
 _SPG, _PASSES = "rollout.steps_per_generation", "train.grad_accumulation"

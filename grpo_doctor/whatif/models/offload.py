@@ -8,9 +8,9 @@ A trace of one ZeRO stage, or of ZeRO's own offload, says too little about anoth
 
 from __future__ import annotations
 
-from grpo_doctor.whatif.edits import Edit, without
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
 from grpo_doctor.whatif.room import room_for_offloaded
+from grpo_doctor.whatif.step_model import Edit, without
 
 BYTES = {"offload.model": "offload/model_bytes", "offload.optimizer": "offload/optimizer_bytes"}
 COLLECT = "offload/collect"

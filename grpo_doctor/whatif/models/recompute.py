@@ -9,10 +9,9 @@ backward pass needs no gradients of the frozen weights).
 
 from __future__ import annotations
 
-from grpo_doctor.whatif.edits import Edit
-from grpo_doctor.whatif.models.arithmetic import arithmetic_of
 from grpo_doctor.whatif.models.cost_model import Case, CostModel, Effect, UnsupportedError
-from grpo_doctor.whatif.models.passes import BATCH, PLACES
+from grpo_doctor.whatif.models.passes import BATCH, PLACES, arithmetic_of
+from grpo_doctor.whatif.step_model import Edit
 
 _KNOB = "train.gradient_checkpointing"
 # ms-swift publishes -20% of a step with LoRA where counting says -33%.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpo_doctor.whatif.edits import Edit
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
+from grpo_doctor.whatif.step_model import Edit
 
 # The bundled trainer's own functions score each completion by itself, in parts.
 BUILT_IN = ("accuracy", "format", "length", "arithmetic")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.whatif.edits import Change, Edit, Overlap
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
 from grpo_doctor.whatif.models.engine import GENERATE, rollout_lengths
 from grpo_doctor.whatif.models.passes import PLACES, fit, measured_passes
 from grpo_doctor.whatif.prediction import Spread
+from grpo_doctor.whatif.step_model import Change, Edit, Overlap
 
 _LENGTH = "rollout.max_completion_length"
 _ERROR = 0.15

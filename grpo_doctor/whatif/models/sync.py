@@ -6,8 +6,8 @@ One run can't separate a part's fixed cost from that of its bytes, so both are b
 from __future__ import annotations
 
 from grpo_doctor.trace.model import Kind
-from grpo_doctor.whatif.edits import Edit
 from grpo_doctor.whatif.models.cost_model import NOTHING, Case, CostModel, Effect, UnsupportedError
+from grpo_doctor.whatif.step_model import Edit
 
 _KNOB, GATHER = "sync.move_model_batches", "sync/gather"
 _ERROR = 0.25

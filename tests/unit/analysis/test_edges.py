@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.analysis.accounting import Accounting, waited_for
-from grpo_doctor.analysis.device import device_seconds
-from grpo_doctor.analysis.device_clock import on_device_clock
+from grpo_doctor.analysis.device import device_seconds, on_device_clock
 from grpo_doctor.analysis.driven import by_rank
 from grpo_doctor.analysis.gpu import gpu_memory, offloaded_bytes, rank_gpus
 from grpo_doctor.analysis.intervals import Intervals, innermost

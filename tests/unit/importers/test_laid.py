@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.importers.laid import MOST_STEPS, Laid, LoggedStep
-from grpo_doctor.importers.reconstruct import LogFacts, StepLog, reconstruct
+from grpo_doctor.importers.reconstruct import (
+    MOST_STEPS,
+    Laid,
+    LogFacts,
+    LoggedStep,
+    StepLog,
+    reconstruct,
+)
 from grpo_doctor.trace.model import Kind
 
 S = 1_000_000_000

@@ -23,7 +23,9 @@ _TRAIN = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"
 
 def trace(**run: Any) -> str:
     facts = {"id": "r", "framework": "verl", "world_size": 1, "exit": {"state": "finished"}, **run}
-    return json.dumps({"grpoDoctor": {"format": 1, "run": facts}, "traceEvents": []})
+    spans: dict[str, list[Any]] = {"names": [], "args": [], "blocks": []}
+    head = {"grpoDoctor": {"format": 1, "run": facts}, "grpoDoctorSpans": spans}
+    return json.dumps({**head, "traceEvents": []})
 
 
 @pytest.mark.parametrize(

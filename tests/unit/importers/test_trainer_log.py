@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.importers.laid import LoggedStep
-from grpo_doctor.importers.trainer_log import LIMITS, facts, framework_of, logged_step, numbers
+from grpo_doctor.importers.reconstruct import LoggedStep
+from grpo_doctor.importers.trainer_state import LIMITS, facts, framework_of, logged_step, numbers
 from tests.unit.importers.trainer_rows import trainer_state, trl_row
 
 

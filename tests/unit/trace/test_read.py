@@ -82,7 +82,7 @@ def test_a_file_of_a_version_without_columns_is_refused_by_that_version(path: Pa
         del document["grpoDoctorSpans"]
         document["grpoDoctor"]["version"] = "0.0.9"
 
-    refused(path, changed(path, older), "was written by grpo-doctor 0.0.9, which kept no columns")
+    refused(path, changed(path, older), "was written by 0.0.9, which kept no columns")
 
 
 @pytest.mark.parametrize("size", [2, 10, 100])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.whatif import Prediction, StepModel, build_model, predict, without
-from grpo_doctor.whatif.blocks import block_length, draw_blocks, neighbor_means
+from grpo_doctor.whatif.prediction import block_length, draw_blocks, neighbor_means
 from tests.build import TraceBuilder
 
 _RUNS = 100

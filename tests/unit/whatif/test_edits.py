@@ -17,8 +17,7 @@ from grpo_doctor.whatif import (
     replay,
     without,
 )
-from grpo_doctor.whatif.edits import only_removes
-from grpo_doctor.whatif.replay import WAIT, by_phase
+from grpo_doctor.whatif.step_model import WAIT, by_phase, only_removes
 from tests.build import TraceBuilder
 
 STEPS = 4

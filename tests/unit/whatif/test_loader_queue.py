@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from grpo_doctor.whatif.loader_queue import waits_for_data
+from grpo_doctor.whatif.models.loading import waits_for_data
 
 
 def wait(effort: float, rest_s: float, workers: int, prefetch: int = 2, batches: int = 12) -> float:

@@ -22,7 +22,7 @@ from grpo_doctor.whatif import (
     without,
 )
 from grpo_doctor.whatif.prediction import REMOVAL_ERROR, RUN_ERROR, Spread, joint_error, predict_on
-from grpo_doctor.whatif.replay import by_phase
+from grpo_doctor.whatif.step_model import by_phase
 from tests.build import TraceBuilder
 from tests.unit.whatif.models.runs import STEPS, run
 

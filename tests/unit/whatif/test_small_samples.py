@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.whatif import Edit, Prediction, StepModel, build_model, predict, without
-from grpo_doctor.whatif.prediction import RUN_ERROR
-from grpo_doctor.whatif.small_samples import AT_95, AT_97_5, student, widened
+from grpo_doctor.whatif.prediction import AT_95, AT_97_5, RUN_ERROR, student, widened
 from tests.build import TraceBuilder
 
 _RUNS = 100

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.findings.rules import gd030_bursty_loading as rule
-from grpo_doctor.whatif.loader_queue import waits_for_data
+from grpo_doctor.whatif.models.loading import waits_for_data
 from tests.build import TraceBuilder
 from tests.unit.findings.recorded import count, finding_by, knob, number
 from tests.unit.findings.rules.saying import rows

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_doctor.importers.kineto.device import (
+from grpo_doctor.importers.kineto.rank import (
     Activity,
     covered_ns,
     covered_percent,

@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.trace.model import Kind
-from grpo_doctor.whatif.models.arithmetic import arithmetic_of
-from grpo_doctor.whatif.models.passes import PASS, PLACES, Passes, fit, measured_passes
+from grpo_doctor.whatif.models.passes import (
+    PASS,
+    PLACES,
+    Passes,
+    arithmetic_of,
+    fit,
+    measured_passes,
+)
 from tests.build import TraceBuilder
 from tests.unit.whatif.models.runs import mid
 
