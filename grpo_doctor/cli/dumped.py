@@ -13,7 +13,7 @@ from grpo_doctor.hang.dumps.model import DumpProblem
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.view import JobView
 from grpo_doctor_probes.evidence import Evidence
-from grpo_doctor_reports.text_safety import PROSE_LIMIT, clean
+from grpo_doctor_reports.formatting import PROSE_LIMIT, clean
 
 _MOST_NAMED = 40
 _SAID_FROM_MB, _MB_PER_S = 50.0, 8.0

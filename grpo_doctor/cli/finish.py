@@ -97,7 +97,7 @@ def _keep_traceback(folder: Path) -> str:
 def _write_report(folder: Path) -> ReportDocument:
     from grpo_doctor.cli.rendering import page  # noqa: PLC0415
     from grpo_doctor.document import build_document  # noqa: PLC0415
-    from grpo_doctor.document.hangs import hang_entries  # noqa: PLC0415
+    from grpo_doctor.document.facts import hang_entries  # noqa: PLC0415
     from grpo_doctor.trace.read import read_trace  # noqa: PLC0415
 
     # From the file, not from memory: what `report trace.json` will show on another machine.

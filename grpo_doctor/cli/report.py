@@ -81,7 +81,7 @@ def execute(options: argparse.Namespace) -> int:
 
     from grpo_doctor.cli.rendering import digest, page, text_in  # noqa: PLC0415 - after usage errors
     from grpo_doctor.document import build_document  # noqa: PLC0415
-    from grpo_doctor.document.hangs import hang_entries  # noqa: PLC0415
+    from grpo_doctor.document.facts import hang_entries  # noqa: PLC0415
     from grpo_doctor.importers.load import load  # noqa: PLC0415
     from grpo_doctor.trace.otlp import otlp_lines  # noqa: PLC0415
 

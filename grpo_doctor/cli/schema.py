@@ -47,8 +47,8 @@ def json_schema(command: str) -> dict[str, Any]:
     from grpo_doctor_reports.schema.attach import AttachDocument  # noqa: PLC0415
     from grpo_doctor_reports.schema.check import CheckDocument  # noqa: PLC0415
     from grpo_doctor_reports.schema.compare import ComparisonDocument  # noqa: PLC0415
+    from grpo_doctor_reports.schema.findings import WhatifDocument  # noqa: PLC0415
     from grpo_doctor_reports.schema.report import ReportDocument  # noqa: PLC0415
-    from grpo_doctor_reports.schema.whatif import WhatifDocument  # noqa: PLC0415
 
     kinds = {
         "attach": AttachDocument,

@@ -78,7 +78,7 @@ def several(jobs: Sequence[Job], *, named: bool = False) -> str:
 
 
 def _line(job: Job) -> str:
-    from grpo_doctor_reports.text_safety import clean  # noqa: PLC0415 - 0.2 s, here alone
+    from grpo_doctor_reports.formatting import clean  # noqa: PLC0415 - 0.2 s, here alone
 
     ranks = job.ranks() or job.members
     first = ranks[0]

@@ -13,7 +13,7 @@ from grpo_doctor.errors import UsageError
 if TYPE_CHECKING:
     from grpo_doctor.analysis import Analysis
     from grpo_doctor.whatif import Prediction, StepModel, Withheld
-    from grpo_doctor_reports.schema.whatif import WhatifDocument
+    from grpo_doctor_reports.schema.findings import WhatifDocument
 
 NAME = "whatif"
 SUMMARY = "predict the step time of a recorded run with other settings"
@@ -134,7 +134,7 @@ def _answer(
     from grpo_doctor.trace.instructions import job_of, place_of_run  # noqa: PLC0415
     from grpo_doctor.whatif import Withheld  # noqa: PLC0415
     from grpo_doctor.whatif.step_model import by_phase  # noqa: PLC0415
-    from grpo_doctor_reports.schema import whatif as parts  # noqa: PLC0415
+    from grpo_doctor_reports.schema import findings as parts  # noqa: PLC0415
 
     run = analysis.trace.run
     job = job_of(run, place_of_run(analysis.trace))

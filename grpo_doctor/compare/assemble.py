@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 import grpo_doctor
 from grpo_doctor.compare import times
-from grpo_doctor.compare.cautions import cautions, differences_of_jobs, obstacles
 from grpo_doctor.compare.fixes import fix_results
 from grpo_doctor.compare.metrics import PARTED, metric_changes
 from grpo_doctor.compare.run import ComparedRun
-from grpo_doctor.compare.settings import setting_changes
+from grpo_doctor.compare.settings import cautions, differences_of_jobs, obstacles, setting_changes
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
 from grpo_doctor.trace.model import Trace
 from grpo_doctor_reports import formatting

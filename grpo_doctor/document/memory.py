@@ -25,7 +25,7 @@ from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.instructions import job_of, place_of_run
 from grpo_doctor.trace.model import Run, Series, Trace
 from grpo_doctor.whatif.room import USABLE
-from grpo_doctor_reports.schema.memory import MemoryAddition, MemoryAdvice, MemoryCompared
+from grpo_doctor_reports.schema.report import MemoryAddition, MemoryAdvice, MemoryCompared
 
 _PLACES = "train/token_places"
 _CPU = "not modeled: host memory of CPU runs"

@@ -14,7 +14,7 @@ from grpo_doctor.document.results import needed_share
 from grpo_doctor.findings import Results
 from grpo_doctor.findings.priority import ENDED_BY_AN_ERROR, foremost
 from grpo_doctor.findings.rule import Finding, Rule
-from grpo_doctor.findings.severity import percent
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Exit, Kind
 from grpo_doctor_reports import formatting

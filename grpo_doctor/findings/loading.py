@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.signals import Signal, sampled
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, integer
 from grpo_doctor.whatif.models.loading import waits_for_data
 
 LOADER_COUNTERS = "dataload/*_s"

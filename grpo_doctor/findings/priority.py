@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.findings.rule import Finding, Rule
-from grpo_doctor.findings.severity import HIGH_SHARE, MEDIUM_SHARE
+from grpo_doctor.findings.shared import HIGH_SHARE, MEDIUM_SHARE
 from grpo_doctor_reports.severity import SEVERITIES
 
 # What ended a run comes before all that only made it slow.

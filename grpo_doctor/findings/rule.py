@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from grpo_doctor.findings.severity import HIGH_SHARE, MEDIUM_SHARE, Severity
+from grpo_doctor.findings.shared import HIGH_SHARE, MEDIUM_SHARE, Severity
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.knobs.advice import Form
 from grpo_doctor.whatif import Prediction, WhatIf, Withheld

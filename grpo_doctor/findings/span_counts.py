@@ -1,4 +1,7 @@
-"""What happens in a step how often and in which order: spans, gathers, micro-batches."""
+"""What happens in a step how often and in which order: spans, gathers, micro-batches.
+
+In which phases a rank works longer than the others.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.intervals import Intervals, covers, intersect
-from grpo_doctor.analysis.rows import CODES
+from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE
 from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.analysis.steps import NS_PER_S
-from grpo_doctor.findings.knob_access import integer
+from grpo_doctor.analysis.stragglers import work_above_others
 from grpo_doctor.findings.rule import Evidence
 from grpo_doctor.findings.signals import LENGTHS_LOGGED, Signal, any_of, logged, sampled
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, integer
+from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.model import Kind
 
 
@@ -192,3 +196,15 @@ def padding(view: RunView) -> Padding | None:
     share = 1 - float((mean[valid] / longest[valid]).mean())
     source = "completions/mean_length and max_length"
     return Padding(max(0.0, share), counted=False, source=source)
+
+
+# Phases that make up less of the rank's extra work are not named.
+MIN_PHASE_PART = 0.25
+
+
+def slow_phases(view: RunView, rank: int) -> dict[str, float]:
+    """Return the phases in which a rank works longer than the median of the others, by how much."""
+    excess = work_above_others(view.analysis.used_own_work, view.model.ranks.index(rank))
+    extra = np.maximum(excess[:UNATTRIBUTED_CODE], 0)
+    order = [code for code in np.argsort(-extra) if extra[code] > MIN_PHASE_PART * extra.sum()]
+    return {PHASES[code]: float(extra[code]) for code in order}

@@ -1,7 +1,11 @@
-"""What a rule sees of a run, and what the file of a rule defines."""
+"""What a rule sees of a run, and what the file of a rule defines.
+
+Settings as numbers, and whether a host has room for more processes.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,16 +15,7 @@ from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.findings.readings import Readings, UntimedError
-from grpo_doctor.findings.rule import (
-    Answer,
-    Evidence,
-    Family,
-    Finding,
-    Fix,
-    Outcome,
-    Rule,
-    Safety,
-)
+from grpo_doctor.findings.rule import Answer, Evidence, Family, Finding, Fix, Outcome, Rule, Safety
 from grpo_doctor.findings.signals import PHASES, STEPS, Signal
 from grpo_doctor.knobs.advice import Job, instruct, joined
 from grpo_doctor.knobs.values import spelled
@@ -320,3 +315,27 @@ class RuleFile(Protocol):
 
     def check(self, view: RunView) -> Answer:
         """Judge a run that has all signals the rule needs."""
+
+
+# Above it more processes would take the CPU from each other and from the ranks.
+MAX_HOST_CPU_PCT = 85.0
+
+
+def busy_host(view: RunView) -> Withheld | None:
+    """Return why more processes have no prediction: the host is busy with an unknown load."""
+    cpu = view.highest_mean("host.cpu")
+    if cpu is None or cpu <= MAX_HOST_CPU_PCT or view.series("rank.cpu"):
+        return None
+    return Withheld(f"the host's CPUs are {cpu:.0f}% busy without them")
+
+
+def number(value: Any) -> float | None:
+    """Return a setting that must be a number; None where it is something else, such as `auto`."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
+
+
+def integer(value: Any) -> int | None:
+    """Return a setting that must be a whole number; None where it is something else."""
+    value = number(value)
+    return value if isinstance(value, int) else None

@@ -13,14 +13,18 @@ from rich.text import Text
 
 from grpo_doctor_reports import digest, formatting
 from grpo_doctor_reports.charts.curves import best_words, from_to, known, trained_metric
-from grpo_doctor_reports.charts.thinning import bin_edges
+from grpo_doctor_reports.charts.figure import bin_edges
 from grpo_doctor_reports.console import Command, as_text, sentence
 from grpo_doctor_reports.palette import color_of
 from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.schema.findings import FindingEntry
-from grpo_doctor_reports.schema.memory import MemoryAdvice, MemoryCompared
 from grpo_doctor_reports.schema.part import Numbers
-from grpo_doctor_reports.schema.report import ReportDocument, read_report
+from grpo_doctor_reports.schema.report import (
+    MemoryAdvice,
+    MemoryCompared,
+    ReportDocument,
+    read_report,
+)
 from grpo_doctor_reports.severity import severity_class
 from grpo_doctor_reports.whatif import together_words
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, room_without_offload
-from grpo_doctor.findings.memory_fixes import SWITCHES, offload_off
+from grpo_doctor.findings.device_memory import (
+    OFFLOAD_ROOM,
+    SWITCHES,
+    offload_off,
+    room_without_offload,
+)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from grpo_doctor.findings.knob_access import busy_host, integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, enough_workers, loading
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, scaled
-from grpo_doctor.findings.severity import MEDIUM_SHARE, percent, severity_of
-from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.findings.shared import MEDIUM_SHARE, percent, severity_of
+from grpo_doctor.findings.view import RunView, busy_host, integer, timed_rule
 from grpo_doctor.whatif import Withheld
 
 RULE = timed_rule(__name__, __doc__, "data", uses=(LOADER_COUNTERS, "host.cpu", "rank.cpu"))

@@ -9,9 +9,8 @@ from grpo_doctor.analysis.stragglers import waited_in
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import FUNCTION_COUNTERS, scorer_imbalance
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
-from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.shared import STACKS
-from grpo_doctor.findings.straggler import slow_phases
+from grpo_doctor.findings.shared import STACKS, percent, severity_of
+from grpo_doctor.findings.span_counts import slow_phases
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import AsOthers, Prediction, Replay, WhatIf, Withheld
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from grpo_doctor.analysis.per_step import gap_seconds, unattributed_span_seconds
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
-from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.shared import PROFILE
+from grpo_doctor.findings.shared import PROFILE, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.trace.model import Origin

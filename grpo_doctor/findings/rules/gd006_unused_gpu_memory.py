@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, most_used
-from grpo_doctor.findings.memory_fixes import (
+from grpo_doctor.findings.device_memory import (
     MICRO_BATCH,
+    OFFLOAD_ROOM,
     PASSES,
     SHARE_RISK,
     VLLM_SHARE,
     in_passes_of,
     larger_share,
+    most_used,
     offload_off_if_it_fits,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
-from grpo_doctor.findings.severity import Severity, percent
+from grpo_doctor.findings.shared import Severity, percent
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB

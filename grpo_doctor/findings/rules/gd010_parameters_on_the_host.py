@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, scaled
-from grpo_doctor.findings.severity import Severity, percent, severity_of
+from grpo_doctor.findings.shared import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import gpu_means
-from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.findings.view import RunView, integer, timed_rule
 from grpo_doctor.whatif import Settings
 
 RULE = timed_rule(__name__, __doc__, "offload", signals.SETTINGS, uses=("gpu.pcie_rx",))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import OFFLOAD_ROOM
-from grpo_doctor.findings.memory_fixes import offload_off_if_it_fits
+from grpo_doctor.findings.device_memory import OFFLOAD_ROOM, offload_off_if_it_fits
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Replay, Settings, Withheld, without
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.memory_fixes import SHARE_RISK, VLLM_SHARE, larger_share
+from grpo_doctor.findings.device_memory import SHARE_RISK, VLLM_SHARE, larger_share
 from grpo_doctor.findings.rollout_servers import (
     CACHE,
     ENGINES,
@@ -15,8 +15,7 @@ from grpo_doctor.findings.rollout_servers import (
     unheard,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
-from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.shared import CACHE_FULL_PCT
+from grpo_doctor.findings.shared import CACHE_FULL_PCT, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_engine import mean_of
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, timed_rule
 
 RULE = timed_rule(__name__, __doc__, "rollout", signals.SETTINGS, uses=("engine/steps",))

@@ -14,8 +14,7 @@ from grpo_doctor.findings.rollout_servers import (
     unheard,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
-from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.shared import CACHE_FULL_PCT
+from grpo_doctor.findings.shared import CACHE_FULL_PCT, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Settings, Withheld
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import most_used_in
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.shared import SYNC_FULL
+from grpo_doctor.findings.shared import SYNC_FULL, percent, severity_of
 from grpo_doctor.findings.span_counts import seconds_just_after, seconds_just_before
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Prediction, Replay, Settings, WhatIf, Withheld

@@ -6,8 +6,7 @@ from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import most_used_in
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.shared import SYNC_FULL
+from grpo_doctor.findings.shared import SYNC_FULL, percent, severity_of
 from grpo_doctor.findings.span_counts import gather_evidence, gathers
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld

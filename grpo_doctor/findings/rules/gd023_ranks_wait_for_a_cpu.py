@@ -10,7 +10,7 @@ from grpo_doctor.analysis.intervals import Intervals, intersect, union
 from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, scaled
-from grpo_doctor.findings.severity import Severity, percent, severity_of
+from grpo_doctor.findings.shared import Severity, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld
 

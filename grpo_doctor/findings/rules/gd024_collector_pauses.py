@@ -7,7 +7,7 @@ import numpy as np
 from grpo_doctor.analysis.sampled import values_in
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
-from grpo_doctor.findings.severity import Severity, percent, severity_of
+from grpo_doctor.findings.shared import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import stepping_columns
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.phases import PHASES

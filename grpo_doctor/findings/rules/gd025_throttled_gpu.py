@@ -11,7 +11,7 @@ from grpo_doctor.analysis.intervals import Intervals, intersect
 from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
-from grpo_doctor.findings.severity import Severity, percent, severity_of
+from grpo_doctor.findings.shared import Severity, percent, severity_of
 from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.trace.model import Gpu
 from grpo_doctor.whatif import Withheld

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, scaled
-from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.sides import (
     GENERATE_SPAN,
     METRICS,

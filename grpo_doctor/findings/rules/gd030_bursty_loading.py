@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.loading import LOADER_COUNTERS, replayed_wait
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.findings.shared import percent, severity_of
+from grpo_doctor.findings.view import RunView, integer, timed_rule
 from grpo_doctor.whatif import Edit, Replay, WhatIf, Withheld
 
 RULE = timed_rule(__name__, __doc__, "data", signals.SETTINGS, uses=(LOADER_COUNTERS,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.loading import (
     LOADER_TIMES,
     Loading,
@@ -13,8 +12,8 @@ from grpo_doctor.findings.loading import (
     replayed_wait,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.findings.shared import percent, severity_of
+from grpo_doctor.findings.view import RunView, integer, timed_rule
 from grpo_doctor.whatif import Edit, Prediction, Replay, Settings, WhatIf, Withheld
 
 RULE = timed_rule(__name__, __doc__, "data", LOADER_TIMES, uses=("dataload/*", "train/tokens"))

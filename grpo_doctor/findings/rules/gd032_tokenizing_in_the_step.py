@@ -11,7 +11,7 @@ from grpo_doctor.findings.loading import (
     loading,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
-from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.phases import phase_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.reward_functions import (
     FUNCTION_COUNTERS,
     Scoring,
@@ -13,9 +12,8 @@ from grpo_doctor.findings.reward_functions import (
     typical,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.shared import MIN_SCORING_S, PROFILE
-from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.findings.shared import MIN_SCORING_S, PROFILE, percent, severity_of
+from grpo_doctor.findings.view import RunView, integer, timed_rule
 from grpo_doctor.whatif import Prediction, Replay, Settings, Withheld, without
 from grpo_doctor.whatif.models.reward import BUILT_IN
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grpo_doctor.findings.knob_access import busy_host, integer
 from grpo_doctor.findings.reward_functions import (
     FUNCTION_COUNTERS,
     Scoring,
@@ -14,11 +13,10 @@ from grpo_doctor.findings.reward_functions import (
     typical,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.shared import MIN_SCORING_S
+from grpo_doctor.findings.shared import MIN_SCORING_S, percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import times_per_step
-from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.findings.view import RunView, busy_host, integer, timed_rule
 from grpo_doctor.whatif import Edit, Replay, Settings, WhatIf
 from grpo_doctor.whatif.models.reward import BUILT_IN
 

@@ -13,9 +13,8 @@ from grpo_doctor.findings.reward_functions import (
     scorer_imbalance,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent, severity_of
-from grpo_doctor.findings.shared import STACKS
-from grpo_doctor.findings.straggler import slow_phases
+from grpo_doctor.findings.shared import STACKS, percent, severity_of
+from grpo_doctor.findings.span_counts import slow_phases
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import AsOthers, Edit, Replay
 

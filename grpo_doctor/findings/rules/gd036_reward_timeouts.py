@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_doctor.findings.knob_access import number
 from grpo_doctor.findings.reward_functions import call_seconds, function_names
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
-from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.signals import Signal
-from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.findings.view import RunView, number, timed_rule
 from grpo_doctor.whatif import Edit, Replay, Withheld
 from grpo_doctor.whatif.models.reward import BUILT_IN
 

@@ -9,10 +9,18 @@ import numpy as np
 from grpo_doctor.analysis.gpu import busy_percent
 from grpo_doctor.analysis.intervals import union
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import DEVICE_MEMORY, model_size, most_used, on_cpu, peak_in
-from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
+from grpo_doctor.findings.device_memory import (
+    DEVICE_MEMORY,
+    MICRO_BATCH,
+    PASSES,
+    in_passes_of,
+    model_size,
+    most_used,
+    on_cpu,
+    peak_in,
+)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.severity import Severity, percent, severity_of
+from grpo_doctor.findings.shared import Severity, percent, severity_of
 from grpo_doctor.findings.span_counts import (
     MICRO_BATCH_SPAN,
     micro_batches_per_step,

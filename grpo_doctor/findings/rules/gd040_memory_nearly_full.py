@@ -10,11 +10,9 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import most_used
-from grpo_doctor.findings.memory_fixes import fixes_for_memory
+from grpo_doctor.findings.device_memory import fixes_for_memory, most_used
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
-from grpo_doctor.findings.severity import Severity, percent
-from grpo_doctor.findings.shared import OUT_OF_MEMORY
+from grpo_doctor.findings.shared import OUT_OF_MEMORY, Severity, percent
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.whatif import Withheld

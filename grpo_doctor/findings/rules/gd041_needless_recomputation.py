@@ -10,7 +10,7 @@ from grpo_doctor.findings.device_memory import (
     weight_bytes,
 )
 from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import micro_batches_per_step
 from grpo_doctor.findings.view import RunView, timed_rule

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import model_size, most_used, peak_in
-from grpo_doctor.findings.memory_fixes import MICRO_BATCH, PASSES, in_passes_of
+from grpo_doctor.findings.device_memory import (
+    MICRO_BATCH,
+    PASSES,
+    in_passes_of,
+    model_size,
+    most_used,
+    peak_in,
+)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Withheld

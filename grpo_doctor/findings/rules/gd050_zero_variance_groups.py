@@ -11,15 +11,16 @@ from grpo_doctor.findings.learning import (
     MISSING_RATIO,
     finite,
     flat_from,
+    learning_advice,
+    learning_setting,
     learning_share,
     metric,
     missing_share,
     over_run,
     source,
 )
-from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.severity import Severity, graded, percent
+from grpo_doctor.findings.shared import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 5

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends
-from grpo_doctor.findings.learning import falls, finite, metric, over_run, reward_rises, source
-from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
+from grpo_doctor.findings.learning import (
+    falls,
+    finite,
+    learning_advice,
+    learning_setting,
+    metric,
+    over_run,
+    reward_rises,
+    source,
+)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
-from grpo_doctor.findings.severity import Severity, graded, percent
+from grpo_doctor.findings.shared import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.whatif import Withheld
 

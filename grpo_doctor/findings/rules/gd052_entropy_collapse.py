@@ -13,16 +13,19 @@ from grpo_doctor.analysis.learning.shape import (
     smooth,
 )
 from grpo_doctor.findings.learning import (
+    clip_higher,
     finite,
     from_step,
+    learning_advice,
     metric,
     reward_rises,
+    slower,
     source,
+    stay_close,
     step_evidence,
 )
-from grpo_doctor.findings.learning_fixes import clip_higher, learning_advice, slower, stay_close
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
-from grpo_doctor.findings.severity import Severity
+from grpo_doctor.findings.shared import Severity
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 20

@@ -6,10 +6,19 @@ import numpy as np
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
-from grpo_doctor.findings.learning import finite, from_step, metric, over_run, source, step_evidence
-from grpo_doctor.findings.learning_fixes import clip_gradients, fewer_iterations, slower
+from grpo_doctor.findings.learning import (
+    clip_gradients,
+    fewer_iterations,
+    finite,
+    from_step,
+    metric,
+    over_run,
+    slower,
+    source,
+    step_evidence,
+)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.severity import Severity, graded, percent
+from grpo_doctor.findings.shared import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 10

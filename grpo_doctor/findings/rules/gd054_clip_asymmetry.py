@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.findings.learning import finite, metric, source
-from grpo_doctor.findings.learning_fixes import (
+from grpo_doctor.findings.learning import (
     clip_higher,
     fewer_iterations,
+    finite,
     learning_advice,
+    metric,
     slower,
+    source,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
-from grpo_doctor.findings.severity import percent
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 10

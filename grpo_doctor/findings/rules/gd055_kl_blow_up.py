@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
 from grpo_doctor.findings.learning import (
+    clip_gradients,
     finite,
     from_step,
     metric,
     over_run,
     reward_rises,
+    slower,
     source,
+    stay_close,
     step_evidence,
 )
-from grpo_doctor.findings.learning_fixes import clip_gradients, slower, stay_close
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
-from grpo_doctor.findings.severity import Severity, graded
+from grpo_doctor.findings.shared import Severity, graded
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 10

@@ -8,6 +8,8 @@ from grpo_doctor.analysis.learning.shape import ends, onset, rising, smooth
 from grpo_doctor.findings.learning import (
     finite,
     from_step,
+    learning_advice,
+    learning_setting,
     learning_share,
     metric,
     over_run,
@@ -15,9 +17,8 @@ from grpo_doctor.findings.learning import (
     source,
     step_evidence,
 )
-from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
-from grpo_doctor.findings.severity import Severity, graded, percent
+from grpo_doctor.findings.shared import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 20

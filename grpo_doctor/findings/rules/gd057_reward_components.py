@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.analysis.learning import components
-from grpo_doctor.findings.learning import EQUAL
-from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
+from grpo_doctor.findings.learning import EQUAL, learning_advice, learning_setting
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import REWARD_COMPONENTS, Signal
 from grpo_doctor.findings.view import RunView, rule
 

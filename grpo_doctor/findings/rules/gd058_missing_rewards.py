@@ -9,15 +9,15 @@ from grpo_doctor.analysis.learning.shape import broken
 from grpo_doctor.findings.learning import (
     MISSING_RATIO,
     MOST_STEPS,
+    learning_advice,
     learning_phases,
     learning_share,
     metric_even_nan,
     missing_share,
     step_evidence,
 )
-from grpo_doctor.findings.learning_fixes import learning_advice
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.severity import Severity, percent
+from grpo_doctor.findings.shared import Severity, percent
 from grpo_doctor.findings.signals import REWARD_COMPONENTS
 from grpo_doctor.findings.view import RunView, rule
 

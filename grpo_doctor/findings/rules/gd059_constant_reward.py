@@ -10,16 +10,17 @@ from grpo_doctor.findings.learning import (
     flat_from,
     flat_steps,
     from_step,
+    learning_advice,
     learning_phases,
     learning_share,
     metric,
     reward_spread,
+    slower,
     source,
     step_evidence,
 )
-from grpo_doctor.findings.learning_fixes import learning_advice, slower
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
-from grpo_doctor.findings.severity import percent
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, rule
 
 RULE = rule(__name__, __doc__, "learning", metric("reward", FLAT_POINTS), uses=FLAT_REWARD)

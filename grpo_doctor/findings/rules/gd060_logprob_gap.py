@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
-from grpo_doctor.findings.learning import finite, from_step, metric, over_run, step_evidence
-from grpo_doctor.findings.learning_fixes import learning_advice, learning_setting
+from grpo_doctor.findings.learning import (
+    finite,
+    from_step,
+    learning_advice,
+    learning_setting,
+    metric,
+    over_run,
+    step_evidence,
+)
 from grpo_doctor.findings.rule import Answer, Finding, Fix, Passed
-from grpo_doctor.findings.severity import Severity, graded
+from grpo_doctor.findings.shared import Severity, graded
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 3

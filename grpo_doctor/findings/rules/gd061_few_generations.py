@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.learning import finite, source
-from grpo_doctor.findings.learning_fixes import learning_setting
+from grpo_doctor.findings.learning import finite, learning_setting, source
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, rule
 
 RULE = rule(__name__, __doc__, "learning", signals.SETTINGS, uses=("reward",))

@@ -7,10 +7,17 @@ import numpy as np
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.curves import Mask, Numbers
 from grpo_doctor.analysis.learning.shape import MAD_TO_SD, ends, rising
-from grpo_doctor.findings.learning import MOST_STEPS, finite, metric, over_run, source
-from grpo_doctor.findings.learning_fixes import clip_gradients, slower
+from grpo_doctor.findings.learning import (
+    MOST_STEPS,
+    clip_gradients,
+    finite,
+    metric,
+    over_run,
+    slower,
+    source,
+)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.severity import Severity
+from grpo_doctor.findings.shared import Severity
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 20

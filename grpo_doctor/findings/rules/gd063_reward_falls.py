@@ -9,11 +9,13 @@ from grpo_doctor.findings.learning import (
     fall_of,
     finite,
     from_step,
+    learning_advice,
     metric,
+    slower,
     source,
+    stay_close,
     step_evidence,
 )
-from grpo_doctor.findings.learning_fixes import learning_advice, slower, stay_close
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
 from grpo_doctor.findings.view import RunView, rule
 

@@ -14,11 +14,11 @@ from grpo_doctor.findings.learning import (
     finite,
     flat_from,
     from_step,
+    learning_advice,
     lost_for_good,
     source,
     when_bad,
 )
-from grpo_doctor.findings.learning_fixes import learning_advice
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
 from grpo_doctor.findings.view import RunView, rule
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
-from grpo_doctor.findings.severity import percent
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import sampled
 from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.whatif import Withheld

@@ -9,7 +9,7 @@ import numpy as np
 from grpo_doctor.analysis.sampled import max_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, scaled
-from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.signals import any_of, sampled
 from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.whatif import Withheld

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import sampled
 from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.whatif import Withheld

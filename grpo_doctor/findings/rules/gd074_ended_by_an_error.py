@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.analysis.steps import ERROR_PREFIX, noted
-from grpo_doctor.findings.memory_fixes import fixes_for_memory
+from grpo_doctor.findings.device_memory import fixes_for_memory
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable
 from grpo_doctor.findings.shared import OUT_OF_MEMORY
 from grpo_doctor.findings.signals import Signal

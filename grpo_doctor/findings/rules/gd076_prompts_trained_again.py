@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpo_doctor.findings import signals
-from grpo_doctor.findings.knob_access import integer
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.signals import any_of, logged, sampled
-from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.findings.view import RunView, integer, timed_rule
 from grpo_doctor.whatif import Edit, Replay, Settings
 
 _PROMPTS, _COMPLETIONS = "rollout/prompt_tokens", "rollout/tokens"

@@ -20,7 +20,7 @@ from grpo_doctor.findings.rollout_servers import (
     server_signal,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.severity import percent, severity_of
+from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.trace.model import Series
 from grpo_doctor.whatif import Withheld

@@ -14,9 +14,9 @@ from grpo_doctor_reports.charts.figure import (
     column,
     figure,
     plain,
+    slowest_columns,
     token,
 )
-from grpo_doctor_reports.charts.thinning import slowest_columns
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.views import Heatmap
 

@@ -15,11 +15,11 @@ from grpo_doctor_reports.charts.figure import (
     boxes,
     column,
     figure,
+    known_mean,
     line,
     plain,
     token,
 )
-from grpo_doctor_reports.charts.thinning import known_mean
 from grpo_doctor_reports.palette import color_of, order_of
 from grpo_doctor_reports.schema.views import StepBuckets, StepEntry, Views
 

@@ -15,9 +15,9 @@ from grpo_doctor_reports.charts.figure import (
     boxes,
     figure,
     plain,
+    thin_line,
     token,
 )
-from grpo_doctor_reports.charts.thinning import thin_line
 from grpo_doctor_reports.palette import color_of
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.views import Timeline, TrackEntry

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from grpo_doctor_reports import formatting
+from grpo_doctor_reports.formatting import clean
 from grpo_doctor_reports.schema.attach import (
     AttachDocument,
     Host,
@@ -18,7 +19,6 @@ from grpo_doctor_reports.schema.attach import (
     StackGroup,
     WaitGraph,
 )
-from grpo_doctor_reports.text_safety import clean
 
 STATES: Final = ("healthy", "slow", "stuck", "dead")
 MOST_POINTS: Final = 4_096  # a job of 4,096 ranks has one process of each here at most

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import inspect
 
 from grpo_doctor_reports.errors import DocumentError
-from grpo_doctor_reports.text_safety import NAME_LIMIT, PROSE_LIMIT, clean, clean_block
+from grpo_doctor_reports.formatting import NAME_LIMIT, PROSE_LIMIT, clean, clean_block
 
 _LIMIT, _KEEPS_LINES = "limit", "keeps_lines"
 _LARGEST_INTEGER = 2**63

@@ -11,8 +11,7 @@ import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.rows import CODES
-from grpo_doctor.document.judged import not_judged
-from grpo_doctor.document.summary import phase_entries
+from grpo_doctor.document.summary import not_judged, phase_entries
 from grpo_doctor.findings.rule import Finding, NotApplicable, Passed
 from grpo_doctor.findings.rules import gd042_avoidable_logprobs as gd042
 from grpo_doctor.findings.view import RunView

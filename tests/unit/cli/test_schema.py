@@ -13,8 +13,8 @@ from grpo_doctor.cli.schema import COMMANDS, json_schema
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.verdict import encoded_document
 from grpo_doctor_reports.schema.attach import AttachDocument
+from grpo_doctor_reports.schema.findings import WhatifDocument
 from grpo_doctor_reports.schema.report import ReportDocument
-from grpo_doctor_reports.schema.whatif import WhatifDocument
 from tests.evidence import EvidenceBuilder
 
 FOLDER = Path(__file__).parents[3] / "docs" / "schemas"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.document import hangs
-from grpo_doctor.document.hangs import hang_entries
+from grpo_doctor.document import facts
+from grpo_doctor.document.facts import hang_entries
 from grpo_doctor_reports.schema.report import HangEntry
 
 
@@ -54,5 +54,5 @@ def test_a_verdict_is_read_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.M
     text = json.dumps({"schema": 1, "verdict": {"summary": "Rank 1 sleeps."}})
     keep(tmp_path, 0, text)
     for limit, headline in ((len(text), "Rank 1 sleeps."), (len(text) - 1, "")):
-        monkeypatch.setattr(hangs, "_LARGEST_BYTES", limit)
+        monkeypatch.setattr(facts, "_LARGEST_BYTES", limit)
         assert hang_entries(tmp_path)[0].headline == headline

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.document import build_document
-from grpo_doctor.document.judged import not_judged
+from grpo_doctor.document.summary import not_judged
 from grpo_doctor.trace.model import Clock, Kind, Loss, Origin, Trace
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run

@@ -12,7 +12,7 @@ from grpo_doctor.analysis import analyse
 from grpo_doctor.document import build_document
 from grpo_doctor.document.memory import memory_entry
 from grpo_doctor.trace.model import Origin, Trace
-from grpo_doctor_reports.schema.memory import MemoryCompared
+from grpo_doctor_reports.schema.report import MemoryCompared
 from grpo_doctor_reports.terminal import memory_sentences, render_text
 from tests.build import TraceBuilder
 

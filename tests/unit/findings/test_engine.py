@@ -12,7 +12,7 @@ import pytest
 from grpo_doctor import findings
 from grpo_doctor.findings import RunView, run_rules, signals
 from grpo_doctor.findings.rule import Answer, Finding, Passed, Rule, RuleError
-from grpo_doctor.findings.severity import severity_of
+from grpo_doctor.findings.shared import severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.whatif import Prediction
 from tests.build import TraceBuilder

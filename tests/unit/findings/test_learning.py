@@ -24,7 +24,7 @@ from grpo_doctor.findings.learning import (
     reward_rises,
 )
 from grpo_doctor.findings.rule import Finding, NotApplicable, NotRun, Passed
-from grpo_doctor.findings.severity import graded
+from grpo_doctor.findings.shared import graded
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
 from tests.unit.findings.learners import learner

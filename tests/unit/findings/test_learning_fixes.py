@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.learning_fixes import (
+from grpo_doctor.findings.learning import (
     clip_gradients,
     clip_higher,
     fewer_iterations,

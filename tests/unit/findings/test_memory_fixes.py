@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.device_memory import Fit
-from grpo_doctor.findings.memory_fixes import (
+from grpo_doctor.findings.device_memory import (
+    Fit,
     fixes_for_memory,
     in_passes_of,
     offload_off,

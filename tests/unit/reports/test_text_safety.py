@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_doctor_reports.text_safety import NAME_LIMIT, clean, clean_block
+from grpo_doctor_reports.formatting import NAME_LIMIT, clean, clean_block
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_doctor_reports.charts.thinning import bin_edges, slowest_columns, thin_line
+from grpo_doctor_reports.charts.figure import bin_edges, slowest_columns, thin_line
 
 
 def test_a_short_line_is_left_alone() -> None:

@@ -9,8 +9,8 @@ import pytest
 from msgspec import field
 
 from grpo_doctor_reports.errors import DocumentError
+from grpo_doctor_reports.formatting import NAME_LIMIT, PROSE_LIMIT
 from grpo_doctor_reports.schema.part import Block, Name, Numbers, Part, Prose, read
-from grpo_doctor_reports.text_safety import NAME_LIMIT, PROSE_LIMIT
 
 LARGEST = 2**63
 
