@@ -10,15 +10,6 @@ Waiting is not work: it follows from the maximum. Transfer, the time from the la
 end of a collective, is work of the span it lies in. Without recorded collectives a step is one
 stretch. Asynchronous collectives and those of a part of the ranks are not barriers; what that costs
 in accuracy shows when the unedited model is replayed.
-
-Changes to a step model.
-
-A part of a step is named by a phase, which means all of its spans, or by one span, such as
-`sync/gather`. `Edit`, `Add` and `AsOthers` change work where it lies, so they follow each other in
-any order but that of their list; `Hide` and `Overlap` change what waits for what, and so look at
-the steps that all others have left.
-
-Carries changes out on a step model: how long its steps, and their phases, would have taken.
 """
 
 from __future__ import annotations
@@ -90,6 +81,9 @@ class Overlap:
     second: tuple[str, ...]
 
 
+# A part of a step is a phase, with all of its spans, or one span, such as `sync/gather`. The first
+# three change work where it lies, in any order but that of their list; the others change what waits
+# for what, and so look at the steps that all others have left.
 Change = Edit | Add | AsOthers | Hide | Overlap
 
 

@@ -5,12 +5,6 @@ for a step's prompts. It is recorded by loaders that time themselves; else, with
 is all that is seen, and with w processes that never catch up, w steps. The rest shrinks with every
 other change, so loading is replayed last. Processes need cores: a step is not shorter than what
 its host has to compute.
-
-How long a rank waits for its data: a replay of the queue between loader processes and rank.
-
-Batch i goes to loader process i modulo their number, and the rank takes batches in order, as
-PyTorch's DataLoader does (https://docs.pytorch.org/docs/stable/data.html). A process begins a batch
-when it is done with its last one and the rank has taken batch i - processes x prefetch.
 """
 
 from __future__ import annotations
@@ -39,6 +33,9 @@ def waits_for_data(
 ) -> NDArray[np.float64]:
     """Return seconds waited for each batch once the run is under way, shape (batches,).
 
+    Batch i goes to loader process i modulo their number, and the rank takes batches in order, as
+    PyTorch's DataLoader does (https://docs.pytorch.org/docs/stable/data.html). A process begins a
+    batch when it is done with its last one and the rank has taken batch i - processes x prefetch.
     The batches are gone through again and again until the queue no longer remembers its start.
 
     Args:
