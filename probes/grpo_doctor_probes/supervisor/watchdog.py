@@ -109,7 +109,7 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class _PutOff:
-    """Ranks of which an inspection could not tell why they stand still, and until when they are
+    """Ranks of which an inspection found no reason why they stand still, and until when they are
     left alone. Ranks that have moved since are other ones."""
 
     marks: frozenset[object]
