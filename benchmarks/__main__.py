@@ -10,7 +10,6 @@ BENCHMARKS = (
     "scale",
     "overhead",
     "trainer_speed",
-    "trainer_memory",
     "learning",
 )
 

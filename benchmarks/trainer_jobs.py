@@ -60,12 +60,11 @@ def torchrun(
     program: list[str],
     folder: Path,
     steps: int,
-    more: Mapping[str, str] | None = None,
     ranks: int = 2,
 ) -> dict[int, Mark]:
     """The ends of the steps of a job, by step.
 
-    `program` is a module with its arguments, `more` is for the environment.
+    `program` is a module with its arguments.
 
     Raises:
         JobFailedError: a step is missing.
@@ -75,7 +74,6 @@ def torchrun(
         f"--nproc_per_node={ranks}", "-m", *program,
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", RUN_DIR_VARIABLE: str(folder / "run")}
-    environment |= more or {}
     marks = {}
     with (
         (folder / "errors.txt").open("w", encoding="utf-8") as errors,
@@ -103,18 +101,16 @@ def trl_marks(
     folder: Path,
     size: Size,
     steps: int,
-    settings: Mapping[str, Any] | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> dict[int, Mark]:
-    """TRL's trainer, which prints the tokens so far; `settings` are added to its own."""
+    """TRL's trainer, which prints the tokens so far."""
     all_settings: dict[str, Any] = {
         "max_steps": steps, "per_device_train_batch_size": size.batch, "num_generations": _GROUP,
         "max_completion_length": size.tokens, "temperature": 1.0, "beta": _BETA,
         "learning_rate": _RATE, "lr_scheduler_type": "constant", "loss_type": "grpo",
-        **(_GPU_SETTINGS if size.gpu else {}), **(settings or {}),
+        **(_GPU_SETTINGS if size.gpu else {}),
     }  # fmt: skip
     program = ["benchmarks.trl_peer", str(folder), json.dumps(all_settings)]
-    return torchrun(program, folder, steps, environment, size.ranks)
+    return torchrun(program, folder, steps, size.ranks)
 
 
 def our_marks(
@@ -122,7 +118,6 @@ def our_marks(
     size: Size,
     steps: int,
     *flags: str,
-    environment: Mapping[str, str] | None = None,
 ) -> dict[int, Mark]:
     """The bundled trainer, recorded as a user would."""
     (folder / "run" / "metrics.jsonl").unlink(missing_ok=True)
@@ -138,7 +133,7 @@ def our_marks(
         "--torch_dtype", "bfloat16" if size.gpu else "float32",
         "--output_dir", str(folder / "out"), *(_UNFROZEN if size.image else ()), *flags,
     ]  # fmt: skip
-    return torchrun(program, folder, steps, environment, size.ranks)
+    return torchrun(program, folder, steps, size.ranks)
 
 
 def side_by_side(

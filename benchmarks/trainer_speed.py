@@ -8,13 +8,9 @@ clock it counts processor time of all processes, which a busy machine disturbs l
 
     python -m benchmarks.trainer_speed [--size tiny|small|long|images] [--pairs 3] [--steps 12]
     python -m benchmarks.trainer_speed --size gpu-short|gpu-long    one rank on a GPU, in bfloat16
-    python -m benchmarks.trainer_speed --vllm    both with vLLM in the ranks
 
 A job that fails after its last step has been measured all the same (gloo sometimes aborts while a
 process ends); one that fails before leaves its pair out, which is said.
-
-With --vllm TRL's weight sync has one call replaced, see `trl_peer`: its own, load_weights, fails on
-vLLM's CPU build. Neither side compiles its engine, which would take minutes.
 """
 
 from __future__ import annotations
@@ -40,19 +36,6 @@ from benchmarks.trainer_jobs import (
 from grpo_doctor.trace.read import load
 
 AS_FAST = 1.0  # of TRL, in the median of the pairs
-_VLLM_FLAGS = (
-    "--use_vllm", "true", "--vllm_gpu_memory_utilization", "0.04", "--vllm_max_model_len", "256",
-)  # fmt: skip
-_VLLM_SETTINGS = {
-    "use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.04,
-    "vllm_max_model_length": 256,
-}  # fmt: skip
-# What TRL leaves to who runs it: an engine in the process, 1 GiB of KV cache, its threads not bound
-# to the same core, nothing compiled. The trainer sets the like itself.
-_VLLM_ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1", "VLLM_USE_AOT_COMPILE": "0",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,10 +58,9 @@ class Speed:
         return cls(tokens / wall_s, tokens / cpu_s, tokens)
 
 
-def trl_speed(folder: Path, size: Size, steps: int, *, vllm: bool) -> Speed:
+def trl_speed(folder: Path, size: Size, steps: int) -> Speed:
     """Of TRL's trainer."""
-    engine = (_VLLM_SETTINGS, _VLLM_ENVIRONMENT) if vllm else ()
-    marks = trl_marks(folder, size, steps, *engine)
+    marks = trl_marks(folder, size, steps)
     first, last = marks[WARM_UP_STEPS], marks[steps]
     before, after = (int(mark.line.split()[3]) for mark in (first, last))
     peak_bytes = int(last.line.split()[5])
@@ -101,13 +83,12 @@ def _peak_bytes(run: Path) -> int:
 
 
 def measure(
-    size: Size, pairs: int, steps: int, *, vllm: bool, flags: Sequence[str] = ()
+    size: Size, pairs: int, steps: int, flags: Sequence[str] = ()
 ) -> dict[str, list[Speed]]:
     """Both sides, pair by pair; `flags` are for ours."""
-    flags = (*flags, *(_VLLM_FLAGS if vllm else ()))
     sides = {
         "ours": lambda folder: our_speed(folder, size, steps, *flags),
-        "trl": lambda folder: trl_speed(folder, size, steps, vllm=vllm),
+        "trl": lambda folder: trl_speed(folder, size, steps),
     }
 
     def text(speed: Speed) -> str:
@@ -121,13 +102,12 @@ def measure(
 def main() -> int:
     """Prints the ratios of tokens per second; ends with 1 if ours is clearly slower."""
     parser = side_by_side_parser(__doc__, steps=12)
-    parser.add_argument("--vllm", action="store_true")
     options = parser.parse_args()
     if find_spec("trl") is None:
         print("TRL is not installed, so there is nothing to compare with: pip install trl")
         return 0
     size, flags = SIZES[options.size], options.flags.split()
-    measured = measure(size, options.pairs, options.steps, vllm=options.vllm, flags=flags)
+    measured = measure(size, options.pairs, options.steps, flags)
     name, peer = measured
     pairs = list(zip(measured[name], measured[peer], strict=True))
     if not pairs:
@@ -148,14 +128,9 @@ def main() -> int:
                 f"{statistics.median(values):.2f}, {min(values):.2f} to {max(values):.2f} "
                 f"({len(pairs)} pairs of {options.steps - WARM_UP_STEPS} steps, {options.size})"
             )
-        if options.vllm:
-            print(
-                "both with vLLM in the ranks; in TRL's weight sync load_weights, which fails on "
-                "vLLM's CPU build, is replaced by reload_weights"
-            )
     # Another process on the machine takes wall time from one side of a pair, and little CPU time;
     # the time of a GPU is on no processor.
-    return int(not options.vllm and statistics.median(ratios[judged]) < AS_FAST)
+    return int(statistics.median(ratios[judged]) < AS_FAST)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
 """One rank of TRL's GRPOTrainer on a folder of `trainer_folders`; prints a line after each step.
 
 python -m torch.distributed.run --nproc_per_node 2 -m benchmarks.trl_peer FOLDER '{"max_steps": 3}'
-
-With `"use_vllm": true` one call of TRL's is replaced, `load_weights` in its weight sync: vLLM's CPU
-build has packed the weights for its kernels and takes new ones by `reload_weights` alone.
 """
 
 from __future__ import annotations
@@ -43,16 +40,6 @@ class _Lines(TrainerCallback):  # type: ignore[misc]
             print(f"step {state.global_step} tokens {tokens} peak {peak_bytes}", flush=True)
 
 
-def _sync_by_reloading(generation: Any) -> None:
-    """What TRL's `VLLMGeneration.sync_weights` does in mode colocate, with the other call."""
-    weights = generation._iter_named_params()  # noqa: SLF001 - as TRL's own method does
-    parameters = [(name, weight.detach()) for name, weight in weights]
-    head = [("lm_head.weight", weight) for name, weight in parameters if "embed_tokens" in name]
-    engine = generation.llm.llm_engine
-    engine.collective_rpc("reload_weights", kwargs={"weights_iterator": parameters + head})
-    generation.llm.reset_prefix_cache()
-
-
 def _row(row: dict[str, str], folder: Path) -> dict[str, Any]:
     """A row of the prompts' file as TRL takes it: messages, and the image beside them."""
     question = row["prompt"].removeprefix(IMAGE_MARK)
@@ -86,10 +73,6 @@ def _model_and_processing(folder: Path, dtype: str) -> tuple[Any, Any]:
 def main() -> None:
     """Trains."""
     folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
-    if settings.get("use_vllm") and not settings.pop("plain_sync", False):
-        from trl.generation.vllm_generation import VLLMGeneration  # noqa: PLC0415
-
-        VLLMGeneration.sync_weights = _sync_by_reloading
     namespace: dict[str, Any] = {}
     exec((folder / REWARD_FILE).read_text(encoding="utf-8"), namespace)
     lines = (folder / "prompts.jsonl").read_text(encoding="utf-8").splitlines()

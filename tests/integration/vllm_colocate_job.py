@@ -39,9 +39,6 @@ def main() -> int:
             finally:
                 run.close()
         except TrainerError as error:
-            if kind == "hang":
-                sys.stderr.write(f"error: {error}\n")
-                return 2
             results.append(str(error))
         forget()
         sys.stderr.write(f"{kind} {flags}: {time.monotonic() - started:.1f} s\n")
@@ -55,17 +52,6 @@ def rounds(run: Any) -> list[dict[str, Any]]:
     (top_k 1) with what transformers makes of the same weights; then takes a step of training.
     """
     return [one_round(run) for _ in range(ROUNDS)]
-
-
-def hang(run: Any) -> None:
-    """Leaves rank 0 alone in the second rollout of an engine of both ranks."""
-    one_round(run)
-    prompts = next(run.prompts)
-    run.rollout.sync()
-    run.rollout._deadline._timeout_s = 8.0  # starting may take longer on a busy machine
-    if run.ranks.rank == 1:
-        time.sleep(300)  # it never steps the engine that the other rank waits in
-    run.rollout.generate(prompts)
 
 
 def wrong_weights(run: Any) -> None:
@@ -91,7 +77,7 @@ def never(_run: Any) -> str:
     return "started"
 
 
-KINDS = {"rounds": rounds, "hang": hang, "wrong weights": wrong_weights, "never": never}
+KINDS = {"rounds": rounds, "wrong weights": wrong_weights, "never": never}
 
 
 def one_round(run: Any) -> dict[str, Any]:
