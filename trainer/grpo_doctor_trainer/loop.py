@@ -114,17 +114,13 @@ def collect(run: Run, number: int) -> tuple[Feed, Metrics]:
 def reward(
     run: Run, number: int, prompts: PromptBatch, tokens: TokenBatch, completions: list[str]
 ) -> tuple[torch.Tensor, torch.Tensor | None, Metrics]:
-    """Wait for the scores and compares completions with their groups, which may span ranks.
+    """Score completions and compare each with its group, which may span ranks.
 
     Returns:
         the advantages, which completions are in the loss (none: all), and metrics.
     """
     config, group = run.config, run.config.num_generations
-    scores = run.rewards.score(prompts, tokens, completions)
-    lengths = tokens.completion_mask.sum(dim=1).cpu()
-    ends = torch.isin(tokens.completion_tokens.cpu(), torch.tensor(run.end_tokens)).any(dim=1)
-
-    mine = torch.cat([scores, lengths[:, None], ends[:, None]], dim=1)
+    mine = score(run, prompts, tokens, completions)
     every = gather_rows(mine, run.ranks)
     scores, lengths, ends = every[:, :-2], every[:, -2], every[:, -1]
     rewards = combine(scores, config.weights)
@@ -141,6 +137,20 @@ def reward(
             )
     mask = ends[own].to(run.ranks.device) if config.mask_truncated_completions else None
     return advantages[own].to(run.ranks.device), mask, values
+
+
+def score(
+    run: Run, prompts: PromptBatch, tokens: TokenBatch, completions: list[str]
+) -> torch.Tensor:
+    """Wait for the reward functions.
+
+    Returns:
+        [completions, functions + 2]: the scores, the tokens of a completion, and whether it ended.
+    """
+    scores = run.rewards.score(prompts, tokens, completions)
+    lengths = tokens.completion_mask.sum(dim=1).cpu()
+    ends = torch.isin(tokens.completion_tokens.cpu(), torch.tensor(run.end_tokens)).any(dim=1)
+    return torch.cat([scores, lengths[:, None], ends[:, None]], dim=1)
 
 
 def next_micro_batches(feed: Feed, config: TrainerConfig) -> list[Experience]:
@@ -187,13 +197,13 @@ def evaluate_if_due(run: Run, number: int) -> None:
     started = time.perf_counter()
     seed = run.config.seed + run.ranks.rank
     with within("eval"), seeded(seed, run.ranks.device):
-        answered = _answers(run, run.evaluation)
-        values = _scored(run, run.evaluation, answered)
+        values = evaluate(run, run.evaluation)
         settle(run.ranks.device)
     run.log.evaluated(number, values | {"eval_runtime": time.perf_counter() - started})
 
 
-def _answers(run: Run, evaluation: Evaluation) -> list[tuple[PromptBatch, TokenBatch]]:
+def evaluate(run: Run, evaluation: Evaluation) -> Metrics:
+    """Answer each row once, score the answers, and take means over all ranks."""
     run.rollout.sync()
     answered = []
     with run.offload.during_rollout(), run.rollout.awake():
@@ -201,33 +211,22 @@ def _answers(run: Run, evaluation: Evaluation) -> list[tuple[PromptBatch, TokenB
             with phase("dataload"):
                 prompts = evaluation.batch(numbers)
             with phase("rollout"):
-                answered.append((prompts, run.rollout.generate(prompts).tokens))
-    return answered
-
-
-def _scored(
-    run: Run, evaluation: Evaluation, answered: list[tuple[PromptBatch, TokenBatch]]
-) -> Metrics:
+                answered.append((numbers, prompts, run.rollout.generate(prompts).tokens))
     parts = []
-    for numbers, (prompts, tokens) in zip(evaluation.batches, answered, strict=True):
+    for numbers, prompts, tokens in answered:
         with phase("reward"):
-            scores = run.rewards.score(prompts, tokens, decode(run.tokenizer, tokens))
-        ends = torch.isin(tokens.completion_tokens.cpu(), torch.tensor(run.end_tokens)).any(dim=1)
-        lengths = tokens.completion_mask.sum(dim=1).cpu()
-        first_time = torch.tensor([number < evaluation.rows for number in numbers])
-        parts.append(torch.cat([scores, lengths[:, None], ends[:, None], first_time[:, None]], 1))
+            scored = score(run, prompts, tokens, decode(run.tokenizer, tokens))
+        first_time = torch.tensor([[float(number < evaluation.rows)] for number in numbers])
+        parts.append(torch.cat([scored, first_time], dim=1))
     every = gather_rows(torch.cat(parts), run.ranks)
     every = every[every[:, -1] > 0]
     scores, lengths, ends = every[:, :-3], every[:, -3], every[:, -2]
     rewards = combine(scores, run.config.weights)
-    means = {
-        f"eval_rewards/{name}/mean": float(scores[:, column].nanmean())
-        for column, name in enumerate(run.rewards.names)
-    }
+    means = zip(run.rewards.names, scores.nanmean(dim=0).tolist(), strict=True)
     return {
         "eval_reward": float(rewards.nanmean()),
         "eval_reward_std": float(deviation(rewards)),
-        **means,
+        **{f"eval_rewards/{name}/mean": mean for name, mean in means},
         "eval_completions/mean_length": float(lengths.mean()),
         "eval_completions/clipped_ratio": float(1 - ends.mean()),
     }

@@ -1,10 +1,8 @@
-"""What a rank asks of the vLLM inside it, with a vLLM that only answers."""
+"""How the weights get into the vLLM inside a rank."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,58 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm import engine as local_engine  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm.colocate import load_in_parts, reload_at_once  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.engine import start_engine  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics  # noqa: E402
-from tests.unit.trainer.rollout import fake_vllm  # noqa: E402
-from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
-
-
-@pytest.fixture
-def vllm_log() -> Iterator[None]:
-    logger = logging.getLogger("vllm")
-    handlers = list(logger.handlers)
-    yield
-    for handler in set(logger.handlers) - set(handlers):
-        handler.close()
-    logger.handlers = handlers
-
-
-@pytest.mark.usefixtures("vllm_log")
-def test_an_engine_starts_with_the_ranks_options_and_reports_its_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_vllm.install(monkeypatch)
-    for name in ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_NO_USAGE_STATS", "VLLM_CONFIGURE_LOGGING"):
-        monkeypatch.setenv(name, "")
-    statistics = EngineStatistics()
-    ranks: Any = SimpleNamespace(rank=0, local_rank=0, world_size=1, device=CPU)
-    loaded: Any = SimpleNamespace(context=32)
-    options = config("--model", "some/model", "--dataset", "rows.jsonl", ranks=8)
-    engine = start_engine(options, loaded, ranks, tmp_path / "rank.log", statistics)
-    assert (engine.arguments.model, engine.arguments.max_model_len) == ("some/model", 32)
-    assert engine.arguments.distributed_executor_backend == "external_launcher"
-    engine.step()
-    engine.step()
-    counted = statistics.load.summary()
-    assert (counted["steps"], counted["waiting_requests_peak"], counted["preemptions"]) == (2, 2, 2)
-    assert counted["prefix_cache_queried_tokens"] == 20
-    assert counted["prefix_cache_hit_tokens"] == 8
-    statistics.finish([])
-    engine.step()
-    assert statistics.load.summary()["prefix_cache_queried_tokens"] == 10
-
-
-def test_a_model_without_weights_keeps_the_buffers_that_no_sync_brings(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fake_vllm.install(monkeypatch)
-    local_engine.register_format()
-    model = torch.nn.BatchNorm1d(2)  # `running_var`, made as ones
-    fake_vllm.LOADERS[local_engine.UNLOADED]().load_weights(model, None)
-    assert model.weight.tolist() == [7, 7]
-    assert model.state_dict()["running_var"].tolist() == [1, 1]
 
 
 class Engine:
