@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,11 @@ def test_help_shows_every_option_with_its_text() -> None:
     for option in OPTIONS:
         assert f"--{option.name} " in unwrapped
         assert option.metadata["help"].split()[0] in unwrapped
+
+
+def test_check_knows_every_option() -> None:
+    listed = resources.files("grpo_doctor.knobs").joinpath("options/bundled.txt").read_text()
+    assert listed.splitlines()[1:] == sorted(option.name for option in OPTIONS)
 
 
 def test_help_ends_with_code_0(capsys: pytest.CaptureFixture[str]) -> None:
