@@ -5,27 +5,32 @@ from __future__ import annotations
 from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.certainty import with_worth
-from grpo_doctor.hang.decision.render.at_work import ending, healthy, job_ended, slow_work
-from grpo_doctor.hang.decision.render.details import (
+from grpo_doctor.hang.decision.render.document import (
+    edges_of,
+    nodes_of,
+    rank_states,
+    stack_groups,
     unseen_parts,
     with_layout,
     with_outlook,
     with_spelled_fixes,
     with_timeout,
 )
-from grpo_doctor.hang.decision.render.pictures import edges_of, nodes_of, rank_states, stack_groups
 from grpo_doctor.hang.decision.render.ray_start import without_ranks
-from grpo_doctor.hang.decision.render.recorded import without_culprit
-from grpo_doctor.hang.decision.render.stalled import (
+from grpo_doctor.hang.decision.render.verdicts import (
     Judgement,
+    ending,
+    healthy,
+    job_ended,
     judged,
     launchers,
     not_started,
+    slow_work,
     undecided,
+    without_culprit,
 )
 from grpo_doctor.hang.decision.root import proposals, roots_of, together, with_library_threads
-from grpo_doctor.hang.decision.stall import Stall, stall_of
-from grpo_doctor.hang.decision.state import as_of_one_look, state_of
+from grpo_doctor.hang.decision.state import Stall, as_of_one_look, stall_of, state_of
 from grpo_doctor.hang.model.nodes import Node, RankNode
 from grpo_doctor.hang.model.view import JobView, build
 from grpo_doctor.hang.model.waiting import waits

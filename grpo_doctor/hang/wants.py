@@ -6,12 +6,12 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from grpo_doctor.hang.decision.stall import Stall, stall_of
+from grpo_doctor.hang.decision.state import Stall, stall_of
 from grpo_doctor.hang.diagnose import diagnose_view
 from grpo_doctor.hang.limits import FLOOR_S
 from grpo_doctor.hang.model.process.stacks import short
 from grpo_doctor.hang.model.view import JobView, build
-from grpo_doctor.hang.model.waiting import polls
+from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor_probes.evidence import Evidence
 
 What = Literal[
@@ -78,10 +78,10 @@ def _may_still_move(view: JobView, stall: Stall) -> bool:
 def _early(view: JobView, stall: Stall) -> Iterator[Request]:
     """Yield what is worth to know of any job that does not clearly progress."""
     ranks = view.by_rank.values()
-    for proc in list(filter(polls.asks_again, ranks))[:MOST_ROOTED]:
+    for proc in list(filter(tasks.asks_again, ranks))[:MOST_ROOTED]:
         yield Request("variables", proc.pid, frozenset({short(proc.place.frames[0].function)}))
     moved = any(proc.activity.progressed for proc in ranks)
-    if polls.all_ask(view) or not (moved or stall.stalled):
+    if tasks.all_ask(view) or not (moved or stall.stalled):
         yield Request("memory")  # do they ask in vain, or start collectives meanwhile?
     if not moved:
         yield Request("ras")

@@ -70,13 +70,13 @@ LAYERS = {
         {"process"},
         {"hosts"},
         {"matching"},
-        {"engine_counters", "gpus", "parallelism"},
+        {"gpus", "parallelism"},
         {"nodes", "__init__"},
     ),
     "grpo_doctor.hang.decision": (
         {"render"},
-        {"state", "root"},
-        {"stall"},
+        {"root"},
+        {"state"},
         {"__init__"},
     ),
 }

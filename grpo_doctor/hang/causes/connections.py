@@ -28,7 +28,7 @@ from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.progress import HALTED
 from grpo_doctor.hang.model.process.stacks import short
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.model.waiting import polls, wakeups
+from grpo_doctor.hang.model.waiting import tasks, wakeups
 from grpo_doctor.hang.model.waiting.waits import asks_engine
 from grpo_doctor.hang.model.waiting.wakeups import end_of, place_of_server
 from grpo_doctor.hang.verdict import Fix, Item
@@ -214,7 +214,7 @@ _CAN_GO_ON = {
 
 def blocked_io(case: Case) -> Iterator[Candidate]:
     """By the blocked call where it is known, else by the stack."""
-    asked_s = polls.asked_s(case.view)
+    asked_s = tasks.asked_s(case.view)
     for proc in case.idle:
         candidate = _candidate(case.view, proc).of(proc)
         if asked_s is not None:
@@ -417,7 +417,7 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
     if loop is not None:
         does = "awaits a coroutine, and no stack shows its line,"
     elif proc.activity.kind == "polling" and kind in _ASKS:
-        does, for_what = _ASKS[kind], polls.what_for(view, proc)
+        does, for_what = _ASKS[kind], tasks.what_for(view, proc)
     hidden = asks_engine(proc) and bool(view.engine_parts())
     return Candidate(
         cause=blocked_class(proc),

@@ -15,9 +15,14 @@ from grpo_doctor.hang.causes.description import (
     title,
 )
 from grpo_doctor.hang.causes.host import oom_items, out_of_memory
-from grpo_doctor.hang.model.engine_counters import Counted
 from grpo_doctor.hang.model.process.stacks import place_of
-from grpo_doctor.hang.model.rollout_engine import RolloutEngine, awaits_server, engine_of, refusals
+from grpo_doctor.hang.model.rollout_engine import (
+    Counted,
+    RolloutEngine,
+    awaits_server,
+    engine_of,
+    refusals,
+)
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.wakeups import asks_strangers, family
 from grpo_doctor.hang.verdict import Fix, Item

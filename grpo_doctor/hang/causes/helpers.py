@@ -25,7 +25,6 @@ from grpo_doctor.hang.causes.description import (
 from grpo_doctor.hang.causes.engine import rollout_engine
 from grpo_doctor.hang.causes.host import cpu
 from grpo_doctor.hang.causes.locks import storage, waits_in_fork
-from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.progress import BUSY_SHARE
 from grpo_doctor.hang.model.process.stacks import short, works_for_pool
 from grpo_doctor.hang.model.view import JobView, Process
@@ -317,14 +316,14 @@ _SINK_OF_HALTED = {"stopped": Sink.PROCESS, "frozen": Sink.PROCESS, "gone": Sink
 def ray_tasks(case: Case) -> Iterator[Candidate]:
     """Ranks that ask for an answer themselves; and where all are idle, who has a task."""
     for proc in case.suspects:
-        if tasks.asks(proc):
+        if proc.asks:
             yield _asking(case.view, proc)
-        elif tasks.is_idle(proc):
+        elif proc.is_idle:
             yield _not_called(proc)
     if case.suspects or not tasks.idle_ranks(case.view):
         return
     for proc in tasks.at_work(case.view):
-        yield _unanswered(case.view, proc) if tasks.asks(proc) else _at_work(case, proc)
+        yield _unanswered(case.view, proc) if proc.asks else _at_work(case, proc)
 
 
 def _asking(view: JobView, proc: Process) -> Candidate:
@@ -358,7 +357,7 @@ def _not_called(proc: Process) -> Candidate:
 
 def _source(workers: list[Process]) -> str:
     first = workers[0]
-    return f"from {tasks.task_of(first) or 'a process'} ({title(first)}), which {doing(first)}"
+    return f"from {first.task or 'a process'} ({title(first)}), which {doing(first)}"
 
 
 def _unanswered(view: JobView, proc: Process) -> Candidate:
@@ -439,7 +438,7 @@ def _in_coroutine(proc: Process) -> Candidate:
 
 def _phase(proc: Process) -> str | None:
     """The phase of its stack, else of its name: `RewardLoopWorker`, `RolloutServer`."""
-    name = ray_code.title_of(proc.member).lower()
+    name = proc.actor.lower()
     named_after = "reward" if "reward" in name else None
     generates = any(word in name for word in _ROLLOUT)
     return proc.phase or named_after or ("rollout" if generates else None)
@@ -461,9 +460,9 @@ def _class(proc: Process, candidate: Candidate) -> str:
 
 
 def _title(proc: Process) -> str:
-    task = tasks.task_of(proc) or ray_code.title_of(proc.member)
+    task = proc.task or proc.actor
     if task:
         return f"the Ray actor in {task} ({proc.name})"
-    if tasks.is_part_of_engine(proc):
+    if proc.is_part_of_engine:
         return f"the rollout engine's process {title(proc)}"
     return f"the driver ({proc.name})"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from grpo_doctor.hang.causes import CAUSES, Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.causes.description import busy_class, in_phase
-from grpo_doctor.hang.decision.stall import MOMENT_S
+from grpo_doctor.hang.decision.state import MOMENT_S
 from grpo_doctor.hang.model.matching.model import strongest
 from grpo_doctor.hang.model.nodes import Node, RankNode
 from grpo_doctor.hang.model.view import JobView, Process

@@ -14,7 +14,6 @@ from grpo_doctor.hang.model import gpus, matching
 from grpo_doctor.hang.model.gpus import GpuJudgement
 from grpo_doctor.hang.model.hosts import elsewhere, unseen
 from grpo_doctor.hang.model.matching import Matching
-from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.proc import Process, index, native_calls, process_of
 from grpo_doctor.hang.model.process.wait_history import (
     WaitHistory,
@@ -83,7 +82,7 @@ class JobView:
 
     def _may_front(self, pid: int) -> bool:
         """Ray's own daemon starts the actors in which engines run, and answers for none."""
-        return pid in self.by_pid and not ray_code.serves(self.by_pid[pid].member)
+        return pid in self.by_pid and not self.by_pid[pid].serves_ray
 
     def engine_parts(self) -> tuple[Process, ...]:
         """Engines, their workers, and the fronts that started them or answer for them."""

@@ -1,4 +1,4 @@
-"""Verdicts on a job of Ray without a rank: what is pending, what it lacks, and what died."""
+"""Jobs of Ray without a rank so far: what Ray reports, and what the processes show."""
 
 from __future__ import annotations
 
@@ -7,12 +7,73 @@ from collections.abc import Iterator, Sequence
 from grpo_doctor.hang.causes.description import in_phase, since_start_s, stack_item, title
 from grpo_doctor.hang.causes.process import JOINING_S
 from grpo_doctor.hang.limits import LIMITS
-from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.model.waiting import ray_facts, tasks
+from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
 from grpo_doctor.hang.wording import seconds_text, sentence
 from grpo_doctor_probes.evidence import RayFact
+
+_WHY = {
+    "WORKER_DIED": "its process ended unexpectedly",
+    "NODE_DIED": "its node died",
+    "OWNER_DIED": "the process that started it died",
+    "OUT_OF_MEMORY": "Ray's memory monitor killed it",
+}
+_BY_NAME = (("reward", "reward-blocked"), ("rollout", "rollout-engine-dead"))
+_ENGINES = ("vllm", "sglang", "engine", "generat")
+
+
+def of_kind(view: JobView, kind: str) -> tuple[RayFact, ...]:
+    """Return the facts of one kind."""
+    return tuple(fact for fact in view.evidence.ray if fact.kind == kind)
+
+
+def class_of(fact: RayFact) -> str:
+    """Return the class of a verdict on an actor that died, by its reason and name."""
+    if fact.reason == "OUT_OF_MEMORY":
+        return "oom-killed"
+    name = fact.what.lower()
+    engine = "rollout-engine-dead" if any(word in name for word in _ENGINES) else "rank-dead"
+    return next((cause for word, cause in _BY_NAME if word in name), engine)
+
+
+def lacking(view: JobView, fact: RayFact) -> tuple[str, ...]:
+    """Return resources of which all nodes together have fewer than it wants."""
+    total = _total(view)
+    if total is None:
+        return ()
+    wants = {name: amount * fact.count for name, amount in fact.wants.items()}
+    return tuple(name for name, amount in wants.items() if amount > total.get(name, 0.0))
+
+
+def _total(view: JobView) -> dict[str, float] | None:
+    """Return the resources of all nodes; None where the cluster was not asked."""
+    return next((row.wants for row in of_kind(view, "has")), None)
+
+
+def text(view: JobView, fact: RayFact) -> str:
+    """Return a fact as a clause: `Ray's actor RolloutActor (pid 7, node-a) died 70 s ago`."""
+    if fact.kind == "has":
+        return f"Ray's cluster has {_amounts(fact.wants)}"
+    if fact.kind == "died":
+        ago = f" {seconds_text(fact.age_s)} ago" if fact.age_s is not None else ""
+        where = ", ".join(filter(None, (f"pid {fact.pid}" if fact.pid else "", fact.node)))
+        place = f" ({where})" if where else ""
+        return f"Ray's {fact.what}{place} died{ago}: {_WHY.get(fact.reason, fact.reason)}"
+    many = f"{fact.count} times " if fact.count > 1 else ""
+    total, short = _total(view) or {}, lacking(view, fact)
+    has = ", ".join(f"{_number(total.get(name, 0.0))} {name}" for name in short)
+    why = f", and the cluster has {has}" if short else ", which is not free on any node now"
+    return f"a {fact.what} of Ray is pending: it wants {many}{_amounts(fact.wants)}{why}"
+
+
+def _amounts(wants: dict[str, float]) -> str:
+    return " + ".join(f"{_number(n)} {name}" for name, n in wants.items()) or "nothing"
+
+
+def _number(amount: float) -> str:
+    return f"{amount:.10g}"
+
 
 _ASK_RAY = "grpo-doctor attach --ray  # with what the cluster itself reports"
 _LIST = "ray status; ray list actors  # what is pending, and which resource it lacks"
@@ -27,14 +88,14 @@ _RESTART = Fix("Read the log of the actor that died, and restart the job from it
 def without_ranks(view: JobView) -> Verdict | None:
     """Return the verdict on a job of Ray that has no rank (yet); None for any other."""
     alive = [proc for proc in view.procs if proc.activity.kind != "gone"]
-    starting = [proc for proc in alive if ray_code.title_of(proc.member).endswith(_INIT)]
+    starting = [proc for proc in alive if proc.actor.endswith(_INIT)]
     drivers = [proc for proc in tasks.drivers(view) if proc in alive]
-    called = [proc for proc in alive if tasks.task_of(proc) and proc not in starting]
+    called = [proc for proc in alive if proc.task and proc not in starting]
     known = (*drivers, *starting, *called)
     if view.by_rank or not known:
         return None
     first, age_s = known[0], since_start_s(view, known)
-    died, pending = (ray_facts.of_kind(view, kind) for kind in ("died", "pending"))
+    died, pending = (of_kind(view, kind) for kind in ("died", "pending"))
     if died:
         return _died(view, first, died)
     if pending:
@@ -49,10 +110,10 @@ def _died(view: JobView, driver: Process, died: Sequence[RayFact]) -> Verdict:
     limit_s = LIMITS["polls"].floor_s
     return Verdict(
         state="stuck" if age_s >= limit_s and not works else "slow",
-        cause=ray_facts.class_of(last),
+        cause=class_of(last),
         certainty="likely",
         phase=driver.phase,
-        summary=sentence(f"{ray_facts.text(view, last)}; {_waits(driver)}"),
+        summary=sentence(f"{text(view, last)}; {_waits(driver)}"),
         evidence=tuple(_items(view, [driver])),
         fixes=(_RESTART,),
         confirm=(_LIST,),
@@ -61,7 +122,7 @@ def _died(view: JobView, driver: Process, died: Sequence[RayFact]) -> Verdict:
 
 def _pending(view: JobView, driver: Process, pending: Sequence[RayFact], age_s: float) -> Verdict:
     """Something does not start, because the cluster lacks resources."""
-    first = max(pending, key=lambda fact: bool(ray_facts.lacking(view, fact)))
+    first = max(pending, key=lambda fact: bool(lacking(view, fact)))
     stands = age_s >= JOINING_S and not _works(view)
     soon = "" if stands else f"; the last process was started {seconds_text(age_s)} ago"
     return Verdict(
@@ -69,7 +130,7 @@ def _pending(view: JobView, driver: Process, pending: Sequence[RayFact], age_s: 
         cause="rank-missing",
         certainty="likely",
         phase="init",
-        summary=sentence(f"{ray_facts.text(view, first)}; {_waits(driver)}{soon}"),
+        summary=sentence(f"{text(view, first)}; {_waits(driver)}{soon}"),
         evidence=tuple(_items(view, [driver])),
         fixes=(_PLACE,),
         confirm=(_LIST,),
@@ -80,11 +141,11 @@ def _starting(view: JobView, procs: Sequence[Process], driver: Process, age_s: f
     """Actors that load, or that work before any rank exists, by what /proc shows of them."""
     first, works = procs[0], _works(view)
     # Whom a driver waits for may not be seen; an actor that has not begun to work is.
-    stands = tasks.task_of(first).endswith(_INIT) and age_s >= LIMITS["long"].floor_s
+    stands = first.task.endswith(_INIT) and age_s >= LIMITS["long"].floor_s
     state: State = "healthy" if works else "stuck" if stands else "slow"
-    name = tasks.task_of(first) or ray_code.title_of(first.member)
+    name = first.task or first.actor
     subject = f"the Ray actor in {name} ({first.name})" if name else f"the driver ({first.name})"
-    idle = "waits for a Ray result" if tasks.asks(first) else "makes no visible progress"
+    idle = "waits for a Ray result" if first.asks else "makes no visible progress"
     does = "makes progress" if works else idle
     return Verdict(
         state=state,
@@ -101,8 +162,8 @@ def _starting(view: JobView, procs: Sequence[Process], driver: Process, age_s: f
 
 
 def _works(view: JobView) -> bool:
-    own = (proc for proc in view.procs if not ray_code.serves(proc.member))
-    return any(proc.activity.progresses and not tasks.asks(proc) for proc in own)
+    own = (proc for proc in view.procs if not proc.serves_ray)
+    return any(proc.activity.progresses and not proc.asks for proc in own)
 
 
 def _waits(driver: Process) -> str:
@@ -110,7 +171,7 @@ def _waits(driver: Process) -> str:
 
 
 def _items(view: JobView, procs: Sequence[Process] | dict[Process, None]) -> Iterator[Item]:
-    yield from (Item("ray", None, ray_facts.text(view, fact)) for fact in view.evidence.ray[:6])
+    yield from (Item("ray", None, text(view, fact)) for fact in view.evidence.ray[:6])
     for proc in procs:
         yield Item("proc", None, title(proc))
         yield stack_item(proc)

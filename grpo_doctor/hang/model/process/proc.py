@@ -263,6 +263,48 @@ class Process:
         return self.activity.kind in HALTED
 
     @property
+    def task(self) -> str:
+        """The method or function that Ray calls it for, `Worker.update`; the actor's name alone
+        where its title has no more; empty for all that have no task.
+        """
+        return ray_code.task_of(self.member, self.place.frames)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is an actor of Ray that is able to work and has no task."""
+        return not self.cannot_run and not self.task and ray_code.in_loop(self.place.frames)
+
+    @property
+    def asks(self) -> bool:
+        """Whether it waits in Ray for the result of a task, or, as verl's controller does until
+        samples are there, sleeps at a line of a framework between asking for it.
+        """
+        frames, own = self.place.frames, (row for row in self.blocked if row.tid == self.tid)
+        of_ray = ray_code.is_actor(self.member) or self.member.role == "ray"
+        sleeps = of_ray and ray_code.in_framework(frames) and any(r.kind == "sleep" for r in own)
+        return not self.cannot_run and (ray_code.asks(frames) or sleeps)
+
+    @property
+    def actor(self) -> str:
+        """What Ray calls one of its workers, `Worker.update` or `Worker`; empty for all others."""
+        return ray_code.title_of(self.member)
+
+    @property
+    def drives(self) -> bool:
+        """Whether it is the program that started the actors of a job of Ray."""
+        return ray_code.drives(self.member, self.place.frames)
+
+    @property
+    def serves_ray(self) -> bool:
+        """Whether it is Ray's own: it wakes and writes whether or not the job makes progress."""
+        return ray_code.serves(self.member)
+
+    @property
+    def is_part_of_engine(self) -> bool:
+        """Whether it is a rollout engine's core or one of its workers."""
+        return self.member.role in ("engine", "engine-worker")
+
+    @property
     def spins(self) -> bool:
         """Return whether it appears to wait for its GPU.
 

@@ -3,6 +3,8 @@ answer. Pure.
 
 An actor without a task waits for its next call, so for its controller, and that for the actors
 with one: in its main thread, in a thread of a pool, or in a coroutine of its event loop.
+Ranks that ask, sleep and ask again: a sleep that ended is no progress, so such a wait is as old as
+the last collective.
 """
 
 from __future__ import annotations
@@ -11,40 +13,16 @@ from dataclasses import replace
 
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.progress import Activity, activity
-from grpo_doctor.hang.model.process.stacks import place_of
+from grpo_doctor.hang.model.process.stacks import is_heartbeat, place_of
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor_probes.evidence import ProcessLook, PythonThread, Stack
 
 _AT_WORK_FOR_OTHERS = ("engine", "engine-worker", "server")
 
 
-def is_idle(proc: Process) -> bool:
-    """Whether it is able to work and has no task."""
-    return not proc.cannot_run and not task_of(proc) and ray_code.in_loop(proc.place.frames)
-
-
-def task_of(proc: Process) -> str:
-    """The method or function that it is called for, `Worker.update`; the actor's name alone where
-    its title has no more; empty for all that have no task.
-    """
-    return ray_code.task_of(proc.member, proc.place.frames)
-
-
-def asks(proc: Process) -> bool:
-    """Whether it waits for the answer of somebody's task, or sleeps between asking for it."""
-    return not proc.cannot_run and (ray_code.asks(proc.place.frames) or _polls(proc))
-
-
-def _polls(proc: Process) -> bool:
-    """Whether a framework's own line sleeps, as verl's controller does until samples are there."""
-    asleep = any(row.kind == "sleep" for row in proc.blocked if row.tid == proc.tid)
-    of_ray = ray_code.is_actor(proc.member) or proc.member.role == "ray"
-    return of_ray and asleep and ray_code.in_framework(proc.place.frames)
-
-
 def wakes_by_ray(proc: Process) -> bool:
     """Return whether it wakes every second by Ray's own clock, which is no sign of progress."""
-    return is_idle(proc) or asks(proc)
+    return proc.is_idle or proc.asks
 
 
 def own_threads(view: JobView, proc: Process) -> frozenset[int]:
@@ -52,7 +30,7 @@ def own_threads(view: JobView, proc: Process) -> frozenset[int]:
     tasks, else all that run Python; empty for all others. Ray's own threads wake many times a
     second whether or not there is work, as does the main one of who has nothing to do.
     """
-    if not (ray_code.is_actor(proc.member) or proc in drivers(view)):
+    if not (proc.actor or proc in drivers(view)):
         return frozenset()
     doing = frozenset(thread.tid for thread in proc.python_threads if ray_code.carries(thread))
     loop = event_loop_of(proc)
@@ -66,12 +44,12 @@ def idle_ranks(view: JobView) -> tuple[Process, ...]:
     ranks = tuple(view.by_rank.values())
     if any(proc.waits for proc in ranks):
         return ()
-    return tuple(proc for proc in ranks if is_idle(proc))
+    return tuple(proc for proc in ranks if proc.is_idle)
 
 
 def drivers(view: JobView) -> tuple[Process, ...]:
     """The programs that call the actors, of this host."""
-    return tuple(a for a in view.procs if ray_code.drives(a.member, a.place.frames))
+    return tuple(a for a in view.procs if a.drives)
 
 
 def controllers(view: JobView) -> tuple[Process, ...]:
@@ -80,8 +58,8 @@ def controllers(view: JobView) -> tuple[Process, ...]:
     """
     own = drivers(view)
     pids = {proc.pid for proc in own}
-    procs = [proc for proc in view.procs if proc.pid not in pids and ray_code.is_actor(proc.member)]
-    return tuple(proc for proc in (*own, *procs) if asks(proc))
+    procs = [proc for proc in view.procs if proc.pid not in pids and proc.actor]
+    return tuple(proc for proc in (*own, *procs) if proc.asks)
 
 
 def at_work(view: JobView) -> tuple[Process, ...]:
@@ -92,13 +70,13 @@ def at_work(view: JobView) -> tuple[Process, ...]:
     """
     ranks = {proc.pid for proc in view.by_rank.values()}
     beside = [proc for proc in view.procs if proc.pid not in ranks]
-    called = [seen_through(view, proc) for proc in beside if task_of(proc)]
+    called = [seen_through(view, proc) for proc in beside if proc.task]
     own = drivers(view)
     pids = {proc.pid for proc in (*called, *own)}
     halted = [
         proc for proc in beside if proc.pid not in pids and _is_needed(proc) and proc.cannot_run
     ]
-    answering = tuple(proc for proc in [*called, *own, *halted] if not asks(proc))
+    answering = tuple(proc for proc in [*called, *own, *halted] if not proc.asks)
     if answering:
         return answering
     working = tuple(proc for proc in beside if _works_for_others(view, proc))
@@ -107,8 +85,8 @@ def at_work(view: JobView) -> tuple[Process, ...]:
 
 def pending(view: JobView) -> tuple[Process, ...]:
     """Who may give the answers that are waited for: ranks that work on a task included."""
-    ranks = [proc for proc in view.by_rank.values() if not is_idle(proc) and not proc.waits]
-    return tuple(proc for proc in [*ranks, *at_work(view)] if not asks(proc))
+    ranks = [proc for proc in view.by_rank.values() if not proc.is_idle and not proc.waits]
+    return tuple(proc for proc in [*ranks, *at_work(view)] if not proc.asks)
 
 
 def awaits_coroutine(proc: Process) -> bool:
@@ -129,22 +107,17 @@ def quiet_s(view: JobView) -> float | None:
     return min(ages, default=None)
 
 
-def is_part_of_engine(proc: Process) -> bool:
-    """Whether it is a rollout engine's core or one of that's workers."""
-    return proc.member.role in ("engine", "engine-worker")
-
-
 def _is_needed(proc: Process) -> bool:
     """An actor, or a part of an engine that works for one."""
-    return ray_code.is_actor(proc.member) or is_part_of_engine(proc)
+    return bool(proc.actor) or proc.is_part_of_engine
 
 
 def _works_for_others(view: JobView, proc: Process) -> bool:
     """Return whether it progresses as an engine, server or actor's child: an actor may await it."""
     parent = view.by_pid.get(proc.member.parent)
-    below = parent is not None and ray_code.is_actor(parent.member)
+    below = parent is not None and bool(parent.actor)
     awaited = proc.member.role in _AT_WORK_FOR_OTHERS or below
-    return awaited and proc.activity.progresses and not ray_code.serves(proc.member)
+    return awaited and proc.activity.progresses and not proc.serves_ray
 
 
 def _deepest(asking: list[Process]) -> tuple[Process, ...]:
@@ -153,7 +126,7 @@ def _deepest(asking: list[Process]) -> tuple[Process, ...]:
     """
 
     def depth(proc: Process) -> tuple[bool, bool]:
-        is_actor = ray_code.is_actor(proc.member)
+        is_actor = bool(proc.actor)
         return is_actor, is_actor and proc.place.user is not None
 
     return tuple(sorted(asking, key=depth)[-1:])
@@ -223,3 +196,51 @@ def _decides(proc: Process) -> tuple[bool, bool, float, int]:
     still_s = proc.activity.still_s
     users = proc.place.user is not None
     return not proc.activity.progresses, not users, -(still_s or 0.0), proc.tid
+
+
+_AT_ONE_LINE = ("polling", "still")
+
+
+def all_ask(view: JobView) -> bool:
+    """Return whether every rank came back to one line, outside calls to other ranks, and no process
+    of the job was seen to work for them.
+    """
+    ranks = view.by_rank.values()
+    works = (
+        proc.activity.progresses or proc.activity.library_works
+        for proc in view.procs
+        if not proc.serves_ray and proc.member.role != "launcher"
+    )
+    polls = any(proc.activity.kind == "polling" for proc in ranks)
+    return polls and all(map(_asks, ranks)) and not view.elsewhere and not any(works)
+
+
+def _asks(proc: Process) -> bool:
+    ready = not proc.waits and not proc.is_idle
+    return ready and bool(proc.place.frames) and proc.activity.kind in _AT_ONE_LINE
+
+
+def asked_s(view: JobView) -> float | None:
+    """Return for how long all ranks have asked, at most: since the last collective of any. None
+    where they do not, or where no recorder shows it.
+    """
+    return quiet_s(view) if all_ask(view) else None
+
+
+def asks_again(proc: Process) -> bool:
+    """Return whether a line of the user's own sleeps again and again."""
+    own = bool(proc.place.frames) and proc.place.user == proc.place.frames[0]
+    return own and not proc.waits and proc.activity.kind == "polling"
+
+
+def what_for(view: JobView, proc: Process) -> str:
+    """Return what a rank asks for, after the place where it asks; empty where nothing shows it."""
+    values = (row.values.get("path", "") for row in view.evidence.arguments if row.pid == proc.pid)
+    path = next(filter(None, values), "")
+    if path and asks_again(proc):
+        return f" (path {path})"
+    beside = [t for t in proc.python_threads[1:] if t.frames and not is_heartbeat(t.name)]
+    own_queue = any(frame.file.endswith("/queue.py") for frame in proc.place.frames[:3])
+    if own_queue and not beside and proc.place.call == "queue":
+        return ", which no other Python thread of the process can fill"
+    return ""

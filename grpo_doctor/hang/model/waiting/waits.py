@@ -319,10 +319,10 @@ def _tasks(view: JobView) -> Iterator[Link]:
         calling = frozenset(caller.node for caller in callers)
         yield Link(rank.node, calling, "task", "its next call", needs="any")
     for proc in view.procs:
-        if tasks.asks(proc):
+        if proc.asks:
             for worker in tasks.pending(view):
                 task = frozenset({worker.node})
-                yield Link(proc.node, task, "task", tasks.task_of(worker), needs="any")
+                yield Link(proc.node, task, "task", worker.task, needs="any")
 
 
 def partner_of(view: JobView, proc: Process) -> int | None:

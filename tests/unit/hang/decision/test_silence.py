@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.causes.candidate import Candidate, Sink
-from grpo_doctor.hang.decision.stall import nobody_is_at_it, silence_s
+from grpo_doctor.hang.decision.state import nobody_is_at_it, silence_s
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import Blocked, Frame, PythonThread, Thread
 from tests.evidence import (

@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from grpo_doctor.hang.decision.stall import stall_of
+from grpo_doctor.hang.decision.state import stall_of
 from grpo_doctor.hang.diagnose import diagnose, diagnose_view
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.matching import Matching, Wait

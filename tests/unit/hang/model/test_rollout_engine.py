@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.engine_counters import counted
+from grpo_doctor.hang.model.rollout_engine import counted
 from grpo_doctor.hang.verdict import Diagnosis, Verdict
 from grpo_doctor_probes.evidence import EngineLook, LogTail
 from tests.evidence import SECOND, EvidenceBuilder, FakeProcess, frames

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.decision.render.at_work import ending, healthy, slow_work
-from grpo_doctor.hang.decision.stall import stall_of
+from grpo_doctor.hang.decision.render.verdicts import ending, healthy, slow_work
+from grpo_doctor.hang.decision.state import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.process.wait_history import WaitHistory
 from grpo_doctor.hang.verdict import Verdict

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.catalogue import CLASSES, Class
-from grpo_doctor.hang.decision.render.details import (
+from grpo_doctor.hang.decision.render.document import (
     with_layout,
     with_outlook,
     with_spelled_fixes,

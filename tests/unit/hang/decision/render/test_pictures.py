@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.decision.render.pictures import edges_of, nodes_of, rank_states, stack_groups
+from grpo_doctor.hang.decision.render.document import edges_of, nodes_of, rank_states, stack_groups
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode, RankNode
 from grpo_doctor.hang.model.waiting.waits import Graph, Link

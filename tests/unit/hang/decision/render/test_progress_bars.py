@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.decision.render.at_work import FRESH_S, bar_seconds
+from grpo_doctor.hang.decision.render.verdicts import FRESH_S, bar_seconds
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor_probes.evidence import LogTail
 from tests.evidence import EvidenceBuilder, frames

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.decision.render.recorded import without_culprit
+from grpo_doctor.hang.decision.render.verdicts import without_culprit
 from grpo_doctor.hang.dumps import Recording, Recordings
 from grpo_doctor.hang.dumps.model import DumpProblem
 from grpo_doctor.hang.model import view

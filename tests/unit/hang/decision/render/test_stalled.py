@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.causes.candidate import Candidate, Sink
-from grpo_doctor.hang.decision.render.stalled import (
+from grpo_doctor.hang.decision.render.verdicts import (
     RECORDERS_OFF,
     Judgement,
     judged,
     not_started,
     undecided,
 )
-from grpo_doctor.hang.decision.stall import stall_of
+from grpo_doctor.hang.decision.state import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.process.wait_history import WaitHistory
 from grpo_doctor.hang.verdict import Verdict
