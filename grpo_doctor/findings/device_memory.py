@@ -18,7 +18,7 @@ from grpo_doctor.findings.rule import Evidence, Fix, Safety
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import GPU_MEMORY, Signal, any_of
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Prediction, Replay, Settings, WhatIf, Withheld, without
+from grpo_doctor.whatif import Prediction, Replay, Settings, WhatIf, without
 from grpo_doctor.whatif.room import GIB, USABLE, Room, room_for_offloaded
 
 _AVAILABLE = "host.memory_available"
@@ -242,11 +242,11 @@ def _savings(view: RunView, where: str | None) -> Iterator[tuple[Pairs, str]]:
 
 def _cost(view: RunView, settings: Pairs) -> WhatIf:
     if not len(view.analysis.step_seconds):
-        return Withheld("the run has no complete step")
+        return "the run has no complete step"
     outcome = view.gain(Settings(settings))
     if isinstance(outcome, Prediction) and outcome.high > 0:
         cost = f"{outcome.mid:+.1f}% of the step by {outcome.grounds}"
-        return Withheld(f"it costs time and frees memory: {cost}")
+        return f"it costs time and frees memory: {cost}"
     return Settings(settings)
 
 
@@ -295,8 +295,8 @@ def offload_off(view: RunView, room: Fit) -> Fix:
     )
     on = switched_on(view)
     if not on and view.now("vllm.sleep_level"):
-        return view.setting("vllm.sleep_level", 0, change, safety="same-math", risk=risk)
+        return view.setting("vllm.sleep_level", 0, change, risk=risk)
     if not on:
         text = "switch off the offload of weights and optimizer state around a rollout"
-        return view.advice(text, change, safety="same-math", risk=risk)
-    return view.settings([(name, False) for name in on], change, safety="same-math", risk=risk)
+        return view.advice(text, change, risk=risk)
+    return view.settings([(name, False) for name in on], change, risk=risk)

@@ -35,7 +35,6 @@ from grpo_doctor.findings.rule import (
 )
 from grpo_doctor.findings.signals import Signal, any_of
 from grpo_doctor.findings.view import RunView
-from grpo_doctor.whatif import Withheld
 
 # What a rollout whose reward teaches nothing has cost in vain.
 LEARNING_PHASES = ("rollout", "reward", "logprob", "train")
@@ -50,7 +49,7 @@ FLAT_POINTS = 5
 MOST_STEPS = 200
 # Rules whose subject are steps without a number.
 _OF_NAN = ("GD058", "GD064")
-LEARNS_OTHERWISE = Withheld("it changes what is learned, not the step time")
+LEARNS_OTHERWISE = "it changes what is learned, not the step time"
 
 
 def metric(name: str, points: int = 1) -> Signal:
@@ -371,8 +370,7 @@ def clip_gradients(view: RunView) -> tuple[Fix, ...]:
     now = view.now(_NORM)
     if isinstance(now, (int, float)) and 0 < now <= 1:
         return ()
-    risk = "Large gradients are scaled down."
-    return (learning_setting(view, _NORM, 1.0, risk=risk),)
+    return (learning_setting(view, _NORM, 1.0, risk="Large gradients are scaled down."),)
 
 
 def fewer_iterations(view: RunView) -> tuple[Fix, ...]:

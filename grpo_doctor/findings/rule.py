@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
-from grpo_doctor.findings.shared import HIGH_SHARE, MEDIUM_SHARE, Severity
+from grpo_doctor.findings.shared import HIGH_SHARE, MEDIUM_SHARE, Severity, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.knobs.advice import Form
 from grpo_doctor.whatif import Prediction, WhatIf, Withheld
@@ -101,17 +101,22 @@ _MOST_UNPREDICTED: dict[Severity, float] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+# The severity of a finding whose rule says none: by its cost.
+_BY_COST = cast("Severity", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """Something that costs this run time or what it learns.
 
-    `cost` is the share of the step time that is wasted, 0 where it is not time that is lost.
+    `cost` is the share of the step time that is wasted, 0 where it is not time that is lost; it
+    gives the severity where the rule says none.
     `headline` is the rule's title with this run's own names, where there is more to say. `phases`
     may be none; `ranks` and `steps`, by their numbers, are those that show it, empty for all.
     What `ruins` a run, so that its speed is of no matter, comes before what only costs time.
     """
 
-    severity: Severity
+    severity: Severity = _BY_COST
     confidence: float
     evidence: tuple[Evidence, ...]
     cause: str
@@ -122,6 +127,10 @@ class Finding:
     ranks: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
     ruins: bool = False
+
+    def __post_init__(self) -> None:
+        if self.severity == _BY_COST:
+            object.__setattr__(self, "severity", severity_of(self.cost))
 
     def sets(self, knob: str) -> bool:
         """Return whether it advises a value for this setting."""

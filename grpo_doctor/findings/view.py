@@ -166,6 +166,8 @@ class RunView(Readings):
         match change:
             case Withheld():
                 return change
+            case str(reason):
+                return Withheld(reason)
             case Replay(edits, scenario, half):
                 return predict(
                     self.model, edits, scenario, at_least=halved(edits) if half else None
@@ -227,7 +229,7 @@ class RunView(Readings):
         value: Any,
         change: WhatIf | None = None,
         *,
-        safety: Safety,
+        safety: Safety = "same-math",
         risk: str,
     ) -> Fix:
         """Return a fix that changes one setting with this run's own flag, or in words without one.
@@ -239,7 +241,7 @@ class RunView(Readings):
         settings: Sequence[tuple[str, Any]],
         change: WhatIf | None = None,
         *,
-        safety: Safety,
+        safety: Safety = "same-math",
         risk: str,
     ) -> Fix:
         """Return a fix that changes the first of some settings, and the others with it."""
@@ -269,12 +271,16 @@ class RunView(Readings):
             reason = "needs vLLM, which this run does not use"
         return f"set {name} to {spelled(value)} ({reason})"
 
-    def advice(self, text: str, change: WhatIf, *, safety: Safety, risk: str = "") -> Fix:
+    def advice(
+        self, text: str, change: WhatIf, *, safety: Safety = "same-math", risk: str = ""
+    ) -> Fix:
         """What to look at or to change, where nothing can be pasted. It names no process by its
         number: by the time that it is read the process may be gone."""
         return Fix(None, None, None, text, None, safety, risk, form="words", change=change)
 
-    def edit(self, text: str, change: WhatIf, *, safety: Safety, risk: str = "") -> Fix:
+    def edit(
+        self, text: str, change: WhatIf, *, safety: Safety = "same-math", risk: str = ""
+    ) -> Fix:
         """Return a fix that is not a single setting, ready to paste: flags, code, a command."""
         return Fix(None, None, None, text, None, safety, risk, change=change)
 

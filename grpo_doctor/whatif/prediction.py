@@ -179,11 +179,11 @@ class Settings:
     """Other values of settings, by canonical name, and the change where no model has them."""
 
     after: tuple[tuple[str, Any], ...]
-    otherwise: Replay | Withheld | None = None
+    otherwise: Replay | str | None = None
 
 
-# What is to be predicted; or why nothing can be said.
-WhatIf = Replay | Settings | Withheld
+# What is to be predicted; or, in words, why nothing can be said.
+WhatIf = Replay | Settings | Withheld | str
 
 
 @dataclass(frozen=True, slots=True)

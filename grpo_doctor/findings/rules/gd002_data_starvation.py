@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from grpo_doctor.findings.loading import LOADER_COUNTERS, enough_workers, loading
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, scaled
-from grpo_doctor.findings.shared import MEDIUM_SHARE, percent, severity_of
+from grpo_doctor.findings.shared import MEDIUM_SHARE, percent
 from grpo_doctor.findings.view import RunView, busy_host, integer, timed_rule
-from grpo_doctor.whatif import Withheld
 
 RULE = timed_rule(__name__, __doc__, "data", uses=(LOADER_COUNTERS, "host.cpu", "rank.cpu"))
 # Text prompts load in under a percent of a GRPO step; a twentieth is never a matter of course.
@@ -46,7 +45,6 @@ def check(view: RunView) -> Answer:
     processes = f"{said} loader process{'es' * (said != 1)}" if said is not None else None
     cpu = scaled(view.highest_mean("host.cpu"), digits=1)
     return Finding(
-        severity=severity_of(share),
         confidence=0.9 if processes is not None else 0.7,
         cost=share,
         phases=("dataload",),
@@ -66,10 +64,9 @@ def _fix(view: RunView, workers: int | None) -> Fix:
     target = enough_workers(view, workers)
     if target is None:
         text = "prepare the data in advance: tokenize once, resize images, store it on a local disk"
-        reason = Withheld("it depends on what the loader does")
-        return view.advice(text, reason, safety="same-math")
+        return view.advice(text, "it depends on what the loader does")
     risk = f"Takes {target} process{'es' * (target != 1)} per rank, with CPU time and memory."
-    return view.setting(_KNOB, target, busy_host(view), safety="same-math", risk=risk)
+    return view.setting(_KNOB, target, busy_host(view), risk=risk)
 
 
 def _have_time(view: RunView, workers: int | None) -> bool:
@@ -85,8 +82,7 @@ def _loader_evidence(view: RunView) -> list[Evidence]:
     if load is None or not load.effort_s:
         return []
     part = max(load.parts, key=lambda name: load.parts[name])
-    text = "loader process time for a step's prompts"
     return [
-        Evidence(text, load.effort_s, "s", "dataload/*_s"),
+        Evidence("loader process time for a step's prompts", load.effort_s, "s", "dataload/*_s"),
         Evidence(f"mostly: {_PARTS[part]}", 100 * load.share(part), "%", f"dataload/{part}"),
     ]

@@ -26,7 +26,7 @@ def check(view: RunView) -> Answer:
         return NotApplicable("vLLM is in use")
     if share < MIN_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
-    reason = Withheld("vLLM's speed on this model was not measured")
+    reason = "vLLM's speed on this model was not measured"
     mode = ("vllm.mode", "colocate")
     with_mode = view.spell(*mode) and view.now("vllm.mode") is None
     settings = [("vllm.use", True), *([mode] if with_mode else [])]

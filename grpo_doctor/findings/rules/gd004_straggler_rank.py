@@ -9,10 +9,10 @@ from grpo_doctor.analysis.stragglers import waited_in
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import FUNCTION_COUNTERS, scorer_imbalance
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
-from grpo_doctor.findings.shared import STACKS, percent, severity_of
+from grpo_doctor.findings.shared import STACKS, percent
 from grpo_doctor.findings.span_counts import slow_phases
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import AsOthers, Prediction, Replay, WhatIf, Withheld
+from grpo_doctor.whatif import AsOthers, Prediction, Replay, WhatIf
 
 RULE = timed_rule(
     __name__, __doc__, "system", signals.COLLECTIVES, uses=(FUNCTION_COUNTERS,), min_ranks=2
@@ -71,7 +71,6 @@ def check(view: RunView) -> Answer:
     late = "every step" if often >= 0.995 else f"{percent(often)} of the steps"
     excess = ", ".join(f"{phase} +{seconds:.3g} s" for phase, seconds in phases.items())
     return Finding(
-        severity=severity_of(cost),
         confidence=0.9 if nearly_all else 0.8,
         cost=cost,
         phases=tuple(dict.fromkeys((*phases, *waited_in(view.used_waited, at)))),
@@ -80,9 +79,7 @@ def check(view: RunView) -> Answer:
         cause=f"Rank {rank} (host {view.process_of(rank).host}) causes {percent(explained)} of all "
         f"wait time and is late in {late}; "
         + (f"its extra time per step: {excess}." if excess else "its phases do not show why."),
-        fixes=(
-            view.advice(_where_to_look(view, rank, phases), change, safety="same-math", risk=_RISK),
-        ),
+        fixes=(view.advice(_where_to_look(view, rank, phases), change, risk=_RISK),),
         headline=f"Rank {rank} is slow in {' and '.join(phases)}"
         if phases
         else f"Rank {rank} is the straggler",
@@ -94,7 +91,7 @@ def change_of(view: RunView) -> WhatIf:
     rank = view.analysis.ranks[int(np.argmax(view.blame.explained_s))]
     phases = slow_phases(view, rank)
     if not phases:
-        return Withheld("which phase of this rank is slower is unknown")
+        return "which phase of this rank is slower is unknown"
     scenario = f"with rank {rank} as fast as the median of the others"
     return Replay((AsOthers(tuple(phases), rank),), scenario)
 

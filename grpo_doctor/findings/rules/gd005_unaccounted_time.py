@@ -8,7 +8,6 @@ from grpo_doctor.findings.shared import PROFILE, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.trace.model import Origin
-from grpo_doctor.whatif import Withheld
 
 RULE = timed_rule(__name__, __doc__, "visibility")
 # The bundled trainer leaves under 2%; a framework's own bookkeeping between phases may take as
@@ -16,7 +15,7 @@ RULE = timed_rule(__name__, __doc__, "visibility")
 MIN_SHARE = 0.05
 # Of the unattributed time: a span that holds more than half of it is what it is.
 MIN_NAMED = 0.5
-_UNKNOWN = Withheld("what the time is spent on is unknown")
+_UNKNOWN = "what the time is spent on is unknown"
 _NAME_IT = (
     'put `with grpo_doctor_probes.phase("rollout"):`, or another phase, around the '
     f"unnamed code: {PROFILE} on a rank"
@@ -44,7 +43,6 @@ def check(view: RunView) -> Answer:
     function = name.rpartition("/")[2]
     faster = f"make `{function}` faster or call it less often: {PROFILE} on a rank"
     return Finding(
-        severity=severity_of(share),
         confidence=1.0,
         cost=share,
         phases=(UNATTRIBUTED,),
@@ -76,5 +74,5 @@ def _untimed(view: RunView, origin: Origin, share: float) -> Finding:
             Evidence("without a name", 100 * share, "%", source),
         ),
         cause=f"{seconds:.3g} s of each {view.step_s:.3g} s step have no name in {origin.what}.",
-        fixes=(view.advice(advice, _UNKNOWN, safety="same-math"),),
+        fixes=(view.advice(advice, _UNKNOWN),),
     )

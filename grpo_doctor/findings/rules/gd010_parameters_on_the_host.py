@@ -73,8 +73,8 @@ def _fix(view: RunView) -> Fix:
         "the ranks); if that does not fit, try zero2_offload with fewer completions at once."
     )
     if str(view.now(_PRESET)) == "zero3_offload":
-        return view.setting(_PRESET, "zero3", change, safety="same-math", risk=risk)
+        return view.setting(_PRESET, "zero3", change, risk=risk)
     if view.spell(_PARAMETERS, False) is not None:
-        return view.setting(_PARAMETERS, False, change, safety="same-math", risk=risk)
+        return view.setting(_PARAMETERS, False, change, risk=risk)
     text = 'remove "offload_param" from zero_optimization in the DeepSpeed configuration'
-    return view.advice(text, change, safety="same-math", risk=risk)
+    return view.advice(text, change, risk=risk)

@@ -17,7 +17,6 @@ from grpo_doctor.findings.rollout_servers import (
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import CACHE_FULL_PCT, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Withheld
 
 RULE = timed_rule(
     __name__,
@@ -89,18 +88,17 @@ def _held_back(load: Load) -> float:
 
 def _of_the_ranks(view: RunView) -> Fix:
     memory = view.gpu_memory
-    outcome = Withheld("the possible size of the cache was not recorded")
+    outcome = "the possible size of the cache was not recorded"
     if memory and view.now("vllm.mode") != "server":
         free = min(m.free_bytes / m.gpu.memory_total_bytes for m in memory)
         target = larger_share(view, free)
         if target is not None:
-            return view.setting(VLLM_SHARE, target, safety="same-math", risk=SHARE_RISK)
-        outcome = Withheld("no memory is free for a larger cache")
+            return view.setting(VLLM_SHARE, target, risk=SHARE_RISK)
+        outcome = "no memory is free for a larger cache"
     spelled = view.spell(VLLM_SHARE, _USUAL)
     flag = f" ({spelled.split()[0]})" if spelled else ""
     text = f"give the engine more memory{flag}, or generate fewer completions at once"
-    risk = "The trainer's own memory must also fit."
-    return view.advice(text, outcome, safety="same-math", risk=risk)
+    return view.advice(text, outcome, risk="The trainer's own memory must also fit.")
 
 
 def _of_a_server(view: RunView, load: Load) -> Fix:
@@ -109,13 +107,13 @@ def _of_a_server(view: RunView, load: Load) -> Fix:
     if sized:
         words = " and ".join(f"`--{name.replace('_', '-')}`" for name in sized)
         text = f"start the server without {words}, or with more: it fixes the size of the cache"
-        return view.advice(text, Withheld(_REASON), safety="same-math")
+        return view.advice(text, _REASON)
     now = program.value(VLLM_SHARE) if program else None
     ceiling = _USUAL if program and program.table == "sglang" else _MOST
     target = next((t for t in (_USUAL, ceiling) if isinstance(now, float | int) and now < t), None)
     fewer = "add a server, or generate fewer completions at once: memory is nearly full"
     if target is None and now is not None:
-        return view.advice(fewer, Withheld(_REASON), safety="same-math")
+        return view.advice(fewer, _REASON)
     risk = "The server fails at startup if this share is not free; then lower it by 0.05."
     fix = load.setting(view, VLLM_SHARE, target, reason=_REASON, risk=risk) if target else None
     if fix is not None:
@@ -123,4 +121,4 @@ def _of_a_server(view: RunView, load: Load) -> Fix:
     text = "give the rollout server more of its GPU's memory"
     spelled = load.spelled(view, VLLM_SHARE, _USUAL) or view.spell(VLLM_SHARE, _USUAL)
     text += f" ({spelled.rsplit(maxsplit=1)[0]})" if spelled else ""
-    return view.advice(text, Withheld(_REASON), safety="same-math", risk=risk)
+    return view.advice(text, _REASON, risk=risk)

@@ -37,7 +37,7 @@ def check(view: RunView) -> Answer:
         cause=f"The rollout is {percent(share)} of the step, and each of its decoding steps is "
         "launched kernel by kernel"
         + (f"; one takes {1000 * step_s:.1f} ms." if step_s is not None else "."),
-        fixes=(view.setting(_KNOB, False, safety="same-math", risk=risk),),
+        fixes=(view.setting(_KNOB, False, risk=risk),),
     )
 
 

@@ -9,7 +9,6 @@ from grpo_doctor.findings.rollout_engine import COMPLETIONS, RUNNING, Tail, leng
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Withheld
 
 MEAN, LONGEST = signals.LENGTHS_LOGGED
 RULE = timed_rule(
@@ -123,7 +122,7 @@ def _fix(view: RunView) -> Fix:
             f"{percent(1 - COVERED)} of this run's completions are longer and would be truncated."
         )
         return view.setting(_KNOB, limit, safety="changes-algorithm", risk=risk)
-    outcome = Withheld("how rollout time grows with more prompts was not measured")
+    outcome = "how rollout time grows with more prompts was not measured"
     risk = "Later steps train on completions of slightly older weights."
     more = "generate more prompts at once and train several steps on them"
     if view.spell("rollout.async", True) is None:

@@ -16,7 +16,7 @@ from grpo_doctor.findings.rollout_servers import (
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import CACHE_FULL_PCT, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Settings, Withheld
+from grpo_doctor.whatif import Settings
 
 RULE = timed_rule(
     __name__,
@@ -101,13 +101,13 @@ def _more_slots(view: RunView, load: Load) -> Fix:
     needed = math.ceil(load.running_peak + load.waiting_peak)
     risk = "More concurrent requests need more of the cache: watch for preemptions."
     if load.counted and not _is_server(view):
-        return view.setting(_SLOTS, needed, safety="same-math", risk=risk)
+        return view.setting(_SLOTS, needed, risk=risk)
     if load.counted:
         text = f"for the vLLM server: --max-num-seqs {needed}"
-        return view.edit(text, Settings(((_SLOTS, needed),)), safety="same-math", risk=risk)
+        return view.edit(text, Settings(((_SLOTS, needed),)), risk=risk)
     fix = load.setting(view, _SLOTS, needed, reason=_REASON, risk=risk)
     text = f"let the rollout server run {needed} requests at once"
-    return fix or view.advice(text, Withheld(_REASON), safety="same-math", risk=risk)
+    return fix or view.advice(text, _REASON, risk=risk)
 
 
 def _few_requests(view: RunView, load: Load) -> Answer:
@@ -132,7 +132,7 @@ def _few_requests(view: RunView, load: Load) -> Answer:
 
 
 def _more_requests(view: RunView) -> Fix:
-    outcome = Withheld("how the engine's speed grows with its batch was not measured")
+    outcome = "how the engine's speed grows with its batch was not measured"
     now = view.now(_PER_ROLLOUT) or view.now("train.grad_accumulation")
     risk = "Later steps of a rollout train on completions of slightly older weights."
     if now and view.spell(_PER_ROLLOUT, 2 * int(now)):

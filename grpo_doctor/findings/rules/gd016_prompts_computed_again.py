@@ -7,7 +7,6 @@ from grpo_doctor.findings.rollout_engine import engine_signal, lengths, mean_of,
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed, scaled
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Withheld
 
 RULE = timed_rule(
     __name__,
@@ -79,10 +78,9 @@ def _judged(view: RunView, group: int, prompts: float, generated: float) -> Answ
 def _fix(view: RunView, *, on: bool) -> Fix:
     if not on:
         risk = "Needs no additional memory: unused cache blocks are kept until needed."
-        return view.setting(_KNOB, True, safety="same-math", risk=risk)
+        return view.setting(_KNOB, True, risk=risk)
     text = "send all completions of a prompt to one engine, and put differing parts last"
-    reason = Withheld("why the cache has few hits was not recorded")
-    return view.advice(text, reason, safety="needs-code")
+    return view.advice(text, "why the cache has few hits was not recorded", safety="needs-code")
 
 
 def _evidence(

@@ -10,7 +10,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.span_counts import gpu_means
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Settings, WhatIf, Withheld
+from grpo_doctor.whatif import Settings, WhatIf
 from grpo_doctor.whatif.models.rollout import GENERATING
 
 RULE = timed_rule(__name__, __doc__, "rollout", signals.SETTINGS, uses=("gpu.util",))
@@ -100,7 +100,7 @@ def _overlapped(view: RunView, or_else: str) -> Fix:
     risk = "Each step then trains on completions of the weights before the last update."
     change: WhatIf = Settings((("rollout.async", True),))
     if view.now("rollout.async") is True:
-        change = Withheld("rollouts are asynchronous already")
+        change = "rollouts are asynchronous already"
     if view.spell("rollout.async", True) is not None:
         return view.setting("rollout.async", True, change, safety="changes-algorithm", risk=risk)
     text = "generate the next batch while this one is trained on (this framework has no flag "

@@ -8,7 +8,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, 
 from grpo_doctor.findings.shared import SYNC_FULL, percent, severity_of
 from grpo_doctor.findings.span_counts import seconds_just_after, seconds_just_before
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Edit, Prediction, Replay, Settings, WhatIf, Withheld
+from grpo_doctor.whatif import Edit, Prediction, Replay, Settings, WhatIf
 from grpo_doctor.whatif.room import GIB
 
 RULE = timed_rule(__name__, __doc__, "sync", signals.SETTINGS, uses=(signals.GPU_MEMORY,))
@@ -52,7 +52,7 @@ def _restored(view: RunView, before: float, after: float) -> Finding:
         kept = 1 - min(1.0, before / view.seconds("offload"))
         scenario = "without waking old weights before a sync (cautious end: half of it stays)"
         change = Replay((Edit(("offload",), kept),), scenario, half=True)
-    fix = view.setting(_KNOB, 2, change, safety="same-math", risk=risk)
+    fix = view.setting(_KNOB, 2, change, risk=risk)
     return Finding(
         severity=severity_of(share, proven=False),  # told by its place alone
         confidence=0.7,
@@ -78,7 +78,6 @@ def _cache_first(view: RunView, before: float) -> Answer:
     size = round(memory.phase_peak_bytes["sync"] / GIB, 2)
     source = f"gpu.memory_used of GPU {memory.gpu.index}"
     text = 'wake_up(tags=["weights"])\n# send the weights here\nwake_up(tags=["kv_cache"])'
-    reason = Withheld("it frees memory, not time")
     return Finding(
         severity="medium",
         confidence=0.6,
@@ -89,6 +88,6 @@ def _cache_first(view: RunView, before: float) -> Answer:
         ),
         cause=f"The engine's cache is woken before the weights are sent, and memory is "
         f"{percent(full)} full meanwhile.",
-        fixes=(view.edit(text, reason, safety="needs-code"),),
+        fixes=(view.edit(text, "it frees memory, not time", safety="needs-code"),),
         headline="The engine's cache is woken before the weights are sent",
     )

@@ -6,7 +6,6 @@ from grpo_doctor.findings.rule import Answer, Finding, Fix, NotApplicable, Passe
 from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.span_counts import gather_evidence, gathers
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Withheld
 
 RULE = timed_rule(__name__, __doc__, "sync", min_ranks=2)
 # Published per-parameter syncs took 4 times as long as packed ones; a sync of a twentieth of the
@@ -50,10 +49,10 @@ def check(view: RunView) -> Answer:
 def _fix(view: RunView) -> Fix:
     risk = "Each group must fit next to the engine's memory."
     if view.spell(_KNOB, GROUPS) is not None:
-        return view.setting(_KNOB, GROUPS, safety="same-math", risk=risk)
-    outcome = Withheld("this framework has no setting for it")
+        return view.setting(_KNOB, GROUPS, risk=risk)
+    outcome = "this framework has no setting for it"
     text = "send the weights in buckets of some hundred megabytes, not one by one"
     if view.spell("sync.flattened", True) is not None:
-        return view.setting("sync.flattened", True, outcome, safety="same-math", risk=risk)
+        return view.setting("sync.flattened", True, outcome, risk=risk)
     text = f"{text}: newer versions of most frameworks do"
-    return view.advice(text, outcome, safety="same-math", risk=risk)
+    return view.advice(text, outcome, risk=risk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.shared import percent, severity_of
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Settings
 
@@ -25,7 +25,6 @@ def check(view: RunView) -> Answer:
     if share < MIN_SHARE:
         return Passed(f"sending the weights takes {percent(share, 1)} of the step")
     return Finding(
-        severity=severity_of(share),
         confidence=0.8,
         cost=share,
         phases=("sync",),
@@ -54,6 +53,6 @@ def _fix(view: RunView) -> Fix:
     risk = "Decoding with adapters is up to a third slower: compare the whole step."
     if view.now("vllm.mode") == "server":
         text = "start the server with adapters enabled and send it only the adapters"
-        return view.advice(text, change, safety="same-math", risk=risk)
+        return view.advice(text, change, risk=risk)
     light = [(_SLEEP, 1)] if view.now(_SLEEP) == 2 and view.spell(_SLEEP, 1) else []
-    return view.settings([(_KNOB, True), *light], change, safety="same-math", risk=risk)
+    return view.settings([(_KNOB, True), *light], change, risk=risk)

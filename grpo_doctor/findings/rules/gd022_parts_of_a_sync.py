@@ -9,7 +9,6 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, 
 from grpo_doctor.findings.shared import SYNC_FULL, percent, severity_of
 from grpo_doctor.findings.span_counts import gather_evidence, gathers
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
 RULE = timed_rule(__name__, __doc__, "sync", signals.SETTINGS, uses=(signals.GPU_MEMORY,))
@@ -46,7 +45,7 @@ def _one_part(view: RunView, peak: tuple[float, GpuMemory] | None) -> Answer:
         return Passed(f"sent in one part, with memory at most {percent(full)} full")
     size = round(memory.phase_peak_bytes["sync"] / GIB, 2)
     risk = "Takes slightly longer: each part has a fixed cost."
-    outcome = Withheld("it frees memory, not time")
+    outcome = "it frees memory, not time"
     source = f"gpu.memory_used of GPU {memory.gpu.index} during sync"
     return Finding(
         severity="medium",
@@ -59,7 +58,7 @@ def _one_part(view: RunView, peak: tuple[float, GpuMemory] | None) -> Answer:
         ),
         cause=f"Every rank gathers the whole model at once, and memory is {percent(full)} full "
         f"meanwhile.",
-        fixes=(view.setting(_KNOB, PARTS, outcome, safety="same-math", risk=risk),),
+        fixes=(view.setting(_KNOB, PARTS, outcome, risk=risk),),
         headline="The whole model is gathered at once, with memory nearly full",
     )
 
@@ -76,7 +75,7 @@ def _cut(view: RunView, parts: int, full: float | None) -> Answer:
         return Passed(f"the fixed cost of {parts} parts is {percent(fixed, 1)} of the step")
     room = "GPU memory was not sampled" if full is None else f"memory is {percent(full)} full"
     risk = f"Each part must fit next to the engine: {room} during sync."
-    fix = view.setting(_KNOB, max(1, parts // 4), safety="same-math", risk=risk)
+    fix = view.setting(_KNOB, max(1, parts // 4), risk=risk)
     return Finding(
         severity=severity_of(fixed, proven=False),
         confidence=0.7 if full is not None else 0.5,

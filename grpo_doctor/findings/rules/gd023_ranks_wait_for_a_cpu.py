@@ -12,7 +12,6 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, scaled
 from grpo_doctor.findings.shared import Severity, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Withheld
 
 _WAIT = "rank.cpu_wait"
 RULE = timed_rule(
@@ -34,7 +33,7 @@ OTHERS_PCT = 25.0
 # Two ranks with their loaders and rewards on two processors, and nothing else there, were measured
 # waiting 7 to 20% of the time. More needs more threads than there are processors.
 MIN_OWN_WAIT = 0.30
-_UNKNOWN = Withheld("how the work would spread over more CPUs was not measured")
+_UNKNOWN = "how the work would spread over more CPUs was not measured"
 
 
 def check(view: RunView) -> Answer:
@@ -149,16 +148,15 @@ def _fix(view: RunView, ranks: tuple[int, ...], why: _Why) -> Fix:
     process = view.process_of(ranks[0])
     if why == "others":
         text = f"on {process.host}: use top to find programs of other jobs, and move them"
-        return view.advice(text, _UNKNOWN, safety="same-math")
+        return view.advice(text, _UNKNOWN)
     if why == "confined":
         text = (
             f"on {process.host}: check where rank {ranks[0]} may run (Cpus_allowed_list in "
             "/proc/.../status) and give each rank its own CPUs"
         )
-        risk = "Also check the container's CPU limit."
-        return view.advice(text, _UNKNOWN, safety="same-math", risk=risk)
+        return view.advice(text, _UNKNOWN, risk="Also check the container's CPU limit.")
     text = (
         f"on {process.host}: use top to see what else runs there; set OMP_NUM_THREADS to the "
         f"CPUs per rank, and start fewer loader and reward processes"
     )
-    return view.advice(text, _UNKNOWN, safety="same-math", risk="Loading then takes longer.")
+    return view.advice(text, _UNKNOWN, risk="Loading then takes longer.")

@@ -14,7 +14,6 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import Severity, percent, severity_of
 from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.trace.model import Gpu
-from grpo_doctor.whatif import Withheld
 
 RULE = rule(
     __name__,
@@ -36,7 +35,7 @@ MIN_HOT_LOSS = 0.05
 # Dense kernels at the power limit run 10-15% below the top clock on any H100 or A100.
 MIN_LIMITED_TIME, MIN_LIMITED_LOSS = 0.50, 0.20
 BUSY_UTIL_PCT = 50.0
-_UNKNOWN = Withheld("how much of this run depends on the clock was not measured")
+_UNKNOWN = "how much of this run depends on the clock was not measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,4 +164,4 @@ def _fix(view: RunView, worst: _Slowed) -> Fix:
         else f"on {worst.gpu.host}: {look}; raise the power limit (nvidia-smi -pl) if it was "
         f"lowered"
     )
-    return view.advice(text, _UNKNOWN, safety="same-math")
+    return view.advice(text, _UNKNOWN)

@@ -10,7 +10,6 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, 
 from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.span_counts import gpu_means
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Withheld
 
 RULE = timed_rule(
     __name__,
@@ -76,11 +75,10 @@ def _slow(view: RunView, rate: float) -> Finding:
         "keep offloaded data in pinned host memory"
     )
     risk = "Pinned memory can't be swapped: it must be available."
-    reason = Withheld("the possible speed of this machine's link was not measured")
-    pinned = view.setting(_PINNED, True, reason, safety="same-math", risk=risk)
+    reason = "the possible speed of this machine's link was not measured"
+    pinned = view.setting(_PINNED, True, reason, risk=risk)
     return Finding(
-        severity=severity_of(cost),
-        confidence=0.7,
+                confidence=0.7,
         cost=cost,
         phases=("offload",),
         evidence=(
@@ -91,7 +89,7 @@ def _slow(view: RunView, rate: float) -> Finding:
               f"link; that takes {percent(view.share('offload'))} of the step.",
         fixes=(
             *([pinned] if pinned.pasted else []),
-            view.advice(text, reason, safety="same-math", risk=risk),
+            view.advice(text, reason, risk=risk),
         ),
         headline="Offloading crosses the link to the host slowly",
     )  # fmt: skip
@@ -100,7 +98,7 @@ def _slow(view: RunView, rate: float) -> Finding:
 def _busy(view: RunView, phase: str, traffic: float) -> Finding:
     cost = view.share(phase) * min(1.0, traffic / LINK_BYTES_PER_S)
     text = "keep on the GPU what fits: optimizer state or parameters (DeepSpeed without offload)"
-    reason = Withheld("the remaining traffic was not measured")
+    reason = "the remaining traffic was not measured"
     return Finding(
         severity=severity_of(cost, proven=False),
         confidence=0.7,
@@ -112,6 +110,6 @@ def _busy(view: RunView, phase: str, traffic: float) -> Finding:
         ),
         cause=f"In {phase} {traffic / GB:.1f} GB/s cross the link to the host on average; a PCIe "
         f"4 x16 link moves some 25.",
-        fixes=(view.advice(text, reason, safety="same-math", risk="Needs GPU memory."),),
+        fixes=(view.advice(text, reason, risk="Needs GPU memory."),),
         headline=f"The link to the host is busy through {phase}",
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, scaled
-from grpo_doctor.findings.shared import percent, severity_of
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.sides import (
     GENERATE_SPAN,
     METRICS,
@@ -21,7 +21,6 @@ from grpo_doctor.findings.sides import (
     tools_of_trajectories,
 )
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Withheld
 
 RULE = timed_rule(__name__, __doc__, "rollout", uses=METRICS)
 # Below it moving a whole GPU would only move the wait to the other side.
@@ -30,7 +29,7 @@ MIN_SHARE = 0.1
 # something is generated too: it comes after that.
 _MOST = 0.8
 _TOOLS = "a trajectory's time in tools"
-_WITHHELD = Withheld("how both sides scale with their GPUs was not measured")
+_WITHHELD = "how both sides scale with their GPUs was not measured"
 
 
 def check(view: RunView) -> Answer:
@@ -53,7 +52,6 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
     text = _what_to_do(view, sides, busy, in_tools)
     risk = "With fewer GPUs, each training step takes longer."
     return Finding(
-        severity=severity_of(share),
         confidence=0.9,
         cost=share,
         phases=("rollout",),
@@ -69,7 +67,7 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
         ),
         cause=f"The training ranks wait {percent(share)} of each step for samples"
         + (f"; the rollout must be {faster:.2g} times as fast to keep up." if faster else "."),
-        fixes=(view.advice(text, _WITHHELD, safety="same-math", risk=risk),),
+        fixes=(view.advice(text, _WITHHELD, risk=risk),),
     )
 
 
@@ -85,7 +83,6 @@ def _idle_rollout(view: RunView, sides: Sides) -> Finding:
     if sides.unused:
         parts.append(f"generates {percent(sides.unused)} in vain")
     return Finding(
-        severity=severity_of(cost),
         confidence=0.8,
         cost=cost,
         phases=("rollout",),
@@ -94,7 +91,7 @@ def _idle_rollout(view: RunView, sides: Sides) -> Finding:
             Evidence("ranks wait for samples", 100 * sides.trainer_waits, "%", _WAITS),
         ),
         cause=f"The rollout {' and '.join(parts)}: training is the slower side.",
-        fixes=(view.advice(text, _WITHHELD, safety="same-math", risk=risk),),
+        fixes=(view.advice(text, _WITHHELD, risk=risk),),
     )
 
 

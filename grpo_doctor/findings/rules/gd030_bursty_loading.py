@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.loading import LOADER_COUNTERS, replayed_wait
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.shared import percent, severity_of
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, integer, timed_rule
-from grpo_doctor.whatif import Edit, Replay, WhatIf, Withheld
+from grpo_doctor.whatif import Edit, Replay, WhatIf
 
 RULE = timed_rule(__name__, __doc__, "data", signals.SETTINGS, uses=(LOADER_COUNTERS,))
 # What all bursts together take of the run; less is lost in the spread of generation lengths.
@@ -57,7 +57,6 @@ def check(view: RunView) -> Answer:
         else "while the data of the other steps is ready"
     )
     return Finding(
-        severity=severity_of(bursts.share),
         confidence=0.8 if restarts else 0.7,
         cost=bursts.share,
         phases=("dataload",),
@@ -122,18 +121,18 @@ def _persistent(view: RunView, bursts: _Bursts) -> Fix:
     scenario = "with the usual wait for data where processes are restarted"
     change = Replay((Edit(("dataload",), 1 - share),), scenario, half=True)
     risk = "Keeps the processes and their memory for the whole run."
-    return view.setting(_PERSISTENT, True, change, safety="same-math", risk=risk)
+    return view.setting(_PERSISTENT, True, change, risk=risk)
 
 
 def _prefetch(view: RunView) -> Fix:
     ahead = integer(view.now(_AHEAD)) or 2
     target, edits = _longer_queue(view)
-    change: WhatIf = Withheld("the time of each batch was not recorded")
+    change: WhatIf = "the time of each batch was not recorded"
     if edits:
         scenario = f"with {target} instead of {ahead} batches ready per loader process"
         change = Replay(edits, scenario, half=True)
     risk = f"Takes host memory for {target} batches per loader process."
-    return view.setting(_AHEAD, target, change, safety="same-math", risk=risk)
+    return view.setting(_AHEAD, target, change, risk=risk)
 
 
 def _longer_queue(view: RunView) -> tuple[int, tuple[Edit, ...]]:

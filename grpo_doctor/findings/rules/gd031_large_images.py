@@ -12,7 +12,7 @@ from grpo_doctor.findings.loading import (
     replayed_wait,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.shared import percent, severity_of
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, integer, timed_rule
 from grpo_doctor.whatif import Edit, Prediction, Replay, Settings, WhatIf, Withheld
 
@@ -55,7 +55,6 @@ def _waited(view: RunView, loaded: Loading, images: float, waited: float) -> Fin
     own, part = sum(loaded.parts[part] for part in _IMAGE_WORK), loaded.share(*_IMAGE_WORK)
     source, text = "dataload/read_s and process_s", "images in the loaders' work"
     return Finding(
-        severity=severity_of(waited),
         confidence=0.85,
         cost=waited,
         phases=("dataload",),
@@ -75,7 +74,7 @@ def _waited(view: RunView, loaded: Loading, images: float, waited: float) -> Fin
 
 def _many_places(view: RunView, images: float, places: float) -> Finding:
     per_image = (view.counted_mean("dataload/image_tokens") or 0.0) / images
-    reason = Withheld("how rollout and training time grow with image tokens is unknown")
+    reason = "how rollout and training time grow with image tokens is unknown"
     return Finding(
         severity="low",
         confidence=0.5,
@@ -129,8 +128,7 @@ def _on_disk(view: RunView, loaded: Loading, images: float) -> Fix:
         f"process per step are spent on reading them"
     )
     if edits:
-        scenario = f"reading files of {target:.0f} pixels"
-        change = Replay(edits, scenario, half=True)
+        change = Replay(edits, f"reading files of {target:.0f} pixels", half=True)
     text = f"scale the images down once, on disk, to {target:.0f} pixels at most, and store JPEG"
     shrinks = _pixels(view, images) > SMALLER
     return view.advice(

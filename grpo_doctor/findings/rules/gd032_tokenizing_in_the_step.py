@@ -16,7 +16,7 @@ from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Trace
-from grpo_doctor.whatif import Settings, Withheld
+from grpo_doctor.whatif import Settings
 
 # What spans are called that do it: the last part of `rollout/encode`.
 PREPARING = ("tokenize", "encode", "prepare_inputs", "process_inputs", "collate", "chat_template")
@@ -95,13 +95,13 @@ def _loader_seconds(view: RunView) -> float:
 
 
 def _fixes(view: RunView, loader_s: float) -> list[Fix]:
-    reason = Withheld("how much of the preparation can be stored depends on the framework")
+    reason = "how much of the preparation can be stored depends on the framework"
     risk = "Stored tokens are valid for one tokenizer and chat template."
-    beforehand = view.advice(_BEFOREHAND, reason, safety="same-math", risk=risk)
+    beforehand = view.advice(_BEFOREHAND, reason, risk=risk)
     if not loader_s:
         return [beforehand]
     target = enough_workers(view, 0) or USUAL
     risk = f"Takes {target} process{'es' * (target != 1)} per rank, with CPU time and memory."
-    reason = Withheld("no model predicts the effect of loader processes on this run")
+    reason = "no model predicts the effect of loader processes on this run"
     change = Settings(((_KNOB, target),), reason)
-    return [view.setting(_KNOB, target, change, safety="same-math", risk=risk), beforehand]
+    return [view.setting(_KNOB, target, change, risk=risk), beforehand]

@@ -12,9 +12,9 @@ from grpo_doctor.findings.reward_functions import (
     typical,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.shared import MIN_SCORING_S, PROFILE, percent, severity_of
+from grpo_doctor.findings.shared import MIN_SCORING_S, PROFILE, percent
 from grpo_doctor.findings.view import RunView, integer, timed_rule
-from grpo_doctor.whatif import Prediction, Replay, Settings, Withheld, without
+from grpo_doctor.whatif import Prediction, Replay, Settings, without
 from grpo_doctor.whatif.models.reward import BUILT_IN
 
 RULE = timed_rule(__name__, __doc__, "reward", uses=(FUNCTION_COUNTERS,))
@@ -45,7 +45,6 @@ def check(view: RunView) -> Answer:
     if better_rule is not None:
         return Passed(f"scoring takes {percent(share, 1)} of the step; see {better_rule}")
     return Finding(
-        severity=severity_of(share),
         confidence=0.9 if first else 0.75,
         cost=share,
         phases=("reward",),
@@ -93,13 +92,13 @@ def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
     if _takes_processes(view, first):
         each = "" if _spreads_any(view) else " per rank"
         risk = f"Takes {_WORKERS} processes{each} and their CPU time."
-        reason = Withheld("no model predicts the effect of more processes on these functions")
+        reason = "no model predicts the effect of more processes on these functions"
         change = Settings(((_KNOB, _WORKERS),), reason)
-        fixes.append(view.setting(_KNOB, _WORKERS, change, safety="same-math", risk=risk))
+        fixes.append(view.setting(_KNOB, _WORKERS, change, risk=risk))
     scorers = any(p.role == _SCORES for p in view.trace.processes)
     where = "a process that scores" if scorers else "a rank while it is scoring"
     text = f"profile {first.name if first else 'the reward functions'}: {PROFILE} on {where}"
-    fixes.append(view.advice(text, Withheld(_bound(view, first)), safety="needs-code"))
+    fixes.append(view.advice(text, _bound(view, first), safety="needs-code"))
     return fixes
 
 

@@ -13,7 +13,7 @@ from grpo_doctor.findings.reward_functions import (
     typical,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.shared import MIN_SCORING_S, percent, severity_of
+from grpo_doctor.findings.shared import MIN_SCORING_S, percent
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import times_per_step
 from grpo_doctor.findings.view import RunView, busy_host, integer, timed_rule
@@ -79,7 +79,6 @@ def check(view: RunView) -> Answer:
         )
     single = plan.calls >= SINGLE_CALLS
     return Finding(
-        severity=severity_of(share),
         confidence=0.8,
         cost=share,
         phases=("reward",),
@@ -148,7 +147,7 @@ def _fix(view: RunView, plan: _Plan) -> Fix:
     change = _change(view, plan)
     if integer(view.now(_KNOB)) is not None and plan.calls < SINGLE_CALLS:
         risk = f"Takes {plan.processes} processes per rank."
-        return view.setting(_KNOB, plan.processes, change, safety="same-math", risk=risk)
+        return view.setting(_KNOB, plan.processes, change, risk=risk)
     names = ", ".join(f.name for f in plan.scorings)
     text = (
         f"score all completions of a batch at once in {names}: a pool of {POOL} processes"

@@ -13,7 +13,7 @@ from grpo_doctor.findings.reward_functions import (
     scorer_imbalance,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.shared import STACKS, percent, severity_of
+from grpo_doctor.findings.shared import STACKS, percent
 from grpo_doctor.findings.span_counts import slow_phases
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import AsOthers, Edit, Replay
@@ -44,7 +44,6 @@ def check(view: RunView) -> Answer:
     waits_in = waited_in(view.used_waited, top.column)
     source = f"reward spans, mean of {len(view.analysis.step_seconds)} steps"
     return Finding(
-        severity=severity_of(top.share),
         confidence=0.9,
         cost=top.share,
         phases=tuple(dict.fromkeys(("reward", *waits_in))),

@@ -8,10 +8,10 @@ import numpy as np
 
 from grpo_doctor.findings.reward_functions import call_seconds, function_names
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
-from grpo_doctor.findings.shared import percent, severity_of
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, number, timed_rule
-from grpo_doctor.whatif import Edit, Replay, Withheld
+from grpo_doctor.whatif import Edit, Replay
 from grpo_doctor.whatif.models.reward import BUILT_IN
 
 RULE = timed_rule(
@@ -115,7 +115,6 @@ def _limited(view: RunView, calls: _Calls) -> Finding:
     risk = "Answers after the new timeout are lost."
     fix = view.advice(text, change, safety="needs-code", risk=risk)
     return Finding(
-        severity=severity_of(calls.cost),
         confidence=0.75,
         cost=calls.cost,
         phases=("reward",),
@@ -130,7 +129,7 @@ def _limited(view: RunView, calls: _Calls) -> Finding:
 
 def _near_limit(view: RunView, calls: _Calls) -> Finding:
     limit, nearness = number(view.knob(_KNOB)) or 0.0, _nearness(view, calls)
-    reason = Withheld("it saves no time; it keeps the run alive")
+    reason = "it saves no time; it keeps the run alive"
     risk = "A hanging function is detected later."
     return Finding(
         severity="medium" if nearness >= VERY_NEAR else "low",
@@ -142,7 +141,7 @@ def _near_limit(view: RunView, calls: _Calls) -> Finding:
         ),
         cause=f"The longest call of {calls.name} took {calls.longest_s:.3g} s of the {limit:.3g} s "
         "at which the run ends.",
-        fixes=(view.setting(_KNOB, 4 * limit, reason, safety="same-math", risk=risk),),
+        fixes=(view.setting(_KNOB, 4 * limit, reason, risk=risk),),
         headline=f"{calls.name} comes near the limit at which the run ends",
     )
 

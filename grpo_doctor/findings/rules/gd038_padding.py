@@ -6,7 +6,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.span_counts import LENGTHS, padding
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Prediction, Withheld
+from grpo_doctor.whatif import Prediction
 
 RULE = timed_rule(__name__, __doc__, "training", LENGTHS, uses=("train/*",))
 # A quarter of padding is what lengths that differ by a third give; that is nobody's fault.
@@ -93,5 +93,5 @@ def _fix(view: RunView) -> Fix:
         risk = "Keeps the completions per optimizer step, in other micro-batches."
         return view.setting(_GROUPED, True, safety="changes-numerics", risk=risk)
     text = "use micro-batches of completions of similar length, or packed sequences"
-    reason = Withheld("the padding of another grouping was not counted")
+    reason = "the padding of another grouping was not counted"
     return view.advice(text, reason, safety="changes-numerics")

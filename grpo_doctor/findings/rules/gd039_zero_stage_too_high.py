@@ -22,7 +22,7 @@ from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.trace.model import Kind
-from grpo_doctor.whatif import Add, Replay, WhatIf, Withheld
+from grpo_doctor.whatif import Add, Replay, WhatIf
 
 RULE = timed_rule(
     __name__,
@@ -128,7 +128,7 @@ def _gather_seconds(view: RunView) -> dict[str, float]:
 
 
 def _fix(view: RunView) -> Fix:
-    change: WhatIf = Withheld("this run's collectives don't show the gathers of another ZeRO stage")
+    change: WhatIf = "this run's collectives don't show the gathers of another ZeRO stage"
     gathers = _gather_seconds(view)
     if gathers and not view.trace.gpus:
         edits = tuple(Add(phase, -seconds) for phase, seconds in gathers.items())
@@ -137,5 +137,5 @@ def _fix(view: RunView) -> Fix:
     preset = str(view.now("deepspeed.preset") or "")
     if "zero3" in preset:
         after = preset.replace("zero3", "zero2")
-        return view.setting("deepspeed.preset", after, change, safety="same-math", risk=risk)
-    return view.setting("deepspeed.stage", 2, change, safety="same-math", risk=risk)
+        return view.setting("deepspeed.preset", after, change, risk=risk)
+    return view.setting("deepspeed.stage", 2, change, risk=risk)

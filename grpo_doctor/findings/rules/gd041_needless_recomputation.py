@@ -10,7 +10,7 @@ from grpo_doctor.findings.device_memory import (
     weight_bytes,
 )
 from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed
-from grpo_doctor.findings.shared import percent, severity_of
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import micro_batches_per_step
 from grpo_doctor.findings.view import RunView, timed_rule
@@ -65,14 +65,13 @@ def check(view: RunView) -> Answer:
         return Passed(f"keeping activations would save {percent(gain, 1)} of the step")
     risk = "Longer completions than in this run need more memory and can end the run."
     return Finding(
-        severity=severity_of(gain),
         confidence=0.7,
         cost=gain,
         phases=("train",),
         evidence=(*view.phase_evidence("train"), *room.evidence),
         cause=f"The backward pass recomputes every layer, and memory has room for the "
         f"activations: {room.text}.",
-        fixes=(view.setting(_KNOB, False, safety="same-math", risk=risk),),
+        fixes=(view.setting(_KNOB, False, risk=risk),),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.shared import percent, severity_of
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Replay, Settings, without
 
@@ -37,7 +37,6 @@ def check(view: RunView) -> Answer:
     cost = sum(avoidable.values())
     owners = {OLD: "the weights that sampled", REFERENCE: "the reference"}
     return Finding(
-        severity=severity_of(cost),
         confidence=0.8,
         cost=cost,
         phases=("logprob",),

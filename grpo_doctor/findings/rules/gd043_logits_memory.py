@@ -15,7 +15,6 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
 RULE = timed_rule(
@@ -86,7 +85,7 @@ def _tokens(view: RunView) -> int:
 
 
 def _fix(view: RunView) -> Fix:
-    reason = Withheld("it frees memory; the time depends on how that is used")
+    reason = "it frees memory; the time depends on how that is used"
     if view.spell("train.use_liger", True) is not None:
         risk = "Needs the liger-kernel package; results differ in the last digits."
         return view.setting("train.use_liger", True, reason, safety="changes-numerics", risk=risk)

@@ -13,7 +13,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.phases import phase_of
-from grpo_doctor.whatif import Replay, Withheld, without
+from grpo_doctor.whatif import Replay, without
 
 RULE = timed_rule(__name__, __doc__, "training")
 # A tenth of a run for knowing how it goes is usual; logging should not be seen at all.
@@ -94,14 +94,13 @@ def _evaluations(view: RunView) -> _Evaluations:
 
 def _less_often(view: RunView, evaluations: _Evaluations) -> Fix:
     every = view.now("eval.steps")
-    reason = Withheld("how often to evaluate is up to you")
+    reason = "how often to evaluate is up to you"
     risk = "You see later whether training helps."
     if not isinstance(every, int | float) or every < 1:
-        text = "evaluate less often, or on fewer prompts"
-        return view.advice(text, reason, safety="same-math", risk=risk)
+        return view.advice("evaluate less often, or on fewer prompts", reason, risk=risk)
     factor = math.ceil(evaluations.share / (MIN_EVAL_SHARE / 2))
     after = int(every) * max(2, factor)
-    return view.setting("eval.steps", after, reason, safety="same-math", risk=risk)
+    return view.setting("eval.steps", after, reason, risk=risk)
 
 
 def _logs(view: RunView, logging: dict[str, float], share: float) -> Finding:
@@ -109,7 +108,6 @@ def _logs(view: RunView, logging: dict[str, float], share: float) -> Finding:
     change = Replay(tuple(map(without, logging)), f"without {names}")
     risk = "Completions show reward hacking: read some now and then."
     return Finding(
-        severity=severity_of(share),
         confidence=0.8,
         cost=share,
         phases=tuple(sorted({phase_of(name) or "" for name in logging})),
@@ -119,6 +117,6 @@ def _logs(view: RunView, logging: dict[str, float], share: float) -> Finding:
         ),
         cause=f"Writing completions to the log takes {sum(logging.values()):.3g} s of each "
         f"{view.step_s:.3g} s step.",
-        fixes=(view.setting("log.completions", False, change, safety="same-math", risk=risk),),
+        fixes=(view.setting("log.completions", False, change, risk=risk),),
         headline="Logging completions costs steps",
     )

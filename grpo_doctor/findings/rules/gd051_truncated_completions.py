@@ -17,7 +17,6 @@ from grpo_doctor.findings.learning import (
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, rule
-from grpo_doctor.whatif import Withheld
 
 POINTS = 3
 RULE = rule(__name__, __doc__, "learning", metric("truncated", POINTS), uses=("length", "reward"))
@@ -33,7 +32,7 @@ SHORT = 16
 SETTLED = 20
 _LIMIT = "rollout.max_completion_length"
 _MASK = "train.mask_truncated"
-_LONGER = Withheld("the full length of the completions is unknown")
+_LONGER = "the full length of the completions is unknown"
 
 
 def check(view: RunView) -> Answer:

@@ -11,7 +11,7 @@ from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Edit, Replay, WhatIf, Withheld
+from grpo_doctor.whatif import Edit, Replay, WhatIf
 
 RULE = timed_rule(__name__, __doc__, "system")
 # At the best interval for one failure a day, checkpoints of 10 s take 0.8% of the run, of a minute
@@ -104,10 +104,10 @@ def _each(every: int) -> str:
 
 
 def _fix(view: RunView, saving: Saving, best: int) -> Fix:
-    change: WhatIf = Withheld("steps with a checkpoint are excluded; the cost is what can be saved")
+    change: WhatIf = "steps with a checkpoint are excluded; the cost is what can be saved"
     if view.share("checkpoint"):
         scenario = f"with a checkpoint every {best} steps instead of {_each(saving.every)}"
         change = Replay((Edit(("checkpoint",), min(1.0, saving.every / best)),), scenario)
     minutes = best * saving.step_s / 60
     risk = f"Up to {minutes:.3g} minutes of work are lost when the run dies."
-    return view.setting(_KNOB, best, change, safety="same-math", risk=risk)
+    return view.setting(_KNOB, best, change, risk=risk)

@@ -10,7 +10,6 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import sampled
 from grpo_doctor.findings.view import RunView, rule
-from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
 _WEIGHTS, _OPTIMIZER = "checkpoint/weights_bytes", "checkpoint/optimizer_bytes"
@@ -33,7 +32,7 @@ MEDIUM_GIB = 50.0
 # Two bytes for a bfloat16 weight, a little more for the file's head; four for float32.
 MAX_HALF_BYTES = 3.0
 HALF_DTYPES = ("bfloat16", "float16", "bf16", "fp16", "half")
-_UNKNOWN = Withheld("the disk's speed with smaller files is unknown")
+_UNKNOWN = "the disk's speed with smaller files is unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +119,7 @@ def _lighter(view: RunView) -> tuple[Fix, ...]:
         (_LIMIT, KEEP, "Older checkpoints are deleted: copy those that you want to compare."),
         (_ONLY_MODEL, True, "The run can't be resumed with its optimizer state."),
     )
-    return tuple(
-        view.setting(name, value, _UNKNOWN, safety="same-math", risk=risk)
-        for name, value, risk in settings
-    )
+    return tuple(view.setting(name, value, _UNKNOWN, risk=risk) for name, value, risk in settings)
 
 
 def _narrower(view: RunView) -> tuple[Fix, ...]:

@@ -12,7 +12,6 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, sc
 from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.signals import any_of, sampled
 from grpo_doctor.findings.view import RunView, rule
-from grpo_doctor.whatif import Withheld
 from grpo_doctor.whatif.room import GIB
 
 _RUN = "record with `grpo-doctor run`"
@@ -34,7 +33,7 @@ MIN_SWAPPED_GIB = 1.0
 # Swapped pages that are not wanted back cost nothing; a hundred a second are a wait of some 10 ms
 # per second on an SSD and of a second on a disk.
 MIN_FAULTS = 100.0
-_UNKNOWN = Withheld("which part of a step is stalled on memory is unknown")
+_UNKNOWN = "which part of a step is stalled on memory is unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +112,10 @@ def _fixes(view: RunView) -> tuple[Fix, ...]:
     workers = view.now(_WORKERS)
     if isinstance(workers, int) and workers > 1:
         risk = "Loading may become the bottleneck of the step."
-        fixes.append(view.setting(_WORKERS, workers // 2, _UNKNOWN, safety="same-math", risk=risk))
+        fixes.append(view.setting(_WORKERS, workers // 2, _UNKNOWN, risk=risk))
     for name in ("offload.optimizer", "offload.model"):
         if view.now(name) is True:
             risk = "Takes GPU memory instead."
-            fixes.append(view.setting(name, False, _UNKNOWN, safety="same-math", risk=risk))
+            fixes.append(view.setting(name, False, _UNKNOWN, risk=risk))
     text = "find which process holds the memory: smem -tk, or ps -eo pid,rss,args --sort -rss"
-    return tuple(fixes) or (view.advice(text, _UNKNOWN, safety="same-math"),)
+    return tuple(fixes) or (view.advice(text, _UNKNOWN),)

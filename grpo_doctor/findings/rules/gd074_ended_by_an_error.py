@@ -10,7 +10,6 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.shared import OUT_OF_MEMORY
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, rule
-from grpo_doctor.whatif import Withheld
 
 RULE = rule(
     __name__,
@@ -22,7 +21,7 @@ RULE = rule(
     ),
 )
 _FOLLOWS = ("connection closed by peer", "connection reset by peer", "remote process exited")
-_ENDED = Withheld("a run that ended has no step time to change")
+_ENDED = "a run that ended has no step time to change"
 _ONE_DEVICE = (
     "start one process per GPU (ms-swift: NPROC_PER_NODE=GPUS, TRL: accelerate launch "
     "--num_processes GPUS), or show a single process one GPU (CUDA_VISIBLE_DEVICES=0): one "

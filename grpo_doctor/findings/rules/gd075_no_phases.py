@@ -9,7 +9,6 @@ from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.launches.launcher import unwrap
 from grpo_doctor.launches.programs import recognize
 from grpo_doctor.launches.words import from_arguments
-from grpo_doctor.whatif import Withheld
 
 _PEAKS = {
     "job.processes": ("most processes of the job", ""),
@@ -29,7 +28,7 @@ for number, batch in enumerate(batches):
     with step(number):
         with phase("rollout"): generate(batch)
         with phase("train"): train(batch)"""
-_WITHHELD = Withheld("without phases there is no step to shorten")
+_WITHHELD = "without phases there is no step to shorten"
 UNKNOWN = "the reason is unknown"
 _NAMES = {"trl": "TRL", "ms-swift": "ms-swift", "verl": "verl", "openrlhf": "OpenRLHF"}
 
@@ -77,7 +76,7 @@ def _lost(view: RunView) -> Finding:
             *_evidence(view),
         ),
         cause=f"grpo-doctor's hooks could not be installed in these processes: {first.reason}.",
-        fixes=(view.advice(first.remedy, _WITHHELD, safety="same-math"),),
+        fixes=(view.advice(first.remedy, _WITHHELD),),
         headline=first.reason if first.reason != UNKNOWN else "",
     )
 
@@ -114,7 +113,7 @@ def _without_hooks(view: RunView, framework: str) -> Fix:
         f"{framework} has phases unless --no-hooks was set, Python was started with -I or -E, or "
         f"the script replaces PYTHONPATH instead of extending it."
     )
-    return view.edit(f"grpo-doctor run -- {command}", _WITHHELD, safety="same-math", risk=risk)
+    return view.edit(f"grpo-doctor run -- {command}", _WITHHELD, risk=risk)
 
 
 def _by_hand(view: RunView) -> Fix:

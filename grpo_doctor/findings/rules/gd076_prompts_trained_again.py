@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
-from grpo_doctor.findings.shared import percent, severity_of
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import any_of, logged, sampled
 from grpo_doctor.findings.view import RunView, integer, timed_rule
 from grpo_doctor.whatif import Edit, Replay, Settings
@@ -69,7 +69,6 @@ def check(view: RunView) -> Answer:
             f"{percent(cost, 1)} of the step"
         )
     return Finding(
-        severity=severity_of(cost),
         confidence=0.7,
         cost=cost,
         phases=phases,

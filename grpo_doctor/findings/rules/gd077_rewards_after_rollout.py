@@ -9,7 +9,7 @@ import numpy as np
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import reward_seconds, typical
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.shared import percent, severity_of
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.span_counts import seconds_just_after
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay
@@ -69,7 +69,6 @@ def check(view: RunView) -> Answer:
     change = Replay((Edit(("reward",), 1 - plan.hidden_s / plan.reward_s),), scenario, half=True)
     risk = "Rewards that compare completions need their whole group."
     return Finding(
-        severity=severity_of(share),
         confidence=0.6,
         cost=share,
         phases=("reward",),

@@ -20,10 +20,9 @@ from grpo_doctor.findings.rollout_servers import (
     server_signal,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
-from grpo_doctor.findings.shared import percent, severity_of
+from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.trace.model import Series
-from grpo_doctor.whatif import Withheld
 
 RULE = timed_rule(
     __name__, __doc__, "rollout", server_signal(RUNNING), uses=(WAITING, CACHE, PREEMPTIONS, TOKENS)
@@ -36,7 +35,7 @@ MIN_COST = 0.03
 # Each server is asked once a second, at a moment of its own: a queue is known to stand next to an
 # idle server only where both were seen twice.
 _SEEN_TWICE_NS = 2_000_000_000
-_UNKNOWN = Withheld("which requests went to which server was not recorded")
+_UNKNOWN = "which requests went to which server was not recorded"
 
 
 def check(view: RunView) -> Answer:
@@ -61,7 +60,6 @@ def check(view: RunView) -> Answer:
     text = "give each request to the server with the fewest open requests"
     risk = "If completions of one prompt go to several servers, each computes its prefix."
     return Finding(
-        severity=severity_of(cost),
         confidence=0.8 if few else 0.7,
         cost=cost,
         phases=("rollout",),
@@ -77,7 +75,7 @@ def check(view: RunView) -> Answer:
             *view.phase_evidence("rollout"),
         ),
         cause=_cause(servers, unit, shares, beside_idle),
-        fixes=(view.advice(text, _UNKNOWN, safety="same-math", risk=risk),),
+        fixes=(view.advice(text, _UNKNOWN, risk=risk),),
     )
 
 

@@ -12,7 +12,7 @@ from grpo_doctor.findings.rule import Finding, Fix
 from grpo_doctor.whatif import Prediction
 from tests.unit.findings.example_runs import run, without_vllm
 
-QUARTER = Finding("high", 1.0, (), "", (), cost=0.25)
+QUARTER = Finding(severity="high", confidence=1.0, evidence=(), cause="", fixes=(), cost=0.25)
 
 
 def test_waste_is_said_per_step_and_in_gpu_hours() -> None:
@@ -50,7 +50,15 @@ def test_the_waste_of_these_steps_is_money_too() -> None:
 
 def test_what_a_needed_phase_takes_is_at_most_lost_unless_a_gain_is_predicted() -> None:
     analysis = analyse(without_vllm().build())
-    whole = Finding("high", 1.0, (), "", (), cost=0.5, phases=("rollout",))
+    whole = Finding(
+        severity="high",
+        confidence=1.0,
+        evidence=(),
+        cause="",
+        fixes=(),
+        cost=0.5,
+        phases=("rollout",),
+    )
     assert needed_share(analysis, whole) == pytest.approx(analysis.share("rollout"))
     assert cost_entry(analysis, whole, None).at_most
     fix = Fix("a", 1, 2, "--a 2", Prediction(-60.0, -50.0, 0.0, "so"), "same-math", "")

@@ -149,7 +149,9 @@ def test_without_a_gain_nothing_is_promised() -> None:
 )
 def test_a_hundredth_is_worth_saying(gain: float, cost: float, sentence: str) -> None:
     fix = Fix("a.knob", 1, 2, "--a 2", Prediction(-5.0, -gain, 0.0, "so"), "same-math", "")
-    finding = Finding("low", 1.0, (), "", (fix,), cost=cost)
+    finding = Finding(
+        severity="low", confidence=1.0, evidence=(), cause="", fixes=(fix,), cost=cost
+    )
     results = Results(((Rule("GD000", "slug", "It is slow", "system", ()), finding),), (), (), ())
     analysis = analyse(ended(Exit("finished", 0)).build())
     assert module.verdict(analysis, results, []) == sentence

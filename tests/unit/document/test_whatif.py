@@ -29,7 +29,14 @@ def results(run: RunView, *fixes: tuple[str | None, object, Prediction | None]) 
         rule = Rule(f"GD{number:03d}", "slug", f"Problem {number}", "system", ())
         unknown = "" if predicted else "nobody knows"
         fix = Fix(knob, None, value, f"--flag {number}", predicted, "same-math", "", unknown)
-        entry.append((rule, Finding("low", 1.0, (), "", (fix,), cost=0.1)))
+        entry.append(
+            (
+                rule,
+                Finding(
+                    severity="low", confidence=1.0, evidence=(), cause="", fixes=(fix,), cost=0.1
+                ),
+            )
+        )
     return Results(tuple(entry), (), (), ())
 
 
@@ -146,7 +153,7 @@ def test_fixes_of_one_finding_are_told_apart_by_what_they_set() -> None:
         Fix(None, None, None, "buy a faster disk", None, "same-math", "", unknown),
         Fix("c.knob", None, 1, "--c 1", removal(run, "sync"), "same-math", ""),
     )
-    finding = Finding("low", 1.0, (), "", fixes, cost=0.1)
+    finding = Finding(severity="low", confidence=1.0, evidence=(), cause="", fixes=fixes, cost=0.1)
     entry = whatif_entry(run, Results(((rule, finding),), (), (), ()))
     assert [joint.label for joint in entry.unknown] == [
         "Problem: a.knob", "Problem: b.knob 2", "Problem: b.knob true",

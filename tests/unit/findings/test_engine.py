@@ -39,7 +39,9 @@ class Fake:
 
 
 def of_cost(share: float) -> Finding:
-    return Finding(severity_of(share), 1.0, (), "", (), cost=share)
+    return Finding(
+        severity=severity_of(share), confidence=1.0, evidence=(), cause="", fixes=(), cost=share
+    )
 
 
 def test_a_rule_that_fails_is_an_entry_and_the_others_go_on() -> None:

@@ -17,7 +17,9 @@ def found(
 ) -> tuple[Rule, Finding]:
     predicted = Prediction(-2 * gain, -gain, 0.0, "so") if gain else None
     fix = Fix("a", 1, 2, "--a 2", predicted, "same-math", "")
-    finding = Finding(severity, 1.0, (), "", (fix,), **more)
+    finding = Finding(
+        severity=severity, confidence=1.0, evidence=(), cause="", fixes=(fix,), **more
+    )
     return Rule(rule_id, "slug", rule_id, family, ()), finding
 
 
