@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.build import TraceBuilder
+from tests.unit.findings.example_runs import HEALTHY, OFFLOADED, offloaded, run
 from tests.unit.findings.rules.saying import even, named, rows
 
 ZERO = {"deepspeed.offload_optimizer": True}
@@ -45,4 +46,20 @@ RUNS = {
         ({"framework": "unknown"}, None),
     ),
     **named(what_is_left_beside_the_collecting_is_what, 1.5, 1.51),
+    "with room it is advised and predicted": offloaded,
+    "without room it is needed": lambda: offloaded(memory_gib=(60.0, 72.0)),
+    "without gpu samples it says what to check": lambda: offloaded(memory_gib=None),
+    "both switches are turned off together": lambda: run(
+        OFFLOADED, knobs={"offload.optimizer": True, "offload.model": True}, memory_gib=None
+    ),
+    "an unknown framework gets words not flags": lambda: run(
+        OFFLOADED, knobs={}, framework="unknown", framework_version=None
+    ),
+    "zero offload shows in the optimizer": lambda: run(
+        {**HEALTHY, "optimizer": 3.0},
+        knobs={"deepspeed.preset": "zero3_offload", "deepspeed.offload_optimizer": True},
+    ),
+    "zero offload with a quick optimizer passes": lambda: run(
+        knobs={"deepspeed.preset": "zero2_offload", "deepspeed.offload_optimizer": True}
+    ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.build import TraceBuilder
+from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run, starved
 from tests.unit.findings.recorded import count
 from tests.unit.findings.rules.saying import even, named, rows
 
@@ -43,4 +44,10 @@ RUNS = {
         (0.8, 1.0),
     ),
     **named(a_host_that_is_busier_than_it_should_be_gets, 85.0, 85.1),
+    **rows("more processes", starved, 0, 1, 4),
+    "a loader that stays slow is predicted to": lambda: run(
+        {**HEALTHY, "dataload": 90.0}, knobs={**SETTINGS, "dataload.num_workers": 0}
+    ),
+    "many processes already": lambda: starved(16),
+    "waiting for another ranks loader is not ones own": lambda: run(slow={1: {"dataload": 0.5}}),
 }

@@ -3,14 +3,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
-
 from grpo_doctor.findings import RunView
 from grpo_doctor.findings.rules import gd004_straggler_rank
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import AsOthers, Replay
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import finding_in, mid, rows, run, with_knobs
+from tests.unit.findings.example_runs import straggling
+from tests.unit.findings.rules.saying import rows, run, with_knobs
 
 
 def chained() -> TraceBuilder:
@@ -28,12 +27,6 @@ def chained() -> TraceBuilder:
             build.collective(rank, number, at + 5.4, at + 5.5)
             build.step(rank, number, at, {}, end_s=at + 5.6)
     return build
-
-
-def test_the_gain_is_of_the_root() -> None:
-    (fix,) = finding_in(chained(), "GD004").fixes
-    # The step goes from 5.6 to some 3.6 s; a replay that knows no pairs may miss their meeting.
-    assert mid(fix) == pytest.approx(-100 * 2.0 / 5.6, abs=6)
 
 
 def spread(always_late_s: float, steps: int = 12) -> TraceBuilder:
@@ -115,4 +108,6 @@ RUNS = {
     "a rank that is slow in everything has no phase to name": lambda: run(
         slow={2: dict.fromkeys(("dataload", "rollout", "reward", "logprob", "train"), 0.5)}
     ),
+    "it is named with its phase and replayed": straggling,
+    "two slow ranks are not one": lambda: run(slow={1: {"rollout": 2.0}, 2: {"rollout": 2.0}}),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.findings.example_runs import SETTINGS, offloaded, run
+from tests.unit.findings.example_runs import SETTINGS, empty_gpus, offloaded, run
 from tests.unit.findings.rules.saying import finding_in, rows
 
 
@@ -46,4 +46,36 @@ RUNS = {
         0.85,
         0.9,
     ),
+    "vllm gets more and batches grow": empty_gpus,
+    **rows(
+        "a batch that cannot double stays",
+        lambda micro, passes, used_gib: run(
+            knobs={**SETTINGS, "train.micro_batch": micro, "train.grad_accumulation": passes},
+            memory_gib=used_gib,
+        ),
+        (2, 7, (30.0, 35.0)),
+        (2, None, (30.0, 35.0)),
+        (None, 8, (30.0, 35.0)),
+        (2, 8, (40.0, 50.0)),
+    ),
+    **rows(
+        "an engine without a share or with all of it gets no more",
+        lambda share: run(
+            knobs={**SETTINGS, "vllm.gpu_memory_utilization": share}, memory_gib=(30.0, 35.0)
+        ),
+        None,
+        0.9,
+    ),
+    "offload goes first": lambda: offloaded(memory_gib=(30.0, 50.0)),
+    "a tiny model is only a note": lambda: run(memory_gib=(1.0, 2.0)),
+    **rows(
+        "a server keeps its own gpus",
+        lambda mode: run(
+            knobs={**SETTINGS, "vllm.mode": mode, "vllm.gpu_memory_utilization": 0.3},
+            memory_gib=(30, 35),
+        ),
+        None,
+        "server",
+    ),
+    "without samples the signal is missing": lambda: run(memory_gib=None),
 }

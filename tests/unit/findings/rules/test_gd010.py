@@ -1,17 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import (
-    HEALTHY,
-    finding_in,
-    run,
-    step_s,
-    step_starts,
-    value,
-    with_knobs,
-)
+from tests.unit.findings.rules.saying import HEALTHY, run, step_starts, with_knobs
 
 OFFLOADED = with_knobs(
     deepspeed__preset="zero3_offload",
@@ -40,17 +30,6 @@ def with_traffic(build: TraceBuilder, bytes_per_s: float) -> TraceBuilder:
             values += [0.0, bytes_per_s]
         build.series("gpu.pcie_rx", "bytes/s", times, values, scope="gpu", gpu=f"GPU-{rank}")
     return build
-
-
-def test_traffic_makes_it_a_cost() -> None:
-    finding = finding_in(sick(), "GD010")
-    share = 4.0 * 1.01 / step_s()  # train and logprob
-    assert value(finding, "from the host") == 3 * 4
-    assert value(finding, "during the passes") == pytest.approx(15, abs=0.1)
-    assert finding.cost == pytest.approx(share * 15 / 25, rel=0.02)
-    assert (finding.severity, finding.confidence) == ("high", 0.9)
-    assert finding.phases == ("train", "logprob")
-    assert finding.fixes[0].spelling == "--deepspeed zero3"
 
 
 def a_link_of_a_gpu_that_no_rank_works_on_says() -> TraceBuilder:

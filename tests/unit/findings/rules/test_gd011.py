@@ -7,7 +7,6 @@ from tests.unit.findings.example_runs import OFFLOADED
 from tests.unit.findings.rules.saying import (
     even,
     finding_in,
-    mid,
     named,
     rows,
     run,
@@ -37,17 +36,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return collecting(0.1)
-
-
-def test_what_collecting_takes_is_the_cost_and_the_gain() -> None:
-    finding = finding_in(sick(), "GD011")
-    share = 1.2 / step_s(OFFLOADED)
-    assert finding.cost == pytest.approx(share, rel=0.01)
-    assert value(finding, "per step") == pytest.approx(1.2)
-    assert (finding.severity, finding.confidence) == ("medium", 0.9)
-    fix = finding.fixes[0]
-    assert fix.spelling == "--gc_collect_after_offload false"
-    assert mid(fix) == pytest.approx(-100 * share, abs=0.3)
 
 
 def test_what_is_collected_costs_no_more_once_nothing_is_offloaded() -> None:

@@ -17,8 +17,6 @@ from tests.unit.findings.rules.saying import (
     named,
     rows,
     run,
-    step_s,
-    value,
     with_knobs,
 )
 from tests.unit.findings.rules.served import UNITS, VLLM, beside_servers, served
@@ -58,17 +56,6 @@ def well() -> TraceBuilder:
     return engine(full=60.0, waiting=0.0, preemptions=0.0)
 
 
-def test_waiting_and_preempted_requests_are_the_cost() -> None:
-    finding = finding_in(sick(), "GD012")
-    queued, preempted = 20 / 50, 12 / 64
-    assert value(finding, "waiting requests") == pytest.approx(100 * queued)
-    assert value(finding, "preemptions per rollout") == 12
-    rollout = 5.0 * 1.01 / step_s()
-    lost = 1 - (1 - queued) / (1 + preempted)
-    assert finding.cost == pytest.approx(rollout * lost, rel=0.01)
-    assert (finding.severity, finding.confidence) == ("high", 0.9)
-
-
 def starved(
     *,
     full: float = 99.0,
@@ -97,17 +84,6 @@ def its_fix(*command: str, version: tuple[str, str] | None = None) -> Fix:
     ((_, finding),) = run_rules(RunView.of(trace), [BY_ID["GD012"]]).findings
     (fix,) = finding.fixes
     return fix
-
-
-def test_of_a_server_they_are_too() -> None:
-    finding = finding_in(starved(), "GD012")
-    per_step = 2.0 * HEALTHY["rollout"]
-    assert value(finding, "waiting requests") == pytest.approx(40.0)
-    assert value(finding, "preemptions per step") == pytest.approx(per_step, rel=0.02)
-    rollout = 5.0 * 1.01 / step_s()
-    assert finding.cost == pytest.approx(rollout * (1 - 0.6 / (1 + per_step / 50)), rel=0.02)
-    assert (finding.severity, finding.confidence) == ("high", 0.9)
-    assert "`vllm serve` on host-a, pid 700 99% full" in finding.cause
 
 
 @pytest.mark.parametrize(

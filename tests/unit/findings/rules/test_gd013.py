@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import (
     HEALTHY,
@@ -9,7 +7,6 @@ from tests.unit.findings.rules.saying import (
     finding_in,
     run,
     step_starts,
-    value,
     with_knobs,
 )
 
@@ -33,13 +30,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return decoding(500.0, with_knobs(vllm__enforce_eager=False))
-
-
-def test_short_decoding_steps_are_mostly_launching() -> None:
-    finding = finding_in(sick(), "GD013")
-    assert value(finding, "decoding step") == pytest.approx(1000 * 5.05 / 500, abs=0.05)
-    assert (finding.severity, finding.confidence, finding.cost) == ("medium", 0.8, 0.0)
-    assert finding.fixes[0].spelling == "--vllm_enforce_eager false"
 
 
 def test_an_engine_that_counted_no_step_shows_no_decoding_step() -> None:

@@ -1,19 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import (
-    HEALTHY,
-    counted,
-    finding_in,
-    named,
-    rows,
-    run,
-    step_s,
-    value,
-    with_knobs,
-)
+from tests.unit.findings.rules.saying import HEALTHY, counted, named, rows, run, with_knobs
 from tests.unit.findings.rules.served import beside_servers, served
 
 
@@ -44,16 +32,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return engine(64.0, 0.0, 60.0)
-
-
-def test_requests_that_wait_for_a_slot_get_one() -> None:
-    finding = finding_in(sick(), "GD015")
-    assert value(finding, "waiting requests") == pytest.approx(75.0)
-    assert finding.cost == pytest.approx(0.75 * 5.05 / step_s(), rel=0.01)
-    assert (finding.severity, finding.confidence) == ("high", 0.85)
-    (fix,) = finding.fixes
-    assert fix.spelling == "--vllm_max_num_seqs 64"  # 16 ran and 48 waited at once
-    assert fix.before == 16
 
 
 def a_servers_slots_are_its_own_setting() -> TraceBuilder:
@@ -89,18 +67,6 @@ def queueing(
         beside_servers(phases, memory_gib=memory_gib), pid=pid, command=command,
         requests_running=running, requests_waiting=waiting, **cache,
     )  # fmt: skip
-
-
-def test_at_a_server_they_are_the_cost() -> None:
-    finding = finding_in(queueing(), "GD015")
-    assert value(finding, "waiting requests") == pytest.approx(75.0)
-    assert value(finding, "limit of requests") == 16
-    assert finding.cost == pytest.approx(0.75 * 5.0 * 1.01 / step_s(), rel=0.01)
-    assert (finding.severity, finding.confidence) == ("high", 0.85)
-    assert "`vllm serve` on host-a, pid 700 wait: at most 16 run at once" in finding.cause
-    (fix,) = finding.fixes
-    assert fix.spelling == "for `vllm serve`: --max-num-seqs 64"
-    assert (fix.before, fix.after, fix.predicted) == (16, 64, None)
 
 
 def an_engine_within_the_ranks_is_no_server() -> TraceBuilder:

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import GIB
-from tests.unit.findings.rules.saying import STEPS, finding_in, mid, rows, value, with_knobs
+from tests.unit.findings.rules.saying import STEPS, rows, with_knobs
 
 
 def waking(
@@ -51,18 +49,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return waking(0.1, 0.3, LEVEL_2)
-
-
-def test_old_weights_that_are_overwritten_are_the_cost() -> None:
-    finding = finding_in(sick(), "GD019")
-    step = 0.1 + 1.5 + 0.5 + 0.3 + 5.0 + 0.4 + 0.2 + 4.0
-    assert value(finding, "just before sync") == pytest.approx(1.5)
-    assert value(finding, "between sync") == pytest.approx(0.3)
-    assert finding.cost == pytest.approx(1.5 / step)
-    assert finding.severity == "medium"
-    (fix,) = finding.fixes
-    assert fix.spelling == "--sleep_level 2"
-    assert mid(fix) == pytest.approx(-100 * 1.5 / step, abs=0.5)
 
 
 RUNS = {

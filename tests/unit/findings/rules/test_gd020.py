@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import STEPS, finding_in, rows, value, with_knobs
+from tests.unit.findings.rules.saying import STEPS, rows, with_knobs
 
 
 def gathering(
@@ -44,17 +42,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return gathering(8, 0.2)
-
-
-def test_the_fixed_part_of_many_gathers_is_the_cost() -> None:
-    finding = finding_in(sick(), "GD020")
-    sync = 300 * 0.006 * 1.1
-    assert value(finding, "gathers per step") == 300
-    assert value(finding, "gathering, per step") == pytest.approx(sync)
-    assert value(finding, "fixed cost") == pytest.approx(1.8)
-    assert finding.cost == pytest.approx(1.8 / (8.0 + sync))
-    assert (finding.severity, finding.confidence) == ("medium", 0.8)
-    assert finding.fixes[0].spelling == "--move_model_batches 16"
 
 
 def without_a_sync_there_is_no_question() -> TraceBuilder:

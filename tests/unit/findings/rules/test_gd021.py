@@ -1,16 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import (
-    HEALTHY,
-    finding_in,
-    not_applicable,
-    run,
-    step_s,
-    with_knobs,
-)
+from tests.unit.findings.rules.saying import HEALTHY, not_applicable, run, with_knobs
 
 LORA = with_knobs(train__type="lora", vllm__enable_lora=False)
 SENDING = {**HEALTHY, "sync": 2.0}
@@ -22,13 +13,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return run(SENDING, knobs={**LORA, "vllm.enable_lora": True})
-
-
-def test_the_sync_is_the_cost() -> None:
-    finding = finding_in(sick(), "GD021")
-    assert finding.cost == pytest.approx(2.0 * 1.01 / step_s(SENDING), rel=0.01)
-    assert (finding.severity, finding.confidence) == ("medium", 0.8)
-    assert finding.fixes[0].spelling == "--vllm_enable_lora true"
 
 
 def test_only_adapters_of_an_engine_of_its_own_are_meant() -> None:

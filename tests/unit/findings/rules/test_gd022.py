@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import pytest
-
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import GIB
 from tests.unit.findings.recorded import memory
-from tests.unit.findings.rules.saying import finding_in, rows, run, step_starts, value, with_knobs
+from tests.unit.findings.rules.saying import rows, run, step_starts, with_knobs
 from tests.unit.findings.rules.test_gd020 import gathering
 
 WHOLE = with_knobs(deepspeed__stage=3)
@@ -32,15 +30,6 @@ def gathered_whole(
         build.gpu(f"GPU-{rank}", index=rank, memory_gib=size)
         build.series("gpu.memory_used", "bytes", times, values, scope="gpu", gpu=f"GPU-{rank}")
     return build
-
-
-def test_parts_whose_fixed_cost_shows_are_too_many() -> None:
-    finding = finding_in(sick(), "GD022")
-    assert value(finding, "fixed cost") == pytest.approx(1.2)
-    assert finding.cost == pytest.approx(1.2 / (8.0 + 200 * 0.006 * 1.1))
-    assert (finding.severity, finding.confidence) == ("medium", 0.5)
-    assert finding.fixes[0].spelling == "--move_model_batches 50"
-    assert "was not sampled" in finding.fixes[0].risk
 
 
 RUNS = {

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import even, finding_in, rows, run, step_starts, value
+from tests.unit.findings.rules.saying import even, rows, run, step_starts
 
 HOT, POWER = 0x40, 0x4
 
@@ -41,17 +39,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return clocks(POWER, 1750.0, 0.9, only=None)
-
-
-def test_a_hot_gpu_is_named_with_its_rank_and_clock() -> None:
-    finding = finding_in(sick(), "GD025")
-    assert finding.ranks == (1,)
-    assert value(finding, "throttled") == pytest.approx(90, abs=2)
-    assert value(finding, "its clock") == 1100
-    assert value(finding, "fastest GPU of this model") == 1980
-    assert finding.cost == pytest.approx(0.9 * (1 - 1100 / 1980), abs=0.02)
-    assert (finding.severity, finding.confidence) == ("high", 0.9)
-    assert "GPU-1" in finding.fixes[0].spelling
 
 
 def limited(

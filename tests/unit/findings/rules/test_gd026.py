@@ -1,19 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import OFFLOADED, offloaded
-from tests.unit.findings.rules.saying import (
-    even,
-    finding_in,
-    rows,
-    run,
-    step_s,
-    step_starts,
-    value,
-    with_knobs,
-)
+from tests.unit.findings.rules.saying import even, rows, run, step_starts, with_knobs
 
 GB = 1e9
 
@@ -50,18 +39,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return moving(22 * GB)
-
-
-def test_slow_copies_cost_what_a_good_link_would_save() -> None:
-    finding = finding_in(sick(), "GD026")
-    rate = 2 * 3 / (2.0 * 1.01)
-    assert value(finding, "offload moves") == pytest.approx(rate, abs=0.01)
-    share = 2.02 / step_s(OFFLOADED)
-    assert finding.cost == pytest.approx(share * (1 - rate / 20), rel=0.01)
-    assert (finding.severity, finding.confidence) == ("medium", 0.7)
-    (pinned,) = finding.to_paste
-    assert '"zero_optimization.offload_optimizer.pin_memory": true' in pinned.spelling
-    assert "nvidia-smi" in finding.next_steps[0].spelling
 
 
 def crossing(bytes_per_s: float, train_s: float = 5.0) -> TraceBuilder:

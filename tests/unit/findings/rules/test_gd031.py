@@ -2,12 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from grpo_doctor.findings.rules import gd031_large_images as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
-from tests.unit.findings.recorded import count, finding_by, knob, number
+from tests.unit.findings.recorded import count, knob
 from tests.unit.findings.rules.saying import rows
 
 SMALLER = 512.0 * 784
@@ -42,24 +39,6 @@ def well() -> TraceBuilder:
     return images(0.05, 0.04, dataload=0.1, pixels=3e5)
 
 
-def test_decoding_that_is_waited_for_is_found_with_its_part() -> None:
-    finding = finding_by(rule, sick())
-    waited = 2.0 / (2.0 + 9.7 + 0.05) * 1.94 / 2.0
-    assert finding.cost == pytest.approx(waited, rel=0.02)
-    assert number(finding, "images in the") == pytest.approx(97.0)
-    assert number(finding, "tokens per image") == pytest.approx(4e6 / 784)
-    assert finding.severity == "medium"
-
-
-def test_smaller_images_are_predicted_from_the_seconds_of_cutting_up() -> None:
-    fix = finding_by(rule, sick()).fixes[0]
-    assert (fix.knob, fix.after) == ("data.max_pixels", 512 * 28 * 28)
-    assert fix.predicted is not None
-    saved = 0.94 * (1 - 512 * 784 / 4e6)
-    assert fix.predicted.mid == pytest.approx(-100 * saved / 11.75, abs=0.5)
-    assert fix.safety == "changes-algorithm"
-
-
 def places_that_are_most_of_all_tokens_are_worth() -> TraceBuilder:
     build = images(0.1, 0.1, dataload=0.2)
     count(build, "train/tokens", 8 * 4 * 4e6 / 784 / 0.8)
@@ -70,26 +49,6 @@ def without_images_nothing_is_said() -> TraceBuilder:
     build = run(**BUNDLED)
     count(build, "dataload/read_s", 0.0)
     return build
-
-
-def test_files_of_the_right_size_are_predicted_from_the_decoded_pixels() -> None:
-    build = count(images(1.0, 0.94), "dataload/decoded_pixels", 4 * 16e6)
-    finding = finding_by(rule, build)
-    assert number(finding, "pixels per image, as stored") == 16e6
-    fix = finding.fixes[-1]
-    assert fix.predicted is not None
-    # 401,408 pixels of 16 million to read, of 4 million to cut up; or half of the gain.
-    saved = 1.0 * (1 - 401_408 / 16e6) + 0.94 * (1 - 401_408 / 4e6)
-    assert fix.predicted.mid == pytest.approx(-100 * saved / 11.75, abs=0.5)
-    assert -100 * saved / 2 / 11.75 < fix.predicted.high < 0
-
-
-def test_files_that_the_model_gets_scaled_down_need_not_be_larger() -> None:
-    build = images(1.8, 0.1, pixels=3e5)
-    fix = finding_by(rule, count(build, "dataload/decoded_pixels", 4 * 12e6)).fixes[-1]
-    assert fix.predicted is not None
-    assert fix.safety == "same-math"
-    assert fix.predicted.mid == pytest.approx(-100 * 1.8 * (1 - 3e5 / 12e6) / 11.75, abs=0.5)
 
 
 def smaller_files_are_replayed_though_nobody_knows() -> TraceBuilder:
@@ -137,5 +96,11 @@ RUNS = {
         (1500, 80001.0),
         (1281, 8000.0),
         (1280, 8000.0),
+    ),
+    "files of the right size are predicted from the decoded": lambda: count(
+        images(1.0, 0.94), "dataload/decoded_pixels", 4 * 16000000.0
+    ),
+    "files that the model gets scaled down need not be larger": lambda: count(
+        images(1.8, 0.1, pixels=300000.0), "dataload/decoded_pixels", 4 * 12000000.0
     ),
 }

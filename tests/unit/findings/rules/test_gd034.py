@@ -2,13 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from grpo_doctor.findings.rule import NotApplicable
-from grpo_doctor.findings.rules import gd034_serial_rewards as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
-from tests.unit.findings.recorded import count, finding_by, inside, judged, number
+from tests.unit.findings.recorded import count, inside
 from tests.unit.findings.rules.saying import named, rows
 
 
@@ -30,18 +26,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return functions(1.0, 1.0, 0.8, waited=1.05)
-
-
-def test_the_sum_is_waited_where_the_slowest_would_do() -> None:
-    finding = finding_by(rule, sick())
-    assert number(finding, "wait time for all") == pytest.approx(2.8, rel=0.02)
-    assert number(finding, "the slowest") == pytest.approx(1.0)
-    assert finding.cost == pytest.approx(1.8 / 12.6, rel=0.03)
-    fix = finding.fixes[0]
-    assert fix.knob is None
-    assert fix.safety == "needs-code"
-    assert fix.predicted is not None
-    assert fix.predicted.mid == pytest.approx(-100 * finding.cost, abs=0.5)
 
 
 def what_is_not_the_functions_is_not_saved() -> TraceBuilder:
@@ -75,21 +59,6 @@ def in_calls(times: int, judge_s: float = 1.9, other_s: float = 0.0, **facts: An
     build = run({**HEALTHY, "reward": judge_s + other_s + 0.01}, **facts)
     inside(build, "reward/judge", judge_s, times=times)
     return inside(build, "reward/other", other_s, begin=judge_s)
-
-
-@pytest.mark.parametrize("workers", [None, 1])
-def test_eight_calls_are_calls_of_single_completions(workers: int | None) -> None:
-    knobs = {**SETTINGS, **({} if workers is None else {"reward.num_workers": workers})}
-    framework = "unknown" if workers is None else "bundled"
-    finding = finding_by(rule, in_calls(8, knobs=knobs, framework=framework))
-    assert finding.headline == "Completions are scored one at a time"
-    assert "judge is called 8 times per step" in finding.cause
-    assert number(finding, "calls of judge") == 8
-    assert number(finding, "the slowest, or its share of a pool") == pytest.approx(
-        1.9 / 4, rel=0.02
-    )
-    assert "at once in judge: a pool of 4 processes" in finding.fixes[0].spelling
-    assert isinstance(judged(rule, in_calls(7, knobs=knobs, framework=framework)), NotApplicable)
 
 
 def cores_are_busy_above_a_limit_and_what_could(cpu: float) -> TraceBuilder:
@@ -132,4 +101,24 @@ RUNS = {
         2,
     ),
     **named(cores_are_busy_above_a_limit_and_what_could, 85.0, 85.1),
+    **rows(
+        "eight calls are calls of single completions 1",
+        lambda workers: in_calls(
+            8,
+            knobs={**SETTINGS, **({} if workers is None else {"reward.num_workers": workers})},
+            framework="unknown" if workers is None else "bundled",
+        ),
+        None,
+        1,
+    ),
+    **rows(
+        "eight calls are calls of single completions 2",
+        lambda workers: in_calls(
+            7,
+            knobs={**SETTINGS, **({} if workers is None else {"reward.num_workers": workers})},
+            framework="unknown" if workers is None else "bundled",
+        ),
+        None,
+        1,
+    ),
 }

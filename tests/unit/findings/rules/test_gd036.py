@@ -2,12 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from grpo_doctor.findings.rules import gd036_reward_timeouts as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
-from tests.unit.findings.recorded import count, finding_by, inside, number
+from tests.unit.findings.recorded import count, inside
 from tests.unit.findings.rules.saying import rows
 
 BUNDLED: dict[str, Any] = {"framework": "bundled", "framework_version": "0.1.0"}
@@ -32,18 +29,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return calls([0.2, 0.3, 0.9, 0.2, 0.25, 0.4, 0.3, 0.2, 0.6, 0.2])
-
-
-def test_calls_that_end_at_one_length_ran_into_a_limit() -> None:
-    finding = finding_by(rule, sick())
-    assert number(finding, "calls that end") == 3
-    assert number(finding, "longest call") == pytest.approx(5.02)
-    excess = sum(LIMITED[i] for i in (2, 5, 8)) - 3 * 0.275
-    step_s = 5.01 + sum(LIMITED) / 10
-    assert finding.cost == pytest.approx(excess / 10 / step_s, rel=0.01)
-    predicted = finding.fixes[0].predicted
-    assert predicted is not None
-    assert predicted.mid == pytest.approx(-100 * finding.cost, abs=1.0)
 
 
 def a_rank_that_is_always_slow_has_no_limit() -> TraceBuilder:

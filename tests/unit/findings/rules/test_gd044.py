@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
-from grpo_doctor.findings.rule import Passed
-from grpo_doctor.findings.rules import gd044_frequent_evaluation as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
-from tests.unit.findings.recorded import finding_by, inside, judged, number
+from tests.unit.findings.recorded import inside
 
 
 def evaluating(every: int, seconds: float, steps: int = 12) -> TraceBuilder:
@@ -31,26 +27,16 @@ def well() -> TraceBuilder:
     return evaluating(6, 1.0)
 
 
-def test_evaluations_cost_their_part_of_the_whole_run() -> None:
-    finding = finding_by(rule, sick())
-    assert finding.cost == pytest.approx(24 / (48 + 24))
-    assert finding.steps == (2, 5, 8, 11)
-    assert number(finding, "one evaluation") == pytest.approx(6.0)
-    assert finding.severity == "medium"
-    assert (finding.fixes[0].knob, finding.fixes[0].after) == ("eval.steps", 21)
-
-
-def test_logging_on_one_rank_costs_all_of_them() -> None:
-    build = run(knobs={**SETTINGS, "log.completions": True})
-    inside(build, "reward/log_completions", lambda rank, _: 0.19 if rank == 0 else 0.0)
-    assert isinstance(judged(rule, build), Passed)
+def logging_on_one_rank_costs_all_of_them() -> TraceBuilder:
     slow = run({"rollout": 5.0, "reward": 1.0, "train": 3.0})
     inside(slow, "reward/log_completions", lambda rank, _: 0.8 if rank == 0 else 0.0)
-    finding = finding_by(rule, slow)
-    assert finding.headline == "Logging completions costs steps"
-    assert finding.phases == ("reward",)
-    assert finding.cost == pytest.approx(0.8 / 9.1, rel=0.02)
-    assert finding.fixes[0].spelling == "--log_completions false"
+    return slow
+
+
+def logging_on_one_rank_costs_all_of_them_2() -> TraceBuilder:
+    build = run(knobs={**SETTINGS, "log.completions": True})
+    inside(build, "reward/log_completions", lambda rank, _: 0.19 if rank == 0 else 0.0)
+    return build
 
 
 RUNS = {

@@ -3,11 +3,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding_in, value
 
 
 def sick() -> TraceBuilder:
@@ -16,16 +14,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return learner()
-
-
-def test_the_share_is_said_in_time_of_the_step() -> None:
-    finding = finding_in(sick(), "GD050")
-    assert finding.severity == "medium"
-    assert value(finding, "mean of the run") == pytest.approx(60, abs=2)
-    # Rollout 5, reward 0.2, log-probs 1 and train 3 of 9.85 s.
-    assert finding.cost == pytest.approx(0.6 * 9.2 / 9.85, abs=0.02)
-    assert value(finding, "spent on them") == pytest.approx(0.6 * 9.2, abs=0.3)
-    assert all(fix.predicted is None for fix in finding.fixes)
 
 
 RUNS = {

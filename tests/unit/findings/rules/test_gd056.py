@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from grpo_doctor.findings.rules.gd056_length_growth import POINTS
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import alike, learner
-from tests.unit.findings.rules.saying import finding_in, value
 
 KEY = "completions/mean_length"
 FLAT = {"reward": lambda t, v, r: 0.5 + alike(len(t), 0.05, r)}
@@ -18,15 +16,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return learner()
-
-
-def test_the_added_tokens_are_time() -> None:
-    finding = finding_in(sick(), "GD056")
-    assert finding.severity == "medium"
-    assert value(finding, "last tenth") == pytest.approx(580, rel=0.05)
-    # The mean is 400 and it began at about 220: 45% of the tokens, times 93% of the step.
-    assert finding.cost == pytest.approx(0.45 * 9.2 / 9.85, abs=0.03)
-    assert value(finding, "50% longer") == pytest.approx(26, abs=5)
 
 
 def a_reward_that_pays_for_length_is_found() -> TraceBuilder:

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding_in, rows, value
+from tests.unit.findings.rules.saying import rows
 
 
 def sick() -> TraceBuilder:
@@ -14,15 +13,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return learner()
-
-
-def test_from_the_first_step() -> None:
-    finding = finding_in(sick(), "GD059")
-    assert finding.severity == "high"
-    assert finding.headline == "The reward is 0.5 for every completion at every step"
-    assert value(finding, "flat steps") == 100
-    assert finding.cost == pytest.approx(9.2 / 9.85, abs=0.01)
-    assert finding.steps == ()
 
 
 def ending(first: float, last: float, flat: int = 40) -> TraceBuilder:

@@ -4,7 +4,6 @@ import pytest
 
 from grpo_doctor.findings.rules import gd070_checkpoints_too_often as rule
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import finding_in, value
 
 
 def saved(every: int, seconds: float, *, steps: int = 12, step_s: float = 60.0) -> TraceBuilder:
@@ -27,27 +26,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return saved(4, 2.0)
-
-
-def test_youngs_interval_is_advised() -> None:
-    finding = finding_in(sick(), "GD070")
-    # Steps 2, 4, 6, 8 and 10 of eleven; the last one has to be.
-    assert finding.steps == (2, 4, 6, 8, 10)
-    assert value(finding, "in checkpoints") == pytest.approx(100 * 100 / (11 * 60 + 100))
-    # sqrt(2 x 20 s x 86,400 s) = 1,859 s, 31 steps of a minute; 20 is round.
-    assert value(finding, "best interval") == 20
-    assert finding.fixes[0].spelling == "--save_steps 20"
-    assert "20 minutes" in finding.fixes[0].risk
-    assert finding.severity == "medium"
-    # Of the ten used steps, as the gain is: the first is warm-up.
-    assert finding.cost == pytest.approx(100 / 700 * (1 - 2 / 20))
-
-
-def test_where_every_step_saves_the_gain_is_replayed() -> None:
-    finding = finding_in(saved(1, 20.0), "GD070")
-    (fix,) = finding.fixes
-    if fix.predicted is not None:  # while steps with a checkpoint are not set apart
-        assert fix.predicted.mid == pytest.approx(-100 * 20 / 80 * (1 - 1 / 20), abs=0.5)
 
 
 def ranks_that_died_at_different_steps() -> TraceBuilder:
@@ -77,4 +55,5 @@ RUNS = {
     "one checkpoint makes no interval 1": lambda: saved(12, 600.0),
     "one checkpoint makes no interval 2": lambda: saved(6, 600.0),
     "without steps": lambda: saved(1, 20.0, steps=1),
+    "where every step saves the gain is replayed": lambda: saved(1, 20.0),
 }

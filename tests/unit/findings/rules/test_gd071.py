@@ -2,12 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import finding_in, run, value, with_knobs
+from tests.unit.findings.rules.saying import run, with_knobs
 
-GIB = 2**30
 # 7.6e9 weights: 14.2 GiB in bfloat16.
 WEIGHTS = 7.6e9
 
@@ -34,17 +31,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return saved(4, optimizer=0.0, train__dtype="bfloat16")
-
-
-def test_all_that_is_kept_counts() -> None:
-    finding = finding_in(sick(), "GD071")
-    assert finding.severity == "medium"
-    assert value(finding, "together") == pytest.approx(4 * 10 * WEIGHTS / GIB)
-    assert "80% of each checkpoint is optimizer state, and 4 are kept" in finding.cause
-    assert [fix.spelling for fix in finding.fixes] == [
-        "--save_total_limit 2",
-        "--save_only_model true",
-    ]
 
 
 def without_the_number_of_weights_their_width_is() -> TraceBuilder:
