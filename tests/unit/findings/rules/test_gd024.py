@@ -29,5 +29,5 @@ RUNS: Runs = {
     "an old recording has no such counter": run,
     "a rank that collects alone is a part of the mean": lambda: counted(
         run(), {"gc/seconds": 2.0, "gc/longest_s": 0.5}, ranks=[2]
-    )
+    ),
 }
