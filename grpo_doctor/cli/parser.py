@@ -8,11 +8,22 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from grpo_doctor import __version__
-from grpo_doctor.cli import attach, check, compare, report, rule, run, schema, selftest, whatif
+from grpo_doctor.cli import (
+    attach,
+    check,
+    compare,
+    report,
+    rule,
+    run,
+    schema,
+    selftest,
+    watch,
+    whatif,
+)
 from grpo_doctor.cli.output import STDOUT, write_bytes
 from grpo_doctor_probes.procs.printable import visible
 
-COMMANDS = (run, check, attach, report, compare, rule, whatif, schema, selftest)
+COMMANDS = (run, check, attach, watch, report, compare, rule, whatif, schema, selftest)
 
 _DESCRIPTION = """\
 A profiler and hang debugger for GRPO runs: where step time goes, what is wrong, which flags fix it.
@@ -23,6 +34,7 @@ examples:
   grpo-doctor run -- bash train.sh                  your own job, recorded
   grpo-doctor check --gpus 8xA100-80G -- train.sh   does it fit in memory, is it set up well
   grpo-doctor attach                                why a job on this host is stuck
+  grpo-doctor watch                                 a run while it happens
   grpo-doctor report                                the report of the newest run
   grpo-doctor report trace.json --json
   grpo-doctor rule GD004                            what a finding means

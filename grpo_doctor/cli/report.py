@@ -67,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "not stable yet)",
     )
     parser.add_argument("--json", action="store_true", help="same as --format json")
+    # For `watch`: a run that goes on must not find files of ours in its folder.
+    parser.add_argument("--read-only", action="store_true", help=argparse.SUPPRESS)
     add_rule_options(parser)
 
 
@@ -75,7 +77,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.json and options.format not in (None, "json"):
         raise UsageError("--json and --format contradict each other; give one of them.")
     form = "json" if options.json else options.format or "html"
-    options.recording = options.recording or _newest_run()
+    options.recording = options.recording or newest_run()
     if options.output is not None:
         check_output(options.output, options.recording, options.recording / "trace.json")
 
@@ -87,7 +89,8 @@ def execute(options: argparse.Namespace) -> int:
 
     selection, price = selection_of(options), price_of(options)
     trace = load(options.recording)
-    _keep_trace(options.recording, trace)
+    if not options.read_only:
+        _keep_trace(options.recording, trace)
     document = build_document(trace, selection, price, hang_entries(options.recording))
     output = options.output or (_beside(options.recording) if form == "html" else STDOUT)
     if form == "json":
@@ -106,7 +109,8 @@ def execute(options: argparse.Namespace) -> int:
     return fail_on_code(options.fail_on, (found.severity for found in document.findings))
 
 
-def _newest_run() -> Path:
+def newest_run() -> Path:
+    """Return the run directory in grpo-doctor-out that was written last."""
     from grpo_doctor_probes.record.rundir import RUN_JSON  # noqa: PLC0415
     from grpo_doctor_probes.supervisor.runfile import DEFAULT_PARENT  # noqa: PLC0415
 

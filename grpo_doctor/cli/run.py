@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     hosts.add_argument("--nnodes", type=int, metavar="N", help="number of hosts")
     hosts.add_argument("--node-rank", type=int, metavar="I", help="number of this host, from 0")
     hosts.add_argument(
-        "--master",
+        "--master-addr",
         metavar="HOST[:PORT]",
         help="host 0, for the bundled trainer; default: the first host of the Slurm step",
     )
@@ -170,7 +170,7 @@ def execute(options: argparse.Namespace) -> int:
             ranks=options.nproc,
             nodes=node.count,
             node_rank=node.number,
-            master=options.master or first_host(os.environ),
+            master=options.master_addr or first_host(os.environ),
             max_mb=options.max_mb,
             hooks=not options.no_hooks,
             log_metrics=options.log_metrics,

@@ -64,6 +64,27 @@ def live_segments(file: io.FileIO, size: int) -> list[Segment]:
     return [segment for segment in segments if segment]
 
 
+def last_records(path: Path, segments: int = 4) -> NDArray[Any]:
+    """Return the records of the last segments that a file's process has begun, in order.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    with path.open("rb", buffering=0) as file:
+        starts = range(layout.HEADER_BYTES, os.fstat(file.fileno()).st_size, layout.SEGMENT_BYTES)
+        heads = ((_read(file, start, layout.SEGMENT_HEADER.size), start) for start in starts)
+        begun = sorted(
+            (sequence, start)
+            for head, start in heads
+            if len(head) == layout.SEGMENT_HEADER.size
+            for magic, sequence in [layout.SEGMENT_HEADER.unpack(head)]
+            if magic == layout.SEGMENT_MAGIC
+        )
+        read = [_live(file, start) for _, start in begun[-segments:]]
+    rows = [segment.records for segment in read if segment]
+    return np.concatenate(rows) if rows else np.empty(0, dtype=RECORD)
+
+
 def _live(file: io.FileIO, start: int) -> Segment | None:
     for _ in range(_ATTEMPTS):
         earlier = _parse(_read(file, start, layout.SEGMENT_BYTES), 0)

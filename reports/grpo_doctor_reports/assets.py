@@ -66,6 +66,18 @@ def still_script() -> str:
     return _in_one_scope(_STILL_SCRIPTS)
 
 
+@cache
+def watch_style() -> str:
+    """Return the style sheet of the page that follows a run: the report's, and its own."""
+    return f"{style()}\n{_read('watch.css')}"
+
+
+@cache
+def watch_script() -> str:
+    """Return the script of the page that follows a run."""
+    return _in_one_scope(("page.js", "watch.js"))
+
+
 def _in_one_scope(names: Iterable[str]) -> str:
     body = "\n".join(_read(name) for name in names)
     return f'(() => {{\n"use strict";\n{body}\n}})();'

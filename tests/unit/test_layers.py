@@ -30,6 +30,7 @@ ALLOWED = {
 LAYERS = {
     "grpo_doctor": (
         {"cli", "__main__", "notebook"},
+        {"watch"},
         {"document", "selftest", "compare"},
         {"findings", "hang"},
         {"whatif", "memory"},

@@ -1,0 +1,68 @@
+"""Says elsewhere what changed: the job is stuck, or has ended."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+
+from grpo_doctor_reports.schema.watch import Snapshot
+
+_PATIENCE_S = 20.0
+_GOING_ON = ("running", "unknown")
+
+
+class Alerts:
+    """Calls each target once for each verdict and for the end of the run.
+
+    A target that begins with http:// or https:// gets a POST with JSON whose `text` Slack and
+    Mattermost show; any other is a shell command that gets the same JSON on standard input.
+    """
+
+    def __init__(self, targets: list[str], say: Callable[[str], None]) -> None:
+        self._targets, self._say = targets, say
+        self._known: tuple[int, str] | None = None
+
+    def hear(self, now: Snapshot) -> None:
+        """Compare with the last snapshot; what was true before the first one is no news."""
+        latest = max((verdict.taken_unix_ns for verdict in now.verdicts), default=0)
+        before, self._known = self._known, (latest, now.state)
+        if before is None:
+            return
+        if latest > before[0]:
+            verdict = now.verdicts[-1]
+            self._send(now, verdict.state, verdict.headline)
+        if now.state != before[1] and now.state not in _GOING_ON and before[1] in _GOING_ON:
+            code = f" (exit code {now.exit_code})" if now.exit_code else ""
+            self._send(now, now.state, f"the run {_ENDED.get(now.state, 'ended')}{code}")
+
+    def _send(self, now: Snapshot, state: str, headline: str) -> None:
+        message = {"text": f"{now.run}: {headline}", "state": state, "run": now.run}
+        for target in self._targets:
+            threading.Thread(target=self._call, args=(target, message), daemon=True).start()
+
+    def _call(self, target: str, message: dict[str, str]) -> None:
+        body = json.dumps(message).encode()
+        try:
+            if target.startswith(("http://", "https://")):
+                request = urllib.request.Request(  # noqa: S310 - http and https alone
+                    target, body, {"Content-Type": "application/json"}
+                )
+                with urllib.request.urlopen(request, timeout=_PATIENCE_S):  # noqa: S310
+                    return
+            done = subprocess.run(  # noqa: S602 - the user's own command
+                target, shell=True, input=body, timeout=_PATIENCE_S, check=False
+            )
+            if done.returncode:
+                self._say(f"--alert: the command ended with exit code {done.returncode}")
+        except (OSError, ValueError, subprocess.TimeoutExpired, urllib.error.URLError) as problem:
+            self._say(f"--alert: {problem}")
+
+
+_ENDED = {
+    "finished": "finished", "failed": "failed", "killed": "was killed", "hung": "was stuck",
+    "interrupted": "was interrupted", "gone": "directory is gone",
+}  # fmt: skip
