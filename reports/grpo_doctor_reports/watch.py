@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from grpo_doctor_reports import assets, formatting
+from grpo_doctor_reports.formatting import clean
 from grpo_doctor_reports.palette import PHASE_COLORS
 from grpo_doctor_reports.schema.watch import Snapshot
-from grpo_doctor_reports.text_safety import clean
 
 _STEPS_SHOWN = 8
 _BAR = 40
