@@ -56,28 +56,22 @@ def loading(view: RunView) -> Loading | None:
     return Loading({part: float(np.nan_to_num(table).mean()) for part, table in tables.items()})
 
 
-def batch_seconds(view: RunView) -> dict[str, NDArray[np.float64]]:
-    """Seconds of one loader process for each step's batch, by part; shape (used steps, ranks)."""
-    return {p: np.nan_to_num(view.counted(f"dataload/{p}")) for p in PARTS}
-
-
-def replayed_wait(
-    view: RunView, *, workers: int, prefetch: int, efforts: NDArray[np.float64] | None = None
-) -> float | None:
+def replayed_wait(view: RunView, *, workers: int, prefetch: int) -> float | None:
     """Seconds per step that would be waited for data with another loader, by a replay of its queue.
 
-    `efforts` are other seconds for each batch, shape (used steps, ranks). None without recorded
-    ones, or where the loader as it was can't be replayed.
+    None without recorded seconds of each batch, or where the loader as it was can't be replayed.
     """
     now = integer(view.now("dataload.num_workers"))
     ahead = integer(view.now("dataload.prefetch_factor")) or 2
-    recorded = sum(batch_seconds(view).values(), start=np.zeros(1))
+    # Of one loader process, shape (used steps, ranks).
+    parts = (np.nan_to_num(view.counted(f"dataload/{part}")) for part in PARTS)
+    recorded: NDArray[np.float64] = sum(parts, start=np.zeros(1))
     if now is None or not recorded.any():
         return None
     unchanged = _mean_wait(view, recorded, now, ahead)
     if abs(unchanged - view.seconds("dataload")) > _TOLERANCE * view.step_s:
         return None
-    return _mean_wait(view, recorded if efforts is None else efforts, workers, prefetch)
+    return _mean_wait(view, recorded, workers, prefetch)
 
 
 def enough_workers(view: RunView, workers: int | None) -> int | None:

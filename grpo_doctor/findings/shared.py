@@ -23,9 +23,9 @@ OUT_OF_MEMORY = "out of memory"
 # How a reader sees what Python does, of a run whose processes may be gone by then.
 STACKS = "`grpo-doctor attach` shows every rank's stack while the job runs"
 PROFILE = "run `py-spy record --subprocesses -d 30 -o profile.svg --pid PID`"
-# Rules of which at least one signal is a counter that of all trainers only the bundled one writes;
+# Rules of which a signal is a counter that of all trainers only the bundled one writes;
 # elsewhere `grpo_doctor_probes.counter` has to be fed with it.
-BUNDLED_ONLY = ("GD031", "GD071")
+BUNDLED_ONLY = ("GD071",)
 # The engine asks these first; a rule reads their findings by `RunView.found`. Each names the same
 # cost with the same fix, or a better one. No rule may defer back.
 DEFERS_TO: dict[str, tuple[str, ...]] = {

@@ -45,7 +45,7 @@ SICK = document(
         finding("GD002", fix(WORKERS, -38.0)),
         finding("GD011", fix("--gc_collect_after_offload false", -15.0)),
         finding("GD020", fix("--offload_model true", -30.0)),
-        finding("GD031", fix("scale the images down once, on disk", -30.0)),
+        finding("GD032", fix("scale the images down once, on disk", -30.0)),
         finding("GD033", fix("--reward_num_workers 4", None)),
         finding("GD034", fix("--beta 0", -30.0, "changes-algorithm")),
         finding("GD035", fix("--reward_num_workers 2", -1.0)),
