@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from grpo_doctor.cli.replaying import replayed
+from grpo_doctor.cli.attach_evidence import replayed
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.multihost import with_hosts

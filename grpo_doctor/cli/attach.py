@@ -205,7 +205,7 @@ def _is_other_archive(out: Path) -> bool:
 
 def _view(options: argparse.Namespace) -> JobView:
     if options.dumps:
-        from grpo_doctor.cli.dumped import dumped  # noqa: PLC0415
+        from grpo_doctor.cli.attach_evidence import dumped  # noqa: PLC0415
 
         return dumped(options.dumps)
     evidence = _evidence(options)
@@ -217,12 +217,12 @@ def _view(options: argparse.Namespace) -> JobView:
 
 def _evidence(options: argparse.Namespace) -> Evidence:
     if options.replay:
-        from grpo_doctor.cli.replaying import replayed  # noqa: PLC0415
+        from grpo_doctor.cli.attach_evidence import replayed  # noqa: PLC0415
 
         return replayed(options.replay)
     if clusters := [name for name in _CLUSTERS if getattr(options, name)]:
         return _of_cluster(options, clusters[0])
-    from grpo_doctor.cli.visit import visit, wait_for  # noqa: PLC0415
+    from grpo_doctor.cli.attach_evidence import visit, wait_for  # noqa: PLC0415
 
     wait_for(options.start_at)
     return visit(options.pids, stop=not options.no_stop, seconds_between=options.seconds)

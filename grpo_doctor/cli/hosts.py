@@ -22,8 +22,8 @@ from queue import Empty, SimpleQueue
 from typing import IO, NamedTuple, Protocol
 
 from grpo_doctor.bounded import BUNDLE
+from grpo_doctor.cli.attach_evidence import replayed
 from grpo_doctor.cli.console import inform, say
-from grpo_doctor.cli.replaying import replayed
 from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
 from grpo_doctor_probes.evidence import Evidence, Problem, RayFact
 from grpo_doctor_probes.placement.launchers import MOST_HOSTS, expanded

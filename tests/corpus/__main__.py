@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.corpus import known, replay, verdicts
+from tests.corpus import known, replay, said, verdicts
 from tests.corpus import table as tables
 from tests.corpus.packing import pack
 from tests.corpus.score import Answer
@@ -21,7 +21,9 @@ def _arguments() -> argparse.Namespace:
     keep = commands.add_parser("pack", help="store the bundles in these folders")
     keep.add_argument("folders", nargs="+", type=Path)
     keep.add_argument("--seed", type=int, default=0, help="of the bench, for bundles without truth")
-    commands.add_parser("accept", help="make what is answered wrongly now the known (for the test)")
+    commands.add_parser("accept", help="keep what is said now, and what of it is wrong, for tests")
+    show = commands.add_parser("show", help="print the whole document on each job, to compare")
+    show.add_argument("only", nargs="*", metavar="PART", help="of names; or family, source, class")
     commands.add_parser("worth", help="count how often each word of certainty is right")
     again = commands.add_parser(
         "replay", help="diagnose every job again and compare with the truth"
@@ -45,6 +47,11 @@ def main() -> int:
         return 0
     if arguments.command == "accept":
         known.accept(replay.replay_stored())
+        parts = replay.over_stored(said.lines)
+        said.accept({name: line for part in parts for name, line in part.items()})
+        return 0
+    if arguments.command == "show":
+        _say("".join(replay.over_stored(said.document, arguments.only, jobs=1)))
         return 0
     if arguments.command == "worth":
         for word, worth in verdicts.counted().items():

@@ -229,7 +229,7 @@ def test_a_pid_that_is_no_job(pid: str) -> None:
 # Imported as root, because another user may not even read this environment.
 _AS_NOBODY = """
 import os, sys
-from grpo_doctor.cli import main, visit
+from grpo_doctor.cli import main, attach_evidence as visit
 from grpo_doctor.cli.parser import make_parser
 import grpo_doctor.hang.diagnose, grpo_doctor_reports
 make_parser(), grpo_doctor.__version__

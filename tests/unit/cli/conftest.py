@@ -23,8 +23,8 @@ def plays(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             progress("looking at 2 ranks")
             return Evidence(target, 1_795_000_000_000_000_000)
 
-        monkeypatch.setattr("grpo_doctor.cli.visit.discover.find_jobs", find_jobs)
-        monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
+        monkeypatch.setattr("grpo_doctor.cli.attach_evidence.discover.find_jobs", find_jobs)
+        monkeypatch.setattr("grpo_doctor.cli.attach_evidence.examine_job", examine_job)
         monkeypatch.setattr(
             "grpo_doctor.hang.diagnose.diagnose_view", lambda target: verdict or diagnosis()
         )

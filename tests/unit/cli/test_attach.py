@@ -68,7 +68,7 @@ def test_where_no_stack_could_be_read_it_is_a_matter_of_permission(
     verdict = msgspec.structs.replace(diagnosis(state).verdict, cause=cause)
     plays(job(), verdict=diagnosis(state, verdict=verdict))
     monkeypatch.setattr(
-        "grpo_doctor.cli.visit.examine_job",
+        "grpo_doctor.cli.attach_evidence.examine_job",
         lambda target, wishes, progress: Evidence(target, 1, stacks=stacks),
     )
     assert main(["attach"]) == code
@@ -90,7 +90,7 @@ def test_threads_are_only_stopped_where_that_was_not_forbidden(
         return Evidence(target, 1)
 
     plays(job())
-    monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
+    monkeypatch.setattr("grpo_doctor.cli.attach_evidence.examine_job", examine_job)
     assert main(["attach", "1", "--seconds", "0.2", *arguments]) == 3
     assert requests == [ExamineOptions(stop=stop, seconds_between=0.2)]
 
@@ -146,8 +146,8 @@ def test_progress_leaves_the_last_column_of_a_terminal_free(
         return Evidence(target, 1)
 
     plays(job())
-    monkeypatch.setattr("grpo_doctor.cli.visit.examine_job", examine_job)
-    monkeypatch.setattr("grpo_doctor.cli.visit.color_wanted", lambda stream: True)
+    monkeypatch.setattr("grpo_doctor.cli.attach_evidence.examine_job", examine_job)
+    monkeypatch.setattr("grpo_doctor.cli.attach_evidence.color_wanted", lambda stream: True)
     monkeypatch.setenv("COLUMNS", "40")
     shown = io.StringIO()
     monkeypatch.setattr(sys, "stderr", shown)
@@ -176,7 +176,7 @@ def test_where_ends_of_children_are_ignored_a_failure_is_still_seen(
         codes.append(subprocess.run(["false"], check=False).returncode)
         raise discover.NoJobError("none")
 
-    monkeypatch.setattr("grpo_doctor.cli.visit.discover.find_jobs", find_jobs)
+    monkeypatch.setattr("grpo_doctor.cli.attach_evidence.discover.find_jobs", find_jobs)
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         assert main(["attach"]) == 5

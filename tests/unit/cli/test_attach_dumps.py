@@ -28,7 +28,7 @@ def test_large_dumps_are_said_to_take_a_while(
         (tmp_path / Path(dump.source).name).write_bytes(dump.data)
     assert main(["attach", "--dumps", str(tmp_path)]) in (0, 3)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("grpo_doctor.cli.dumped._SAID_FROM_MB", 0.0)
+    monkeypatch.setattr("grpo_doctor.cli.attach_evidence._SAID_FROM_MB", 0.0)
     assert main(["attach", "--json", "--dumps", str(tmp_path)]) in (0, 3)
     output = capsys.readouterr()
     assert "reading 2 dumps, 0 MB: about 1 s ..." in output.err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from grpo_doctor.cli.beside import Beside
+from grpo_doctor.cli.watching import Beside
 
 
 def test_what_comes_while_it_works_is_left_out() -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from grpo_doctor.bounded import BUNDLE
 from grpo_doctor.cli import hosts, main
+from grpo_doctor.cli.attach_evidence import wait_for
 from grpo_doctor.cli.hosts import Cluster, Program, Said, gathered, kubernetes, look_command, slurm
-from grpo_doctor.cli.visit import wait_for
 from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
 from grpo_doctor.hang.collection.bundle.packing import packed
 from tests.evidence import EvidenceBuilder

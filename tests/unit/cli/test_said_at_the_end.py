@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from grpo_doctor.cli import dumped, finish
+from grpo_doctor.cli import attach_evidence as dumped
+from grpo_doctor.cli import finish
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from grpo_doctor.cli.visit import _MOST_LISTED, several
+from grpo_doctor.cli.attach_evidence import _MOST_LISTED, several
 from grpo_doctor_probes.evidence import Job, Member
 
 

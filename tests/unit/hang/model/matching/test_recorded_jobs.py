@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.hang.recorded import held_to_the_truth
+from tests.unit.hang.recorded import FAMILIES, held_to_the_truth
 
 
-@pytest.mark.parametrize(
-    "family",
-    ["gloo-collectives", "gloo-held-out-groups", "gloo-unforeseen-ranks", "gloo-unforeseen-torch"],
-)
-def test_who_left_a_collective_out_or_made_another_one(family: str) -> None:
+@pytest.mark.parametrize("family", FAMILIES["matching"])
+def test_recorded_jobs_are_judged_as_is_true_and_in_the_same_words(family: str) -> None:
     held_to_the_truth(family)

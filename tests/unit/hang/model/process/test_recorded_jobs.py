@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.hang.recorded import held_to_the_truth
+from tests.unit.hang.recorded import FAMILIES, held_to_the_truth
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        "gloo-slow",
-        "gloo-unforeseen-ends",
-        "gloo-unforeseen-beside",
-        "gloo-unforeseen-data",
-        "NCCL-rules--spinning-hosts-spinning",
-    ],
-)
-def test_what_a_process_does_is_told(family: str) -> None:
+@pytest.mark.parametrize("family", FAMILIES["process"])
+def test_recorded_jobs_are_judged_as_is_true_and_in_the_same_words(family: str) -> None:
     held_to_the_truth(family)

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.hang.recorded import held_to_the_truth
+from tests.unit.hang.recorded import FAMILIES, held_to_the_truth
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        "gloo-held-out-chains",
-        "gloo-unforeseen-chains",
-        "gloo-threads",
-        "gloo-unforeseen-locks",
-        "gloo-unforeseen-waiting",
-    ],
-)
-def test_the_end_of_a_chain_is_found(family: str) -> None:
+@pytest.mark.parametrize("family", FAMILIES["waiting"])
+def test_recorded_jobs_are_judged_as_is_true_and_in_the_same_words(family: str) -> None:
     held_to_the_truth(family)

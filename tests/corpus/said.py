@@ -1,0 +1,60 @@
+"""What is said of every recorded job, word for word: `said.json`, kept by a command.
+
+Each job has two lines: of its evidence as it was, and of that evidence seen worse in one way of
+`degraded`. `python -m tests.corpus accept` takes over an intended change; read its diff.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+
+from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.verdict import encoded, encoded_document
+from grpo_doctor_probes.evidence import Evidence
+from tests.corpus.degraded import variants
+from tests.corpus.items import Item
+from tests.corpus.score import evidence_of
+
+FILE = Path(__file__).with_name("said.json")
+Said = dict[str, str]  # "source/job", or "source/job: how it was seen worse": the line
+
+
+def lines(item: Item) -> Said:
+    """Return the two lines of a job."""
+    evidence = evidence_of(item)
+    name = f"{item.truth.source}/{item.name}"
+    worse = list(variants(evidence))
+    chosen = crc32(item.name.encode()) % max(len(worse), 1)
+    views = {"": evidence, **dict(worse[chosen : chosen + 1])}
+    return {f"{name}: {how}" if how else name: line(view) for how, view in views.items()}
+
+
+def line(evidence: Evidence) -> str:
+    """`stuck rank-stopped [2] proven 1f2e3d4c: Rank 2 is stopped ...`. The number is that of all
+    that is said besides: evidence, fixes, the table of processes, the graph and the stacks.
+    """
+    diagnosis = diagnose(evidence)
+    verdict = diagnosis.verdict
+    rest = crc32(encoded(msgspec.structs.replace(diagnosis, cost=type(diagnosis.cost)())))
+    words = (verdict.state, verdict.cause or "-", list(verdict.culprits), verdict.certainty or "-")
+    return f"{' '.join(map(str, words))} {rest:08x}: {verdict.summary}"
+
+
+def document(item: Item) -> str:
+    """Return all that is said of a job as it was seen."""
+    diagnosis = diagnose(evidence_of(item))
+    return f"{item.truth.source}/{item.name}\n{encoded_document(diagnosis).decode()}"
+
+
+def recorded(file: Path = FILE) -> Said:
+    """Return what was said when it was last accepted."""
+    return msgspec.json.decode(file.read_bytes(), type=Said)
+
+
+def accept(said: Said, file: Path = FILE) -> None:
+    """Keep what is said now."""
+    content = msgspec.json.encode(dict(sorted(said.items())))
+    file.write_bytes(msgspec.json.format(content, indent=1) + b"\n")
