@@ -1,6 +1,5 @@
 """What accompanies a running job: the live line, the watchdog, and reports of dead ranks."""
 
-
 from __future__ import annotations
 
 import argparse

@@ -60,7 +60,12 @@ def _verdict(view: JobView, graph: Graph, stall: Stall) -> tuple[Verdict, Candid
     case = Case(view, graph, stall.suspects)
     roots = roots_of(view, graph, proposals(case))
     if not stall.stalled:
-        roots = tuple(label for label in roots if _shows_in_motion(label))
+        # What can be seen while no rank stands still for longer than a moment.
+        roots = tuple(
+            label
+            for label in roots
+            if label.certain or (label.liveness == "progressing" and label.cause)
+        )
     if not roots:
         if not view.evidence.looks:
             return without_culprit(view), None
@@ -92,11 +97,6 @@ def _without_cause(view: JobView, graph: Graph, stall: Stall) -> Verdict:
     if all(proc.activity.kind == "gone" for proc in view.by_rank.values()):
         return job_ended(view.by_rank.values())
     return undecided(view, stall)
-
-
-def _shows_in_motion(root: Candidate) -> bool:
-    """Whether it can be seen while no rank stands still for longer than a moment."""
-    return root.certain or (root.liveness == "progressing" and bool(root.cause))
 
 
 def _named_first(root: Candidate, stall: Stall) -> bool:

@@ -199,13 +199,13 @@ def _novel_sequence(
         return (), ()
     shared = set.intersection(*({_key(entry) for entry in entries} for entries in rings.values()))
     called = {rank: _since(entries, shared) for rank, entries in rings.items()}
-    usual = max(called.values(), key=lambda calls: (len(calls), _followers(called, calls), calls))
+
+    def followers(usual: tuple[str, ...]) -> int:
+        return sum(usual[: len(calls)] == calls for calls in called.values())
+
+    usual = max(called.values(), key=lambda calls: (len(calls), followers(calls), calls))
     odd = tuple(sorted(rank for rank, calls in called.items() if usual[: len(calls)] != calls))
     return (odd, usual) if odd and 2 * len(odd) < len(called) else ((), ())
-
-
-def _followers(called: dict[int, tuple[str, ...]], usual: tuple[str, ...]) -> int:
-    return sum(usual[: len(calls)] == calls for calls in called.values())
 
 
 def _key(entry: Entry) -> tuple[str, int, str]:

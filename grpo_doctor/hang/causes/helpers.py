@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink, ranks_of
+from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
 from grpo_doctor.hang.causes.connections import blocked_io
 from grpo_doctor.hang.causes.description import (
     asleep_for,
@@ -329,7 +329,10 @@ def ray_tasks(case: Case) -> Iterator[Candidate]:
 def _asking(view: JobView, proc: Process) -> Candidate:
     workers = [pending for pending in tasks.pending(view) if pending.pid != proc.pid]
     works = any(worker.activity.progresses for worker in workers)
-    source = _source(workers) if workers else "that no process of this host computes"
+    source = "that no process of this host computes"
+    if workers:
+        task = workers[0].task or "a process"
+        source = f"from {task} ({title(workers[0])}), which {doing(workers[0])}"
     return Candidate(
         cause=blocked_class(proc),
         reason=f"waits for a Ray result {source}{in_phase(proc)}",
@@ -353,11 +356,6 @@ def _not_called(proc: Process) -> Candidate:
         fixes=(Fix("Call the method on all actors of the group before waiting for any of them."),),
         confirm=("ray list tasks --filter state=RUNNING",),
     )
-
-
-def _source(workers: list[Process]) -> str:
-    first = workers[0]
-    return f"from {first.task or 'a process'} ({title(first)}), which {doing(first)}"
 
 
 def _unanswered(view: JobView, proc: Process) -> Candidate:
@@ -415,7 +413,11 @@ def _halted(proc: Process) -> Candidate:
         reason=doing(proc),
         evidence=(process_item(proc), stack_item(proc)),
         sink=_SINK_OF_HALTED.get(proc.activity.kind, Sink.COUNTERS),
-        liveness=_liveness(proc),
+        liveness="dead"
+        if proc.activity.kind == "gone"
+        else "never-wakes"
+        if proc.cannot_run
+        else "unseen",
     ).of(proc)
     stopped = proc.activity.kind == "stopped"
     return candidate.continued(proc, "its task must resume immediately") if stopped else candidate
@@ -442,12 +444,6 @@ def _phase(proc: Process) -> str | None:
     named_after = "reward" if "reward" in name else None
     generates = any(word in name for word in _ROLLOUT)
     return proc.phase or named_after or ("rollout" if generates else None)
-
-
-def _liveness(proc: Process) -> Liveness:
-    if proc.activity.kind == "gone":
-        return "dead"
-    return "never-wakes" if proc.cannot_run else "unseen"
 
 
 def _class(proc: Process, candidate: Candidate) -> str:

@@ -40,9 +40,9 @@ def silence_s(view: JobView, root: Candidate, culprits: Sequence[Process]) -> fl
     bottom = view.by_pid.get(root.node.pid) if isinstance(root.node, ProcessNode) else None
     if bottom is not None and bottom.cannot_run:
         return math.inf
-    free = [
-        proc for proc in culprits if not (proc.cannot_run or proc.waits or tasks.wakes_by_ray(proc))
-    ]
+    # Ray wakes an idle actor, or one that asks, by its own clock: that is no sign of progress.
+    by_ray = [proc for proc in culprits if proc.is_idle or proc.asks]
+    free = [p for p in culprits if not (p.cannot_run or p.waits or p in by_ray)]
     own = min((quiet_s(proc, proc.waker_tids) for proc in free), default=math.inf)
     if bottom is None:
         return own
@@ -61,7 +61,9 @@ def _at_work_s(view: JobView, bottom: Process) -> float:
     of_ray = tasks.own_threads(view, bottom)
     if of_ray:
         return quiet_s(bottom, of_ray)
-    if any(wakeups.has_timer(proc) for proc in _lock_holders(view, bottom)):
+    hold = bottom.hold
+    holders = peers_seen(view, hold) if hold is not None and hold.kind == "file-lock" else []
+    if any(map(wakeups.has_timer, holders)):
         return 0.0
     process_s, threads = quiet_s(bottom, None), wakeups.serving(bottom)
     if threads is None or process_s >= FLOOR_S:
@@ -70,11 +72,6 @@ def _at_work_s(view: JobView, bottom: Process) -> float:
     if any(map(wakeups.has_timer, below)):
         return process_s
     return min(quiet_s(proc, wakeups.serving(proc)) for proc in below)
-
-
-def _lock_holders(view: JobView, proc: Process) -> list[Process]:
-    hold = proc.hold
-    return peers_seen(view, hold) if hold is not None and hold.kind == "file-lock" else []
 
 
 def nobody_is_at_it(view: JobView, proc: Process) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from grpo_doctor.hang.dumps.documents import GIVES_UP, NotADumpError, SharedValues, clean, load
-from grpo_doctor.hang.dumps.model import DumpProblem, Entry, GroupSeen, Recording, Recordings
+from grpo_doctor.hang.dumps.model import DumpProblem, Entry, Recording, Recordings
 from grpo_doctor.hang.dumps.normalise import normalise
 from grpo_doctor.hang.wording import seconds_text
 from grpo_doctor_probes.evidence import FlightDump
@@ -77,13 +77,10 @@ def _exclusion(recording: Recording, reason: str, *, at_once: bool = False) -> D
 def _world(recording: Recording) -> tuple[int, ...]:
     """The members of the default group, in order; empty where they are not listed."""
     for group in recording.groups:
-        if group.ranks and (group.description == _DEFAULT or _is_first(group)):
+        first = (group.name, group.description) == ("0", "")
+        if group.ranks and (group.description == _DEFAULT or first):
             return tuple(sorted(group.ranks))
     return ()
-
-
-def _is_first(group: GroupSeen) -> bool:
-    return group.name == "0" and not group.description
 
 
 def of_one_moment(
@@ -357,13 +354,15 @@ def _join(rank: int, recordings: Sequence[Recording], problems: list[DumpProblem
                 problems.append(DumpProblem(recording.sources[0], rank, text, NAME_IT))
             elif recording.at_unix_ns < last.at_unix_ns:
                 moved.append(_mark(recording) != _mark(last))
+    rings = [recording.entries for recording in newest]
+    merged = sorted(chain.from_iterable(rings), key=lambda entry: entry.created_ns or 0)
     return msgspec.structs.replace(
         newest[0],
         sources=tuple(source for recording in newest for source in recording.sources),
         library=next((recording.library for recording in newest if recording.library), ""),
         at_unix_ns=max(recording.at_unix_ns for recording in newest),
         groups=tuple(group for recording in newest for group in recording.groups),
-        entries=_in_order([recording.entries for recording in newest]),
+        entries=tuple(merged) if len(rings) > 1 else rings[0],
         moved=any(moved) if moved else None,
     )
 
@@ -386,10 +385,3 @@ def _mark(recording: Recording) -> tuple[object, ...]:
     last = recording.entries[-1].record if recording.entries else -1
     counters = sorted((g.group_id, g.status.enqueued, g.status.completed) for g in recording.groups)
     return last, sum(1 for e in recording.entries if e.done), counters
-
-
-def _in_order(rings: Sequence[tuple[Entry, ...]]) -> tuple[Entry, ...]:
-    """Two recorders' entries as the process enqueued them."""
-    if len(rings) == 1:
-        return rings[0]
-    return tuple(sorted(chain.from_iterable(rings), key=lambda entry: entry.created_ns or 0))

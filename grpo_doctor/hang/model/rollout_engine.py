@@ -143,12 +143,8 @@ class RolloutEngine:
     @property
     def is_dead(self) -> bool:
         """Whether tokens will never come: by its processes, else by what it says."""
-        return bool(self.dead) or (not self.has_core and (self.refuses or bool(self.last_words)))
-
-    @property
-    def has_core(self) -> bool:
-        """Whether a process that computes is left."""
-        return any(proc.member.role == "engine-worker" or _computes(proc) for proc in self.parts)
+        computes = any(p.member.role == "engine-worker" or _computes(p) for p in self.parts)
+        return bool(self.dead) or (not computes and (self.refuses or bool(self.last_words)))
 
     @property
     def works(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from grpo_doctor.hang import dumps
-from grpo_doctor.hang.dumps import Recording, Recordings
+from grpo_doctor.hang.dumps import Recordings
 from grpo_doctor.hang.dumps.documents import GIVES_UP
 from grpo_doctor.hang.model import gpus, matching
 from grpo_doctor.hang.model.gpus import GpuJudgement
@@ -80,17 +80,16 @@ class JobView:
         """The processes that this one started, of the job."""
         return self.by_parent.get(pid, ())
 
-    def _may_front(self, pid: int) -> bool:
-        """Ray's own daemon starts the actors in which engines run, and answers for none."""
-        return pid in self.by_pid and not self.by_pid[pid].serves_ray
-
     def engine_parts(self) -> tuple[Process, ...]:
         """Engines, their workers, and the fronts that started them or answer for them."""
         cores = {proc.pid for proc in self.procs if _is_engine(proc.member)}
         fronts = {
             proc.member.parent
             for proc in self.procs
-            if proc.pid in cores and self._may_front(proc.member.parent)
+            if proc.pid in cores
+            # Ray's own daemon starts the actors in which engines run, and answers for none.
+            and (front := self.by_pid.get(proc.member.parent)) is not None
+            and not front.serves_ray
         }
         training = {proc.pid for proc in self.by_rank.values()}
         return tuple(
@@ -188,10 +187,7 @@ def has_pending(recordings: Recordings, matching: Matching, rank: int | None) ->
     """
     recording = recordings.of(rank) if rank is not None else None
     backlog = matching.backlog(rank) if rank is not None else None
-    if recording is None or backlog is None or not _is_of_device(recording):
+    if recording is None or backlog is None:
         return None
-    return not backlog.idle
-
-
-def _is_of_device(recording: Recording) -> bool:
-    return bool(recording.library) or any(entry.backend in GIVES_UP for entry in recording.entries)
+    of_device = recording.library or any(e.backend in GIVES_UP for e in recording.entries)
+    return not backlog.idle if of_device else None

@@ -20,8 +20,6 @@ from grpo_doctor_probes.evidence import (
     FlightDump,
     HostFacts,
     Job,
-    LogTail,
-    RasAnswer,
 )
 from grpo_doctor_probes.record.redact import redact_text
 
@@ -92,10 +90,13 @@ def packed(evidence: Evidence) -> bytes:
     clean = replace(
         evidence,
         job=_job(evidence.job),
-        logs=tuple(map(_log, evidence.logs)),
+        logs=tuple(replace(log, lines=tuple(map(redact_text, log.lines))) for log in evidence.logs),
         host=_host(evidence.host),
         dumps=tuple(map(_packed_dump, evidence.dumps)),
-        ras=tuple(map(_ras, evidence.ras)),
+        ras=tuple(
+            replace(row, text=redact_text(row.text), problem=redact_text(row.problem))
+            for row in evidence.ras
+        ),
     )
     envelope = Envelope(SCHEMA, f"grpo-doctor {__version__}", clean)
     return gzip.compress(encoded(envelope), compresslevel=6, mtime=0)
@@ -137,14 +138,6 @@ def _distinct_run_id(run_id: str) -> str:
     """A run id without its secret: bundles of one job must still be known as such."""
     clean = redact_text(run_id)
     return run_id if clean == run_id else f"{clean} {sha256(run_id.encode()).hexdigest()[:8]}"
-
-
-def _ras(answer: RasAnswer) -> RasAnswer:
-    return replace(answer, text=redact_text(answer.text), problem=redact_text(answer.problem))
-
-
-def _log(log: LogTail) -> LogTail:
-    return replace(log, lines=tuple(map(redact_text, log.lines)))
 
 
 def _host(host: HostFacts | None) -> HostFacts | None:

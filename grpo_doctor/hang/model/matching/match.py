@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from grpo_doctor.hang.dumps import Recording, Recordings
+from grpo_doctor.hang.dumps import Recordings
 from grpo_doctor.hang.model.matching import groups
 from grpo_doctor.hang.model.matching.graph import (
     DIRECTED,
@@ -251,6 +251,7 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
     `world_size` None: as many as the recordings name.
     """
     ranked = [recording for recording in recordings.ranks if recording.rank is not None]
+    moves = [recording.moved for recording in ranked if recording.moved is not None]
     world = groups.world(recordings, world_size)
     gathered = {merged.group.key: merged for merged in gather(recordings, world)}
     context = context_of(ranked, gathered)
@@ -283,7 +284,7 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
         blame=blame(context),
         heard=tuple(sorted(context.heard)),
         world_size=world,
-        moved=_moved(ranked),
+        moved=any(moves) if moves else None,
         backlogs=tuple(
             Backlog(queue.rank, len(queue.units), queue.recorded and not queue.units)
             for queue in context.queues.values()
@@ -331,8 +332,3 @@ def _at(context: MatchContext, key: str, front: int) -> GroupStatus:
         even=even,
         timed_out=any(track.timed_out for track in tracks.values()),
     )
-
-
-def _moved(recordings: Sequence[Recording]) -> bool | None:
-    moves = [recording.moved for recording in recordings if recording.moved is not None]
-    return any(moves) if moves else None

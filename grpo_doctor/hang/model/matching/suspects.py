@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from grpo_doctor.hang.dumps import Entry
 from grpo_doctor.hang.model.matching.graph import MatchContext, Node, waits_of
 from grpo_doctor.hang.model.matching.groups import Track, balanced, continuation, is_root
 from grpo_doctor.hang.model.matching.model import Blame, Grounds, Reason, Side, Wait
@@ -123,7 +122,9 @@ def hung(context: MatchContext) -> Iterator[Blame]:
 def _through(context: MatchContext, unit: QueuedOp, finishers: list[int]) -> list[int]:
     """The peers that are through, if that shows anything of this rank."""
     peers = [rank for rank in finishers if _same(context, rank, unit)]
-    if unit.parts and all(part.op in OF_ALL and not _is_empty(part) for part in unit.parts):
+    # Without an element NCCL does nothing and does not wait.
+    waits = (part.op in OF_ALL and all(map(all, part.input_sizes)) for part in unit.parts)
+    if unit.parts and all(waits):
         return peers
     members = context.gathered[unit.group].group.members
     return peers if unit.behind is None and len(peers) == len(members) - 1 > 1 else []
@@ -140,11 +141,6 @@ def _same(context: MatchContext, rank: int, unit: QueuedOp) -> bool:
     if rank not in calls or unit.rank not in calls:
         return True
     return context.signatures.key(calls[rank]) == context.signatures.key(calls[unit.rank])
-
-
-def _is_empty(entry: Entry) -> bool:
-    """Return whether it has no element: then NCCL does nothing and does not wait."""
-    return any(0 in shape for shape in entry.input_sizes)
 
 
 def not_begun(context: MatchContext, joint_op: JointOp) -> Iterator[Blame]:

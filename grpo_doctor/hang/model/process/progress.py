@@ -290,12 +290,12 @@ def _sleeps_in_a_loop(
     main = [stack.threads[0] for stack in stacks if stack is not None and stack.threads]
     if any(place_of(thread).communicates for thread in main):
         return False
-    paths = [_own_functions(thread.frames) for thread in main if thread.frames]
-    return len(set(paths)) == 1
-
-
-def _own_functions(frames: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
-    return tuple((frame.function, frame.file) for frame in frames if not is_library(frame))
+    paths = {
+        tuple((frame.function, frame.file) for frame in thread.frames if not is_library(frame))
+        for thread in main
+        if thread.frames
+    }
+    return len(paths) == 1
 
 
 def wakes_between(before: Thread | None, after: Thread) -> int:

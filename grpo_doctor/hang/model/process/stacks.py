@@ -282,8 +282,8 @@ def place_of(thread: PythonThread | None) -> Place:
     edge = next((i for i, frame in enumerate(frames) if not is_library(frame)), len(frames))
     call, operation = _call(frames[:edge])
     user = frames[edge] if edge < len(frames) else None
-    if not call and user is not None:
-        call, operation = _called_by_user(frames)
+    if not call and user is not None and "torch/distributed" in frames[0].file:
+        call, operation = _call(frames[:6])  # a source checkout of torch has another path
     return Place(call, operation, _purposes(frames), user, frames)
 
 
@@ -300,25 +300,17 @@ def _call(inner: Sequence[Frame]) -> tuple[Call, str]:
     return "", ""
 
 
-def _called_by_user(frames: Sequence[Frame]) -> tuple[Call, str]:
-    """Where frames of a library are under another path, such as a source checkout of torch."""
-    return _call(frames[:6]) if "torch/distributed" in frames[0].file else ("", "")
-
-
 def _purposes(frames: Sequence[Frame]) -> tuple[Purpose, ...]:
     purposes: dict[Purpose, None] = {}
     for frame in frames:
         is_named = not is_library(frame) or FRAMEWORK.search(frame.file) is not None
-        rule = _first(PURPOSES if is_named else _BY_FILE, frame)
+        rules = PURPOSES if is_named else _BY_FILE
+        rule = next((rule for rule in rules if rule.covers(frame.function, frame.file)), None)
         if rule is not None:
             purposes.setdefault(cast("Purpose", rule.means))
     return tuple(
         purpose for purpose in purposes if purpose != "evaluate" or purpose == list(purposes)[-1]
     )
-
-
-def _first(rules: Sequence[Rule], frame: Frame) -> Rule | None:
-    return next((rule for rule in rules if rule.covers(frame.function, frame.file)), None)
 
 
 def is_heartbeat(thread_name: str) -> bool:

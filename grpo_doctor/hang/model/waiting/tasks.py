@@ -20,11 +20,6 @@ from grpo_doctor_probes.evidence import ProcessLook, PythonThread, Stack
 _AT_WORK_FOR_OTHERS = ("engine", "engine-worker", "server")
 
 
-def wakes_by_ray(proc: Process) -> bool:
-    """Return whether it wakes every second by Ray's own clock, which is no sign of progress."""
-    return proc.is_idle or proc.asks
-
-
 def own_threads(view: JobView, proc: Process) -> frozenset[int]:
     """Of a process of Ray's the threads whose last run says since when it stands: those that do its
     tasks, else all that run Python; empty for all others. Ray's own threads wake many times a
@@ -73,9 +68,8 @@ def at_work(view: JobView) -> tuple[Process, ...]:
     called = [seen_through(view, proc) for proc in beside if proc.task]
     own = drivers(view)
     pids = {proc.pid for proc in (*called, *own)}
-    halted = [
-        proc for proc in beside if proc.pid not in pids and _is_needed(proc) and proc.cannot_run
-    ]
+    needed = (proc for proc in beside if proc.actor or proc.is_part_of_engine)
+    halted = [proc for proc in needed if proc.pid not in pids and proc.cannot_run]
     answering = tuple(proc for proc in [*called, *own, *halted] if not proc.asks)
     if answering:
         return answering
@@ -105,11 +99,6 @@ def quiet_s(view: JobView) -> float | None:
         if pace.taken_ns and pace.last_enqueued_ns is not None
     ]
     return min(ages, default=None)
-
-
-def _is_needed(proc: Process) -> bool:
-    """An actor, or a part of an engine that works for one."""
-    return bool(proc.actor) or proc.is_part_of_engine
 
 
 def _works_for_others(view: JobView, proc: Process) -> bool:
