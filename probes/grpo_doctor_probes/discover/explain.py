@@ -8,15 +8,12 @@ import pwd
 from collections.abc import Iterable
 from pathlib import Path
 
-from grpo_doctor_probes.discover.commands import command_text
 from grpo_doctor_probes.discover.permission import ptrace_remedy
-from grpo_doctor_probes.discover.remains import holdings
 from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence import Job
 from grpo_doctor_probes.procs.printable import NAME_LIMIT, printable
 
 _MOST_NAMED = 4
-_LONGEST_RANK = 7
 _NEXT = "Give the PID of a rank, or none to inspect every job of this host."
 
 
@@ -33,34 +30,18 @@ def no_such_member(pid: int, process: Process | None, proc: Path) -> Exception:
     if process is None:
         return _not_seen(pid, proc)
     title = f"process {pid} ({printable(process.name, NAME_LIMIT) or 'nameless'})"
-    if process.kernel:
-        return NoJobError(f"{title} is a thread of the kernel. {_NEXT}")
-    if process.dead:
-        return NoJobError(
-            f"{title} has ended: it is a zombie that its parent, process {process.parent}, has not "
-            f"asked for its exit status. {_NEXT}"
-        )
-    if not process.readable:
+    if not process.readable and not (process.kernel or process.dead):
         return NoPermissionError(
             f"{title} belongs to {user_name(process.uid)}, and its environment can't be read. "
             f"{ptrace_remedy(proc)}"
         )
-    return _of_no_job(process, title)
-
-
-def _of_no_job(process: Process, title: str) -> NoJobError:
-    if process.pid == 1:
-        return NoJobError(
-            f"{title} is the parent of all that runs here, so it does not identify a job. {_NEXT}"
-        )
-    if not process.python:
-        return NoJobError(
-            f"{title} is not a Python process, and none below it belongs to a training job. {_NEXT}"
-        )
-    return NoJobError(
-        f"{title} is a Python process, but no part of a training job: it has not loaded torch, and "
-        f"no launcher, rank or engine is among its parents. {_NEXT}"
-    )
+    if process.kernel or process.dead:
+        why = "it is a thread of the kernel" if process.kernel else "it has ended (a zombie)"
+    elif process.pid == 1:
+        why = "it is the parent of all that runs here"
+    else:
+        why = "it has not loaded torch, and no launcher, rank or engine is among its parents"
+    return NoJobError(f"{title} is no part of a training job: {why}. {_NEXT}")
 
 
 def _not_seen(pid: int, proc: Path) -> Exception:
@@ -106,54 +87,30 @@ def nothing_found(processes: Iterable[Process], proc: Path) -> Exception:
     )
 
 
-def only_remains(helpers: Iterable[Process], proc: Path) -> NoJobError:
+def only_remains(helpers: Iterable[Process]) -> NoJobError:
     """For a host on which nothing but helpers of an ended job is left."""
-    return NoJobError(f"no training job runs on this host. {_left_behind(list(helpers), proc)}")
+    return NoJobError(f"no training job runs on this host. {_left_behind(list(helpers))}")
 
 
-def is_remains(pid: int, helpers: Iterable[Process], proc: Path) -> NoJobError:
+def is_remains(pid: int, helpers: Iterable[Process]) -> NoJobError:
     """For a PID that is one of these."""
-    return NoJobError(
-        f"process {pid} belongs to no running job. {_left_behind(list(helpers), proc)}"
-    )
+    return NoJobError(f"process {pid} belongs to no running job. {_left_behind(list(helpers))}")
 
 
-def _left_behind(helpers: list[Process], proc: Path) -> str:
-    """Return which processes, what they hold, and how to end them."""
-    shown = helpers[:_MOST_NAMED]
-    lines = [
-        f"  {process.pid}{_helped(process)} ({_words(process)}){_holdings(process, proc)}"
-        for process in shown
+def _left_behind(helpers: list[Process]) -> str:
+    """Return which processes are left, and how to end them."""
+    names = [
+        f"{process.pid} ({printable(process.name, NAME_LIMIT) or 'nameless'})"
+        for process in helpers[:_MOST_NAMED]
     ]
-    if len(helpers) > len(shown):
-        lines.append(f"  and {len(helpers) - len(shown)} more")
-    single = len(helpers) == 1
+    more = len(helpers) - len(names)
+    if more:
+        names.append(f"{more} more")
     pids = " ".join(str(process.pid) for process in helpers)
-    return "\n".join(
-        [
-            "A job that ended left "
-            + ("a helper of its ranks:" if single else f"{len(helpers)} helpers of its ranks:"),
-            *lines,
-            f"End {'it' if single else 'them'}: kill {pids}; after some seconds, kill -9 {pids}",
-        ]
+    return (
+        f"A job that ended left helpers of its ranks, which may hold GPU memory and ports: "
+        f"{', '.join(names)}. End them: kill {pids}; after some seconds, kill -9 {pids}"
     )
-
-
-def _helped(process: Process) -> str:
-    rank = process.environment.get("RANK", "")
-    return f" of rank {rank}" if rank.isdecimal() and len(rank) < _LONGEST_RANK else ""
-
-
-def _holdings(process: Process, proc: Path) -> str:
-    words = holdings(proc, process.pid)
-    gpu = any(word.startswith("GPU") for word in words)
-    memory = ", whose memory may be taken until it ends" if gpu else ""
-    return f": holds {' and '.join(words)}{memory}" if words else ""
-
-
-def _words(process: Process) -> str:
-    program, _, options = command_text(process.arguments).partition(" ")
-    return printable(f"{program.rpartition('/')[2]} {options}".strip(), NAME_LIMIT) or "nameless"
 
 
 def nothing_readable(job: Job, proc: Path) -> NoPermissionError:

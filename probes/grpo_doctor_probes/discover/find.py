@@ -135,7 +135,7 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
     search = _Search(proc, pids)
     for pid in pids:
         if pid in search.surely_left:
-            raise is_remains(pid, search.helpers_left.values(), proc)
+            raise is_remains(pid, search.helpers_left.values())
         if not search.groups_of(pid):
             raise no_such_member(pid, search.tree.processes.get(pid), proc)
     if pids:
@@ -144,7 +144,7 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
         groups = search.training() or search.waiting() or search.driving()
     if not groups:
         if search.helpers_left:
-            raise only_remains(search.helpers_left.values(), proc)
+            raise only_remains(search.helpers_left.values())
         raise nothing_found(search.tree.processes.values(), proc)
     jobs = sorted((search.job(core) for core in groups), key=_most_ranks_first)
     readable = [job for job in jobs if any(member.readable for member in job.members)]

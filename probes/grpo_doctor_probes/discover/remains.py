@@ -6,8 +6,6 @@ rank has forked have all that it had: torch, its sockets and its GPUs.
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,29 +18,11 @@ from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Tree, parse_environment
 from grpo_doctor_probes.discover.sockets import Connection
 from grpo_doctor_probes.procs.bounded import unless_blocked
-from grpo_doctor_probes.procs.procfs import descriptors, read, socket_inodes
-from grpo_doctor_probes.procs.tcp import tcp_table
+from grpo_doctor_probes.procs.procfs import read
 
-_GPU_DEVICE = re.compile(r"/dev/nvidia(\d+)")
 _WORKERS = frozenset({"dataloader", "reward", "engine", "engine-worker"})
 _REAPER_NAME = "systemd"  # of a user's session; that of the host is process 1
 _PATIENCE_S = 1.0
-
-
-def holdings(proc: Path, pid: int) -> tuple[str, ...]:
-    """In words; empty where it holds nothing of the kind, or its descriptors may not be read."""
-    targets: list[str] = []
-    with contextlib.suppress(OSError):
-        targets = [target for _, target in descriptors(proc, pid)]
-    gpus = sorted({int(gpu[1]) for target in targets if (gpu := _GPU_DEVICE.fullmatch(target))})
-    inodes = set(socket_inodes(targets))
-    listeners = tcp_table(proc, pid).all_listeners() if inodes else ()
-    ports = sorted({socket.local_port for socket in listeners if str(socket.inode) in inodes})
-    return tuple(
-        f"{kind}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-        for kind, numbers in (("port", ports), ("GPU", gpus))
-        if numbers
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ def test_the_parent_of_a_job_stands_for_it(host: FakeProc) -> None:
     host.add(100, 90, "python /v/bin/torchrun --nproc_per_node 1 t.py")
     host.add(101, 100, "python -u t.py", rank_environment(0, 1), torch=True)
     assert rank_pids(host, 90) == [[101]]
-    with pytest.raises(NoJobError, match="does not identify a job"):
+    with pytest.raises(NoJobError, match="it is the parent of all that runs here"):
         find_jobs([1], host.root)
 
 

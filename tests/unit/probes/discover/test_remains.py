@@ -10,6 +10,7 @@ from grpo_doctor_probes.discover import NoJobError, find_jobs
 from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
 
 SLEEPS = ["/v/bin/python", "-c", "import time\ntime.sleep(3600)"]
+LEFT = "left helpers of its ranks, which may hold GPU memory and ports: "
 BY_HAND = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 28400, "WORLD_SIZE": 2}
 
 
@@ -59,23 +60,16 @@ def test_alone_it_is_named(host: FakeProc) -> None:
     leave(host, 100)
     with pytest.raises(NoJobError) as error:
         find_jobs((), host.root)
-    assert "left a helper of its ranks:\n  100 of rank 1 (python -c import time" in str(error.value)
-    assert str(error.value).endswith("End it: kill 100; after some seconds, kill -9 100")
+    assert LEFT + "100 (" in str(error.value)
+    assert str(error.value).endswith("End them: kill 100; after some seconds, kill -9 100")
     assert rank_pids(host, 100) == [[100]]
 
 
 def test_of_each_rank_one(host: FakeProc) -> None:
     for rank in range(6):
         leave(host, 100 + rank, environment=rank_environment(rank, 6))
-    with pytest.raises(NoJobError, match=r"(?s)left 6 helpers .* 103 .* and 2 more\nEnd them: "):
+    with pytest.raises(NoJobError, match=r"103 \(python\), 2 more\. End them: kill 100 101 "):
         find_jobs((), host.root)
-
-
-def test_what_it_was_told_stays_secret(host: FakeProc) -> None:
-    leave(host, 100, ["python", "judge.py", "--api-key", "hunter2"])
-    with pytest.raises(NoJobError) as error:
-        find_jobs((), host.root)
-    assert "hunter2" not in str(error.value)
 
 
 def test_one_with_torch_may_be_a_rank(host: FakeProc) -> None:
@@ -129,12 +123,8 @@ def test_what_ranks_have_forked_is_left_with_their_torch_and_their_sockets(host:
         leave_forked(host, 100 + rank, rank)
     host.listens(100, 29500)
     host.connects(101, 100, 29500)
-    (host.root / "101" / "fd" / "40").symlink_to("/dev/nvidia3")
-    with pytest.raises(NoJobError) as error:
+    with pytest.raises(NoJobError, match=LEFT + r"100 \(python\), 101 \(python\)\. "):
         find_jobs((), host.root)
-    lines = str(error.value).splitlines()
-    assert lines[1] == "  100 of rank 0 (python t.py): holds port 29500"
-    assert lines[2].startswith("  101 of rank 1 (python t.py): holds GPU 3, whose memory")
     with pytest.raises(NoJobError, match=r"process 101 belongs to no running job"):
         find_jobs((101,), host.root)
 
@@ -145,7 +135,7 @@ def test_below_another_reaper_it_is_left_as_well(host: FakeProc) -> None:
     (host.root / "100" / "stat").write_text(
         (host.root / "100" / "stat").read_text().replace(" S 1 ", " S 60 ")
     )
-    with pytest.raises(NoJobError, match=r"100 of rank 0"):
+    with pytest.raises(NoJobError, match=LEFT + "100 "):
         find_jobs((), host.root)
 
 
@@ -165,7 +155,7 @@ def test_a_rank_whose_starter_has_ended(host: FakeProc, rank: dict[str, object])
 def test_loader_workers_of_a_job_that_has_ended(host: FakeProc) -> None:
     leave_forked(host, 100, name="pt_data_worker")
     for pids in ((), (100,)):
-        with pytest.raises(NoJobError, match=r"left a helper of its ranks:\n  100 of rank 0"):
+        with pytest.raises(NoJobError, match=LEFT + "100 "):
             find_jobs(pids, host.root)
 
 
@@ -180,13 +170,13 @@ def test_loader_workers_below_a_program_in_python(
     host.add(100, 60, "python t.py", environment, torch=True, image=90, name="pt_data_worker")
     with pytest.raises(NoJobError) as error:
         find_jobs((), host.root)
-    assert ("left a helper of its ranks:\n  100 of rank 0" in str(error.value)) is is_left
+    assert (LEFT + "100 " in str(error.value)) is is_left
 
 
 def test_an_engine_and_a_fork_are_left_together(host: FakeProc) -> None:
     leave(host, 100, ["VLLM::EngineCore"], rank_environment(0, 2), torch=True)
     leave_forked(host, 101)
-    with pytest.raises(NoJobError, match=r"left 2 helpers"):
+    with pytest.raises(NoJobError, match=LEFT + "100 .*, 101 "):
         find_jobs((), host.root)
 
 
@@ -215,7 +205,7 @@ def test_the_init_of_a_session_takes_orphans(host: FakeProc, parent: str, is_lef
     if not is_left:
         assert rank_pids(host) == [[100]]
         return
-    with pytest.raises(NoJobError, match="left a helper of its ranks"):
+    with pytest.raises(NoJobError, match=LEFT):
         find_jobs((), host.root)
 
 
@@ -223,7 +213,7 @@ def test_one_that_talks_to_itself_talks_to_nobody(host: FakeProc) -> None:
     leave(host, 100, ["python", "judge.py"])
     host.listens(100, 7000)
     host.connects(100, 100, 7000)
-    with pytest.raises(NoJobError, match="left a helper of its ranks"):
+    with pytest.raises(NoJobError, match=LEFT):
         find_jobs((), host.root)
 
 
