@@ -55,14 +55,6 @@ def test_the_controller_carries_steps_with_phases(tmp_path: Path) -> None:
     assert names == [*STEP, *STEP, "eval", *STEP, *STEP[:3]]
 
 
-def test_a_run_that_resumes_goes_on_with_its_number(tmp_path: Path) -> None:
-    assert step_numbers(run_controller(tmp_path, resume=40)) == [41, 42, 43]
-
-
-def test_a_checkpoint_is_a_phase_where_one_is_saved(tmp_path: Path) -> None:
-    assert Counter(span_names(run_controller(tmp_path, save="2")))["checkpoint"] == 1
-
-
 def test_metrics_of_the_logger_and_of_an_evaluation_belong_to_their_step(tmp_path: Path) -> None:
     run_controller(tmp_path)
     logged = {"policy_loss": 0.5, "timing/ppo_train": 0.1}
@@ -101,24 +93,6 @@ print(loaded(TrainingActor)(args, queue).fit())
     assert step_numbers(trace) == [1, 2]  # what it waits for at the end is no step
     one_step = ["rollout/wait", "train", "logprob", "train/update", "sync"]
     assert [n for n in span_names(trace) if n != "step"] == [*one_step, *one_step, "rollout/wait"]
-
-
-def test_the_generator_of_an_asynchronous_run_has_no_steps(tmp_path: Path) -> None:
-    program = """
-from queue import Queue
-from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor
-from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
-from ray._private.function_manager import loaded
-slots = Queue()
-slots.put(0)
-slots.put(None)
-loaded(GenerateSamplesActor)(slots).fit(SamplesGenerator())
-"""
-    result = run_job(tmp_path, program, modules=MODULES)
-    assert result.stderr == ""
-    trace = recorded(tmp_path)
-    assert [p.role for p in trace.processes] == ["rollout-loop"]
-    assert span_names(trace) == ["rollout/queue", "rollout", "offload", "dataload", "rollout/queue"]
 
 
 def test_the_actors_of_the_models_have_roles_and_phases(tmp_path: Path) -> None:
@@ -190,10 +164,3 @@ print(inspect.iscoroutinefunction(SingleTurnAgentExecutor._fetch_rewards_via_fun
     reward = spans.name == trace.names.index("reward/length_reward")
     lengths = spans.end_ns[reward] - spans.start_ns[reward]
     assert all(length >= SLEEP_NS for length in lengths)
-
-
-def test_a_users_environment_is_a_tool_of_the_rollout(tmp_path: Path) -> None:
-    program = ROLLOUT + "print(asyncio.run(roll_out(MultiTurnAgentExecutor(Environment))))"
-    result = run_job(tmp_path, program, modules=MODULES)
-    assert (result.stdout, result.stderr) == ("['fed back', 'fed back', 'fed back']\n", "")
-    assert set(span_names(recorded(tmp_path))) == {"rollout/generate", "rollout/tools"}

@@ -153,11 +153,3 @@ def test_what_ray_would_refuse_itself_reaches_it_as_it_is(own: str, tmp_path: Pa
     )
     result = run_job(tmp_path, program, modules={"ray.dashboard.modules.job.sdk": SUBMITTING})
     assert (result.stdout, result.stderr) == ("True\n", "")
-
-
-def test_what_the_job_was_submitted_with_is_not_said_again(tmp_path: Path) -> None:
-    """Ray refuses a variable that is in both."""
-    submitted = {"GRPO_DOCTOR": "1", "PYTHONPATH": "/theirs"}
-    config = json.dumps({"runtime_env": {"env_vars": submitted}, "metadata": {}})
-    worker_environment = runtime_env(tmp_path, "init('auto')", RAY_JOB_CONFIG_JSON_ENV_VAR=config)
-    assert list(worker_environment["env_vars"]) == ["GRPO_DOCTOR_RUN_DIR"]

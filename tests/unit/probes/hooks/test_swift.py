@@ -102,11 +102,6 @@ def test_what_dynamic_sampling_generates_again_is_rollout_and_no_reward(tmp_path
     ]  # fmt: skip
 
 
-def test_the_reference_of_full_training_is_a_model_of_its_own(tmp_path: Path) -> None:
-    run(tmp_path, NEW, "SwiftSft(Arguments()).train(trainer(ref_model=Model()))")
-    assert [n for n in first_step(tmp_path) if n.startswith("logprob")] == ENCODED[2:]
-
-
 def test_an_offload_says_where_to(tmp_path: Path) -> None:
     run(tmp_path, NEW, "SwiftSft(Arguments()).train(trainer())")
     trace = recorded(tmp_path)
@@ -140,14 +135,6 @@ def test_activations_are_recomputed_though_the_trainer_says_no_while_it_trains(
     assert job_of(tmp_path)["config"]["gradient_checkpointing"] is True
 
 
-def test_a_reward_model_is_timed_by_what_scores_with_it(tmp_path: Path) -> None:
-    more = "made = trainer(rewards=1, reward_func_names=['RM'], reward_model_plugins=[Plugin()])\n"
-    run(tmp_path, NEW, f"{more}SwiftSft(Arguments()).train(made)")
-    names = first_step(tmp_path)
-    assert "reward/RM" in names
-    assert "reward/Length" not in names
-
-
 def test_rewards_of_one_base_class_have_their_own_names(tmp_path: Path) -> None:
     more = "class Longer(Length): pass\nclass Longest(Longer): pass\n"
     functions = "made.reward_funcs[:] = [Length(), Longer(), Longest()]\n"
@@ -166,25 +153,3 @@ def test_nothing_is_set_on_trls_class_that_ms_swift_deleted(tmp_path: Path) -> N
         "print({'__init__', 'log'} & set(vars(theirs)), made.logged)",
     )  # fmt: skip
     assert output == "set() {'loss': 0.5, 'reward': 2.0, 'swift': 1}\n"
-
-
-def test_turns_of_the_users_scheduler_are_tools(tmp_path: Path) -> None:
-    mixin = VERSION_4_6["swift.rlhf_trainers.rollout_mixin"]
-    turns = "    def _prepare_scheduler(self): self.multi_turn_scheduler = self.given()\n"
-    engine = "def _engine_infer(self, samples): "
-    modules = {
-        **VERSION_4_6,
-        "swift.rlhf_trainers.rollout_mixin": mixin.replace(
-            f"{engine}return Template().encode(samples)",
-            f"{engine}return self.multi_turn_scheduler.step(samples)",
-        )
-        + turns,
-    }
-    run(
-        tmp_path, (modules, *NEW[1:]),
-        "class Scheduler:\n    def step(self, samples): return samples\n"
-        "made = trainer(given=Scheduler)\nmade._prepare_scheduler()\n"
-        "SwiftSft(Arguments()).train(made)",
-    )  # fmt: skip
-    names = first_step(tmp_path)
-    assert names[names.index("rollout/generate") + 1] == "rollout/tools"

@@ -218,25 +218,6 @@ def test_workers_are_processes_of_their_own_roles(tmp_path: Path) -> None:
     assert analysis.seconds[:, 1, PHASES.index("rollout")].min() > 0.009
 
 
-def test_an_actor_without_steps_looks_whether_cuda_is_in_use(tmp_path: Path) -> None:
-    torch = """
-    import sys
-
-    class cuda:
-        asked = 0
-
-        @staticmethod
-        def is_initialized():
-            cuda.asked += 1
-            return False
-    """
-    (tmp_path / "actor.py").write_text("import torch" + ACTOR + "print(torch.cuda.asked)")
-    program = "import runpy; runpy.run_path('actor.py')"
-    result = run_job(tmp_path, program, modules={**MODULES, "torch": torch},
-                   environment={"RANK": "0", "WORLD_SIZE": "1"})  # fmt: skip
-    assert (result.returncode, result.stdout, result.stderr) == (0, "2\n", "")
-
-
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_a_reward_function_has_its_own_name(tmp_path: Path, kind: str) -> None:
     """verl tells coroutine functions apart, and calls them in the loop of its worker."""
@@ -283,14 +264,6 @@ def test_coroutines_side_by_side_have_one_span(tmp_path: Path) -> None:
     assert spans.end_ns[0] - spans.start_ns[0] > 0.19e9
 
 
-def test_timers_that_are_not_where_they_are_since_0_5(tmp_path: Path) -> None:
-    modules = {name: text for name, text in MODULES.items() if name != "verl.utils.profiler"}
-    run_job(tmp_path, DRIVER, modules={**modules, "verl.utils.debug": PROFILER})
-    trace = recorded(tmp_path)
-    assert step_numbers(trace) == [1, 2, 3]
-    assert span_names(trace).count("train") == 3
-
-
 def test_the_first_version_has_a_timer_of_its_own_and_loads_between_steps(tmp_path: Path) -> None:
     trainer = """
     from contextlib import contextmanager
@@ -326,16 +299,6 @@ def test_the_first_version_has_a_timer_of_its_own_and_loads_between_steps(tmp_pa
     trace = recorded(tmp_path)
     assert step_numbers(trace) == [1, 2]
     assert span_names(trace) == ["init", *["dataload", "train"] * 2, "dataload"]
-
-
-def test_supervised_fine_tuning_has_no_driver(tmp_path: Path) -> None:
-    program = """
-    from verl.utils.tracking import Tracking
-    Tracking("p", "e", config={"model": 1}).log({"loss": 1.0}, 1)
-    """
-    result = run_job(tmp_path, program, modules=MODULES)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert not (tmp_path / "run" / "job.json").exists()
 
 
 def test_what_a_version_lacks_is_said(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor.trace.model import Kind
-from grpo_doctor_probes.hooks.adapters.vllm import takes_weights
 from grpo_doctor_probes.record.rundir import HOOKS_VARIABLE
 from grpo_doctor_probes.supervisor.launch import STARTUP, plan
 from tests.unit.probes.hooks.hooked_job import recorded, run_job, span_names
@@ -182,17 +181,6 @@ def test_the_process_of_a_server_is_no_rank(tmp_path: Path) -> None:
     assert [p.role for p in trace.processes] == ["rollout"]
 
 
-def test_a_trainer_that_holds_a_servers_engine_stays_a_rank(tmp_path: Path) -> None:
-    program = """
-    import asyncio
-    from vllm.v1.engine.async_llm import AsyncLLM
-    asyncio.run(AsyncLLM("m").sleep())
-    """
-    result = run_job(tmp_path, program, modules=MODULES, environment={"RANK": "1"})
-    assert (result.returncode, result.stderr) == (0, "")
-    assert [p.role for p in recorded(tmp_path).processes if p.rank == 1] == ["trainer"]
-
-
 def test_the_bundled_trainers_engine_is_not_hooked_a_second_time(tmp_path: Path) -> None:
     program = """
     import grpo_doctor_trainer
@@ -215,23 +203,3 @@ def test_a_run_of_the_bundled_trainer_sets_no_hooks(
     assert command[HOOKS_VARIABLE] == "1"
     assert str(STARTUP) not in bundled.get("PYTHONPATH", "")
     assert str(STARTUP) in command["PYTHONPATH"]
-
-
-@pytest.mark.parametrize(
-    ("method", "expected"),
-    [
-        ("update_weight", True),  # OpenRLHF
-        ("update_named_param", True),  # TRL
-        ("update_flattened_params", True),  # ms-swift
-        ("load_weights", True),
-        ("init_weight_transfer_engine", False),
-        ("get_weight_version", False),
-        ("shutdown_weight_transfer_engine", False),
-        ("init_process_group", False),
-        ("sleep", False),
-        (print, False),
-        (None, False),
-    ],
-)
-def test_which_calls_bring_weights(method: object, expected: bool) -> None:
-    assert takes_weights(method) is expected

@@ -75,14 +75,6 @@ def test_ranks_are_measured_and_end_as_null(tmp_path: Path) -> None:
         idle.communicate("")
 
 
-def test_a_job_that_has_gone_gives_nothing(tmp_path: Path) -> None:
-    with subprocess.Popen(["true"]) as child:
-        pass
-    sampler = RankSampler(child.pid, run_dir=tmp_path, host="a")
-    assert sampler.read(0).values == {}
-    sampler.close()
-
-
 def test_two_ranks_on_one_processor_wait_for_it(tmp_path: Path) -> None:
     first, second = start(0), start(1)
     with first, second:
@@ -108,17 +100,3 @@ def test_two_ranks_on_one_processor_wait_for_it(tmp_path: Path) -> None:
         sampler.close()
         for process in (first, second):
             process.communicate("")
-
-
-def test_a_job_without_ranks_is_measured_as_a_whole(tmp_path: Path) -> None:
-    with start(None) as script:
-        sampler = RankSampler(script.pid, run_dir=tmp_path, host="a")
-        first = {t.name: v for t, v in sampler.read(0).values.items()}
-        assert first["job.processes"] == 1
-        assert (first["job.rss"] or 0) > 2**20
-        burn(script)
-        second = {t.name: v for t, v in sampler.read(1 * S).values.items()}
-        assert 45 <= (second["job.cpu"] or 0) <= 70
-        script.communicate("")
-        assert set(sampler.read(3 * S).values.values()) == {None}
-        sampler.close()

@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,16 +72,6 @@ def test_room_is_what_a_bundle_of_all_ranks_may_take(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
     assert inquiry._has_room(tmp_path, 1)
     assert not inquiry._has_room(tmp_path, free // inquiry._PER_RANK_BYTES * 2)
-
-
-@pytest.mark.parametrize(("blocks", "enough"), [(2047, False), (2048, True), (2049, True)])
-def test_exactly_enough_room_is_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int, *, enough: bool
-) -> None:
-    """2 MiB for each of four ranks."""
-    disk = SimpleNamespace(f_bavail=blocks, f_frsize=4096)
-    monkeypatch.setattr(os, "statvfs", lambda _: disk)
-    assert (made_with_room(tmp_path / "0", 4) is not None) is enough
 
 
 def ask(folder: Path, code: str, **more: float) -> Inquiry:
