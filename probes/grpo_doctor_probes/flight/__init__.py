@@ -1,4 +1,4 @@
-"""Flight recordings: from files, pipes, debug servers, and out of the memory of a process.
+"""Flight recordings: from files, pipes, and out of the memory of a process.
 
 Nothing here stops a thread or runs code in the job.
 """
@@ -6,14 +6,13 @@ Nothing here stops a thread or runs code in the job.
 from __future__ import annotations
 
 from grpo_doctor_probes.flight.dump_locations import known_dump_files
-from grpo_doctor_probes.flight.dump_requests import ask_pipes, ask_servers
+from grpo_doctor_probes.flight.dump_requests import ask_pipes
 from grpo_doctor_probes.flight.files import dump_files
 from grpo_doctor_probes.flight.nccl_ras import ras
 from grpo_doctor_probes.flight.recorders import read_recorders
 
 __all__ = [
     "ask_pipes",
-    "ask_servers",
     "dump_files",
     "known_dump_files",
     "ras",

@@ -146,10 +146,6 @@ class Played:
         self.clock.passed_s += self.recorder_s
         return (self.recorders[member.pid],) if member.pid in self.recorders else ()
 
-    def ask_servers(self, job: Job, at_most_s: float) -> tuple[FlightDump, ...]:
-        self.questions.append(("ask_servers", at_most_s))
-        return ()
-
     def ask_pipes(self, job: Job, at_most_s: float) -> tuple[FlightDump, ...]:
         self.questions.append(("ask_pipes", at_most_s))
         return ()
@@ -164,7 +160,7 @@ class Played:
         for name in ("gpus", "engines", "logs", "open_spans"):
             monkeypatch.setattr(f"grpo_doctor_probes.look.{name}", self.nothing)
         for name in (
-            "dump_files", "known_dump_files", "ras", "read_recorders", "ask_servers", "ask_pipes",
+            "dump_files", "known_dump_files", "ras", "read_recorders", "ask_pipes",
         ):  # fmt: skip
             monkeypatch.setattr(f"grpo_doctor_probes.flight.{name}", getattr(self, name))
         for name in _MODULES:

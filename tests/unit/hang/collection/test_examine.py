@@ -117,7 +117,7 @@ def test_a_visit_that_is_interrupted_tells_what_it_has_seen(play: Play) -> None:
 
 # What only a job that seems to stand is asked.
 
-RECORDERS = ["ask_pipes", "ask_servers", "read_recorders"]
+RECORDERS = ["ask_pipes", "read_recorders"]
 
 
 def asked_for_recordings(played: Played) -> tuple[bool, list[str]]:

@@ -168,7 +168,7 @@ def test_servers_and_pipes_come_last_and_only_for_who_was_not_heard_of(play: Pla
     played = play(EvidenceBuilder(ranks=2))
     del played.recorders[101]
     ask(played.visited())
-    assert [name for name, *_ in played.questions][-2:] == ["ask_servers", "ask_pipes"]
+    assert [name for name, *_ in played.questions][-1:] == ["ask_pipes"]
 
 
 def test_nccl_is_asked_once_in_a_visit(play: Play) -> None:
@@ -210,5 +210,5 @@ def test_nothing_is_waited_for_longer_than_the_visit_may_take(
     ask(played.visited(), at_most_s=at_most_s)
     assert played.questions == [
         ("ras", ras_s), ("read_recorders", 100, min(at_most_s, 2.0)),
-        ("ask_servers", others_s), ("ask_pipes", others_s),
+        ("ask_pipes", others_s),
     ]  # fmt: skip
