@@ -104,38 +104,46 @@ class Job:
 
 @contextmanager
 def running(
-    fault: str, folder: Path, *, started: tuple[int, ...] = (0, 1), torchrun: bool = True
+    fault: str,
+    folder: Path,
+    *,
+    started: tuple[int, ...] = (0, 1),
+    torchrun: bool = True,
+    names: tuple[str, ...] = NAMES,
+    per_host: int = PER_HOST,
 ) -> Iterator[Job]:
     """A job whose ranks have come to the step of the fault."""
     marks = folder / "marks"
     marks.mkdir()
-    with cluster(NAMES, folder) as machines:
+    with cluster(names, folder) as machines:
         for number in started:
-            for command, more in _commands(machines, number, fault, marks, torchrun=torchrun):
+            for command, more in _commands(
+                machines, number, fault, marks, torchrun=torchrun, per_host=per_host
+            ):
                 log = folder / f"log-{number}"
                 machines.hosts[number].start(command, log, {**_ENVIRONMENT, **more})
-        if len(started) == len(NAMES):
-            _wait_until(lambda: len(list(marks.iterdir())) == RANKS, folder)
+        if len(started) == len(names):
+            _wait_until(lambda: len(list(marks.iterdir())) == per_host * len(names), folder)
         yield Job(machines.hosts, machines, folder)
 
 
 def _commands(
-    machines: Cluster, number: int, fault: str, marks: Path, *, torchrun: bool
+    machines: Cluster, number: int, fault: str, marks: Path, *, torchrun: bool, per_host: int
 ) -> Iterator[tuple[list[str], dict[str, str]]]:
     master = machines.hosts[0].address
     script = [hosts_job.__file__, fault, str(marks)]
     if torchrun:
         yield (
-            [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(NAMES)}",
-             f"--nproc-per-node={PER_HOST}", f"--node-rank={number}", f"--master-addr={master}",
+            [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(machines.hosts)}",
+             f"--nproc-per-node={per_host}", f"--node-rank={number}", f"--master-addr={master}",
              f"--master-port={_PORT}", *script],
             {},
         )  # fmt: skip
         return
-    for local in range(PER_HOST):
+    for local in range(per_host):
         yield [sys.executable, *script], {
-            "RANK": str(number * PER_HOST + local), "LOCAL_RANK": str(local),
-            "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(PER_HOST),
+            "RANK": str(number * per_host + local), "LOCAL_RANK": str(local),
+            "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(per_host),
             "GROUP_RANK": str(number), "MASTER_ADDR": master, "MASTER_PORT": _PORT,
             "SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "node-[a,b]", "SLURM_NNODES": "2",
         }  # fmt: skip
@@ -180,7 +188,7 @@ def _blames_nobody_here(document: dict[str, Any]) -> None:
     assert not set(document["verdict"]["culprits"]) & {0, 1}, document["verdict"]["summary"]
     assert "not on this host" in document["verdict"]["summary"]
     last = document["verdict"]["confirm"][-1]
-    assert "--replay" in last or last == "grpo-doctor attach --slurm 4711"
+    assert last.startswith(("grpo-doctor attach --ssh ", "grpo-doctor attach --slurm 4711"))
 
 
 def test_a_link_that_is_cut_between_the_hosts(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from tests.integration import hosts_job
 from tests.integration.namespaced_hosts import Host, refusal
-from tests.integration.test_attach_hosts import NAMES, running
+from tests.integration.test_attach_hosts import NAMES, PER_HOST, running
 
 _SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 REFUSAL = refusal() or ("" if _SSHD and shutil.which("ssh") else "needs openssh-server and ssh")
@@ -36,8 +36,13 @@ Answer = tuple[int, dict[str, Any], str]
 
 
 @contextmanager
-def ssh_job(fault: str, folder: Path) -> Iterator[Callable[..., Answer]]:
-    """A torchrun job with this fault; what it yields is `attach --json` on the first host."""
+def ssh_job(
+    fault: str, folder: Path, names: tuple[str, ...] = NAMES, per_host: int = PER_HOST
+) -> Iterator[Callable[..., Answer]]:
+    """A torchrun job with this fault; what it yields is `attach --json` on the first host.
+
+    With `cut=NAME` that host's network is gone before.
+    """
     folder.chmod(stat.S_IRWXU)
     for name in ("key", "host_key"):
         make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
@@ -49,13 +54,17 @@ def ssh_job(fault: str, folder: Path) -> Iterator[Callable[..., Answer]]:
     client.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {options} {log} "$@"\n')
     client.chmod(stat.S_IRWXU)
     Path("/run/sshd").mkdir(exist_ok=True)
-    with running(fault, folder) as job:
+    started = tuple(range(len(names)))
+    with running(fault, folder, started=started, names=names, per_host=per_host) as job:
         for host in job.hosts:
             _serve(host, folder)
         environment = {**os.environ, "PATH": f"{client.parent}:{os.environ['PATH']}"}
         command = (sys.executable, "-m", "grpo_doctor", "attach", "--json")
 
-        def attach(*arguments: str) -> Answer:
+        def attach(*arguments: str, cut: str = "") -> Answer:
+            for host in job.hosts:
+                if host.name == cut:
+                    job.cluster.cut(host)
             done = subprocess.run(
                 job.hosts[0].inside(*command, *arguments),
                 env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS,
