@@ -12,6 +12,7 @@ from grpo_doctor.cli import (
     attach,
     check,
     compare,
+    diagnose,
     report,
     rule,
     run,
@@ -23,7 +24,7 @@ from grpo_doctor.cli import (
 from grpo_doctor.cli.output import STDOUT, write_bytes
 from grpo_doctor_probes.procs.printable import visible
 
-COMMANDS = (run, check, attach, watch, report, compare, rule, whatif, schema, selftest)
+COMMANDS = (run, check, attach, diagnose, watch, report, compare, rule, whatif, schema, selftest)
 
 _DESCRIPTION = """\
 A profiler and hang debugger for GRPO runs: where step time goes, what is wrong, which flags fix it.
@@ -34,6 +35,7 @@ examples:
   grpo-doctor run -- bash train.sh                  your own job, recorded
   grpo-doctor check --gpus 8xA100-80G -- train.sh   does it fit in memory, is it set up well
   grpo-doctor attach                                why a job on this host is stuck
+  grpo-doctor diagnose train.log                    what a log or traceback shows
   grpo-doctor watch                                 a run while it happens
   grpo-doctor report                                the report of the newest run
   grpo-doctor report trace.json --json

@@ -1,0 +1,98 @@
+"""Messages that are known, with what they mean: `signatures.json`, a row and an example each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+import msgspec
+
+from grpo_doctor import knobs
+
+_KNOB = re.compile(r"\{(\w+\.\w+)\}")
+_LONGEST_PART = 200
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """A message and its meaning.
+
+    Attributes:
+        pattern: regular expression; its named groups fill `says` and `fix`.
+        also: patterns of which each must be somewhere in the text.
+        unless: patterns of which none may be.
+        certainty: what the message is worth: `proven` where it states the cause itself.
+        rank: which of several comes first: causes before their effects, the smallest first.
+        fix: steps; `{vllm.mode}` stands for the setting's name in the user's framework.
+        example: a line that it must match, and no other signature of a smaller rank.
+    """
+
+    name: str
+    cls: str
+    pattern: str
+    certainty: Literal["proven", "likely", "possible"]
+    rank: int
+    says: str
+    fix: tuple[str, ...]
+    example: str
+    also: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+    larger: tuple[str, str] | None = None  # the first of these groups is the larger number
+    next: str = ""
+
+
+class Match(msgspec.Struct, frozen=True):
+    """A signature in a text, at the line (from 1) where it was seen first."""
+
+    signature: Signature
+    line: int
+    quote: str
+    values: dict[str, str]
+
+    def filled(self, text: str, framework: str) -> str:
+        """Return `says` or a fix with the message's numbers and this framework's names."""
+        named = _KNOB.sub(lambda found: _name(framework, found[1]), text)
+        return re.sub(r"\{(\w+)\}", lambda found: self.values.get(found[1], found[0]), named)
+
+
+@cache
+def signatures() -> tuple[Signature, ...]:
+    """Return all of them, by rank."""
+    text = resources.files(__package__).joinpath("signatures.json").read_bytes()
+    rows = msgspec.json.decode(text, type=tuple[Signature, ...])
+    return tuple(sorted(rows, key=lambda row: (row.rank, row.name)))
+
+
+def matches(text: str) -> Iterator[Match]:
+    """Return the signatures in a text, by rank."""
+    for signature in signatures():
+        found = next(
+            (m for m in re.finditer(signature.pattern, text) if _holds(signature, m)), None
+        )
+        if found is None or not all(re.search(each, text) for each in signature.also):
+            continue
+        if any(re.search(each, text) for each in signature.unless):
+            continue
+        begin = text.rfind("\n", 0, found.start()) + 1
+        end = text.find("\n", found.start())
+        quote = text[begin : end if end >= 0 else None].strip()[: 2 * _LONGEST_PART]
+        values = {k: (v or "").strip()[:_LONGEST_PART] for k, v in found.groupdict().items()}
+        yield Match(signature, text.count("\n", 0, begin) + 1, quote, values)
+
+
+def _holds(signature: Signature, found: re.Match[str]) -> bool:
+    if signature.larger is None:
+        return True
+    first, second = signature.larger
+    return float(found[first]) > float(found[second])
+
+
+def _name(framework: str, knob: str) -> str:
+    """Return the option's name in the framework; else the setting's own last word."""
+    rows = [row for row in knobs.FRAMEWORKS.get(framework, ()) if row.knob == knob]
+    if not rows:
+        return knob.partition(".")[2]
+    flags = knobs.syntax_of(framework) == "flags"
+    return f"--{rows[-1].key}" if flags else rows[-1].key

@@ -1,0 +1,98 @@
+"""Stack dumps and tracebacks in a text: py-spy's, faulthandler's, Python's own."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+from grpo_doctor.diagnose.model import Finding
+
+_PYSPY = re.compile(r"^Process (\d+): (.*)$", re.MULTILINE)
+_PYSPY_THREAD = re.compile(r'^Thread [^\n]*?\(([a-z+]+)\)(?:: "([^"]*)")?', re.MULTILINE)
+_PYSPY_FRAME = re.compile(r"^\s+(\S+) \(([^():]+):(\d+)\)", re.MULTILINE)
+_FILE = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
+_RAISED = re.compile(
+    r"^(?:\[[^\]]*\]:?\s*|\([^)]*\)\s*)*"
+    r"((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b[^\n]*)$",
+    re.MULTILINE,
+)
+_COLLECTIVE = re.compile(
+    r"all_reduce|all_gather|reduce_scatter|broadcast|barrier|all_to_all|gather|wait_tensor"
+)
+_LIBRARY = re.compile(
+    r"site-packages|dist-packages|lib/python\d|<frozen|"
+    r"(?:torch|deepspeed|vllm|ray|accelerate|transformers)/"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dump:
+    pid: int
+    frames: tuple[tuple[str, str, str], ...]  # function, file, line; the innermost first
+
+    @property
+    def in_collective(self) -> bool:
+        return any(_COLLECTIVE.search(function) for function, _, _ in self.frames[:12])
+
+    @property
+    def place(self) -> str:
+        """The innermost line of the user's own code, else the innermost."""
+        own = (frame for frame in self.frames if not _LIBRARY.search(frame[1]))
+        frame = next(own, self.frames[0] if self.frames else ("?", "?", "0"))
+        return f"{frame[0]} ({frame[1]}:{frame[2]})"
+
+
+def dumps_finding(text: str) -> Finding | None:
+    """Return who holds the others up, of several processes' py-spy dumps; None without any."""
+    dumps = _dumps(text)
+    if len(dumps) < 2:
+        return None
+    waiting = [dump for dump in dumps if dump.in_collective]
+    others = [dump for dump in dumps if not dump.in_collective]
+    if not waiting or not others:
+        return None
+    named = "; ".join(f"process {dump.pid} is at {dump.place}" for dump in others[:4])
+    return Finding(
+        name="rank-elsewhere",
+        cls="hang",
+        certainty="likely" if len(others) == 1 else "possible",
+        says=f"{len(waiting)} of {len(dumps)} processes wait in a collective; {named}.",
+        fix=["find out what that line waits for; give it a time-out"],
+        next=f"grpo-doctor attach {others[0].pid}",
+    )
+
+
+def shown(text: str) -> list[str]:
+    """Return facts: where each dumped process is, and the last error with its place."""
+    facts = [f"process {dump.pid}: main thread at {dump.place}" for dump in _dumps(text)[:8]]
+    raised = [found for found in _RAISED.finditer(text) if "detected by watchdog" not in found[1]]
+    if raised:
+        error = raised[-1]
+        before = list(_FILE.finditer(text, 0, error.start()))
+        own = [frame for frame in before if not _LIBRARY.search(frame[1])] or before
+        where = f" at {own[-1][1]}:{own[-1][2]}, {own[-1][3]}" if own else ""
+        facts.append(f"the last error is {error[1].strip()[:300]}{where}")
+    return facts
+
+
+def is_traceback(text: str) -> bool:
+    """Whether the text has a traceback of Python."""
+    return "Traceback (most recent call last)" in text or bool(_FILE.search(text))
+
+
+def _dumps(text: str) -> list[_Dump]:
+    found = defaultdict(list)
+    starts = [*_PYSPY.finditer(text)]
+    for start, following in zip(starts, [*starts[1:], None]):
+        part = text[start.end() : following.start() if following else None]
+        threads = [*_PYSPY_THREAD.finditer(part)]
+        mains = [t for t in threads if t[2] in ("MainThread", None)] or threads
+        if not mains:
+            continue
+        end = next((t.start() for t in threads if t.start() > mains[0].start()), None)
+        found[int(start[1])] = [
+            (frame[1], frame[2], frame[3])
+            for frame in _PYSPY_FRAME.finditer(part, mains[0].end(), end or len(part))
+        ]
+    return [_Dump(pid, tuple(frames)) for pid, frames in found.items()]

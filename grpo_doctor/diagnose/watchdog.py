@@ -1,0 +1,128 @@
+"""NCCL's watchdog text: which ranks wait in which collective, and who is behind."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from grpo_doctor.diagnose.model import Certainty, Finding
+
+_TIMEOUT = re.compile(
+    r"\[Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: "
+    r"WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+), NumelIn=(?P<count>\d+)"
+    r"[^)]*?Timeout\(ms\)=(?P<ms>\d+)\)"
+)
+_STATUS = re.compile(
+    r"(?:\[PG (?:ID )?\d+[^\]]*?Rank \d+\]|\[Rank \d+\])[^\n]{0,300}?"
+    r"last enqueued (?:NCCL )?work: -?\d+,? ?last completed (?:NCCL )?work: "
+    r"(?P<done>-?\d+)",
+    re.IGNORECASE,
+)
+_OF_SHARDS = ("_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLGATHER", "REDUCE_SCATTER")
+_PARAMETERS = 100_000  # fewer values than this are no layer's
+_MOST_NAMED = 16
+_NEXT = (
+    "while it hangs: grpo-doctor attach (--slurm, --ray, --ssh for all hosts); next time set "
+    "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    rank: int
+    seq: int
+    op: str
+    count: int
+    timeout_s: float
+    line: int
+
+
+def watchdog_finding(text: str) -> Finding | None:
+    """Return what the time-outs in a text show; None without any."""
+    waits: dict[int, _Wait] = {}
+    for found in _TIMEOUT.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        rank = int(found["rank"])
+        wait = _Wait(rank, int(found["seq"]), found["op"], int(found["count"]),
+                     int(found["ms"]) / 1000, line)  # fmt: skip
+        waits.setdefault(rank, wait)
+    if not waits:
+        return None
+    first = min(waits.values(), key=lambda wait: (wait.seq, wait.rank))
+    base = Finding(
+        name="nccl-timeout", cls="hang", certainty="possible", line=first.line, says="",
+        quote=_line_of(text, first.line), next=_NEXT,
+    )  # fmt: skip
+    return _judged(base, text, list(waits.values()), first)
+
+
+# What to do, by the name of the finding.
+_FIXES = {
+    "collectives-differ": "look for a branch on the rank or its data, and for tensors whose size "
+    "differs between ranks",
+    "rank-behind": "compare what the ranks do around that call: a branch, a skipped or extra call",
+    "nccl-first-collective": "NCCL_DEBUG=INFO shows the transport; try NCCL_P2P_DISABLE=1, then "
+    "NCCL_SHM_DISABLE=1; check /dev/shm, ACS and IOMMU, NCCL_SOCKET_IFNAME",
+    "rank-late": "the same number of generate steps on all ranks (synced_gpus), or vLLM for it",
+    "sharded-forward-differs": "under FSDP or ZeRO-3 all ranks must run the same layers as often: "
+    "the same number of generate steps, no batch without images, MoE blocks as one leaf",
+}
+
+
+def _judged(base: Finding, text: str, waits: list[_Wait], first: _Wait) -> Finding:
+    name, certainty, says = _read(text, waits, first)
+    fix = [_FIXES[name]] if name in _FIXES else []
+    return base.but(name=name, certainty=certainty, says=says, fix=fix)
+
+
+def _read(text: str, waits: list[_Wait], first: _Wait) -> tuple[str, Certainty, str]:
+    """Return the finding's name, its certainty and its sentence."""
+    calls = Counter((wait.seq, wait.op, wait.count) for wait in waits)
+    numbers = {wait.seq for wait in waits}
+    done = [int(found["done"]) for found in _STATUS.finditer(text)]
+    who = _ranks([wait.rank for wait in waits])
+    where = f"{who} timed out after {first.timeout_s:.0f} s in {first.op}"
+    if len(numbers) == 1 and len(calls) > 1:
+        sizes = ", ".join(f"{op} of {count}" for (_, op, count), _ in calls.most_common(4))
+        said = f"At number {first.seq} the ranks call different collectives: {sizes}."
+        return "collectives-differ", "likely", said
+    if len(numbers) > 1:
+        behind = _ranks([wait.rank for wait in waits if wait.seq == first.seq])
+        said = (
+            f"{behind} wait at {first.op} number {first.seq}, the others are further: the ranks "
+            "left step at that number, or are in different groups."
+        )
+        return "rank-behind", "likely", said
+    if first.seq <= 2 and done and max(done) < first.seq and min(done) <= 0:
+        said = f"{where}, the very first collective: the connection between the GPUs fails."
+        return "nccl-first-collective", "likely", said
+    if "recursively_apply" in text or "operations.py" in text:
+        said = (
+            f"{where} number {first.seq}, a gather of accelerate: a rank that is not among them "
+            "did not come, as one that is still generating."
+        )
+        return "rank-late", "possible", said
+    if first.op in _OF_SHARDS and first.count >= _PARAMETERS:
+        said = (
+            f"{where} number {first.seq}, which gathers or reduces sharded parameters "
+            f"({first.count:,} values): a rank that is not among them runs other layers, or a "
+            "different number of forward passes."
+        )
+        return "sharded-forward-differs", "possible", said
+    said = (
+        f"{where} number {first.seq}: ranks that are not in this text did not come, or the network "
+        "failed; the text does not say which."
+    )
+    return "unknown-timeout", "possible", said
+
+
+def _line_of(text: str, line: int) -> str:
+    return text.split("\n", line)[line - 1].strip()[:400]
+
+
+def _ranks(ranks: list[int]) -> str:
+    numbers = sorted(set(ranks))
+    named = ", ".join(map(str, numbers[:_MOST_NAMED]))
+    more = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
+    return f"{'Rank' if len(numbers) == 1 else 'Ranks'} {named}{more}"

@@ -1,0 +1,68 @@
+"""`grpo-doctor diagnose` on files and standard input."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from grpo_doctor.cli import diagnose, main
+
+Output = pytest.CaptureFixture[str]
+ERROR = (
+    "ValueError: No available memory for the cache blocks. token=hf_abcdefghijklmnopqrstuvwxyz\n"
+)
+
+
+def test_a_cause_with_its_line_and_fix(tmp_path: Path, capsys: Output) -> None:
+    log = tmp_path / "train.log"
+    log.write_bytes(b"\xff\x1b[31mfirst\n" + ERROR.encode())
+    assert main(["diagnose", str(log)]) == 0
+    out = capsys.readouterr().out
+    assert "has no room for a KV cache. (proven, line 2)" in out
+    assert "  fix   raise gpu_memory_utilization" in out
+    assert "hf_abc" not in out
+    assert main(["diagnose", str(log), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cause"]["name"] == "no-room-for-kv-cache"
+
+
+def test_an_unknown_cause_is_said(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"hello\n")))
+    assert main(["diagnose", "-"]) == 10
+    assert "The cause is unknown" in capsys.readouterr().out
+    both = [tmp_path / "a", tmp_path / "b"]
+    for path in both:
+        path.write_text("hello")
+    both[1].write_text(ERROR)
+    assert main(["diagnose", *map(str, both)]) == 0
+
+
+def test_of_a_long_log_begin_and_end_are_read(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnose, "_HEAD_BYTES", 1000)
+    monkeypatch.setattr(diagnose, "_TAIL_BYTES", 1000)
+    log = tmp_path / "log"
+    log.write_text("x\n" * 2_000_000 + ERROR)
+    assert main(["diagnose", str(log)]) == 0
+    assert "4 MB between its begin and its end are not read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("evidence.json.gz", "attach --replay"),
+        ("run.json", "report"),
+        ("nothing", "no text to read"),
+    ],
+)
+def test_what_is_no_text(name: str, words: str, tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / name).write_text("")
+    assert main(["diagnose", str(tmp_path / name)]) == 2
+    assert words in capsys.readouterr().err
+    assert main(["diagnose", str(tmp_path / "absent")]) == 2
