@@ -239,12 +239,3 @@ def test_how_to_begin_anew_depends_on_what_was_trained(tmp_path: Path) -> None:
     assert f"--model {tmp_path}/checkpoint-4, without" in full
     lora = ("--train_type", "lora")
     assert "merge its adapter" in check(tmp_path, (*lora, "--seed", "1"), (*lora, "--seed", "2"))
-
-
-def test_lists_and_nothing_are_spelled_as_flags_are(tmp_path: Path) -> None:
-    message = check(
-        tmp_path,
-        ("--reward_funcs", "accuracy", "--top_p", "0.5"),
-        ("--reward_funcs", "accuracy", "format", "--scale_rewards", "batch"),
-    )
-    assert "--reward_funcs accuracy -> accuracy format" in message

@@ -59,11 +59,6 @@ def test_out_of_range_names_the_flag(flag: str, value: str) -> None:
     assert message_of(f"--{flag}", value).startswith(f"--{flag}: expected ")
 
 
-def test_one_weight_per_reward() -> None:
-    message = message_of("--reward_funcs", "accuracy", "--reward_weights", "1", "2")
-    assert "2 values for 1 reward functions (accuracy)" in message
-
-
 def test_deepspeed_is_a_preset_or_a_file(tmp_path: Path) -> None:
     assert "zero3_offload" in message_of("--deepspeed", "zero4")
     assert "there is no such file" in message_of("--deepspeed", str(tmp_path / "missing.json"))
@@ -185,10 +180,6 @@ def test_each_reward_weighs_one_unless_said() -> None:
     assert TrainerConfig(reward_funcs=["a", "b"], reward_weights=[2.0, 0.5]).weights == [2.0, 0.5]
     models = (None, EMBEDDED_VL, "m")
     assert [TrainerConfig(model=model).embedded for model in models] == [True, True, False]
-
-
-def test_the_largest_seed() -> None:
-    assert parse(["--seed", "4294967295"], 2).seed == 2**32 - 1
 
 
 def test_of_many_divisors_those_nearest_to_the_wish_are_listed() -> None:

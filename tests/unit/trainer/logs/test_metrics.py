@@ -245,17 +245,6 @@ def test_a_tracker_that_fails_is_given_up_with_one_warning(
     assert capsys.readouterr().out.splitlines().count(warning) == 1
 
 
-def test_one_step_has_no_curve(capsys: pytest.CaptureFixture[str]) -> None:
-    set_up_console(0)
-    log = StepLog(TrainerConfig(), 1, writes=True)
-    log.write(1, FOUND, seconds=1.0)
-    log.finish()
-    assert "->" not in capsys.readouterr().out
-    log.write(2, FOUND, seconds=1.0)
-    log.finish()
-    assert capsys.readouterr().out.splitlines()[-1] == "reward 0.500 -> 0.500  ▁▁"
-
-
 def test_the_curve_begins_and_ends_with_means_of_a_tenth(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -281,9 +270,3 @@ def test_a_log_goes_on_where_a_checkpoint_ends(recorded: dict[int, dict[str, Any
         after.write(number, FOUND, seconds=1.0)
     assert list(recorded) == [4, 5, 9]
     assert recorded[4]["num_tokens"] == 400
-
-
-def test_a_completion_that_ended_is_terminated() -> None:
-    values = completion_metrics(torch.tensor([3.0]), torch.tensor([1.0]))
-    assert values["completions/mean_terminated_length"] == 3
-    assert values["completions/clipped_ratio"] == 0

@@ -98,12 +98,6 @@ def explained(error: BaseException, ranks: Ranks = THIRD) -> list[str]:
     return str(explain_out_of_memory(error, parse([], 2), ranks)).splitlines()
 
 
-def test_before_anything_is_built_there_is_little_to_say() -> None:
-    lines = explained(MemoryError("no more"))
-    assert lines[0] == "rank 3 ran out of memory in phase init on cpu"
-    assert lines[1] == "  give the job more host memory, or start fewer ranks"
-
-
 @pytest.mark.parametrize(
     ("error", "device"),
     [

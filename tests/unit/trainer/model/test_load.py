@@ -234,17 +234,6 @@ def test_what_cannot_be_loaded_is_said_with_what_to_do(tmp_path: Path) -> None:
             load_model(TrainerConfig(model=model), torch.float32)
 
 
-def test_the_embedded_images_need_no_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Transformers 5 has a class for that; in 4 there is only one class."""
-    takes_options = {"__init__": lambda _self, **_options: None}
-    two, pil = type("WithoutTorchvision", (), takes_options), type("Only", (), takes_options)
-    monkeypatch.setattr(transformers, "Qwen2VLImageProcessorPil", two, raising=False)
-    monkeypatch.setattr(transformers, "Qwen2VLImageProcessor", pil, raising=False)
-    assert type(tiny_processor().image_processor) is two
-    monkeypatch.setattr(transformers, "Qwen2VLImageProcessorPil", None, raising=False)
-    assert type(tiny_processor().image_processor) is pil
-
-
 @pytest.mark.parametrize("typed", [False, True])
 def test_whether_a_model_asks_which_tokens_are_images_is_in_its_signature(typed: bool) -> None:
     def asking(input_ids: Any, mm_token_type_ids: Any = None) -> None: ...

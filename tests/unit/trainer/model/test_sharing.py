@@ -12,7 +12,6 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig, MistralConfig, Mis
 from grpo_doctor_trainer.algorithm.logprobs import (
     largest_gap,
     logprobs_in_parts,
-    probe,
     reason_not_to_share,
 )
 from grpo_doctor_trainer.algorithm.packing import install
@@ -131,16 +130,6 @@ def test_without_a_layout_attention_is_what_it_was(model: Any) -> None:
     install()
     install()
     assert torch.equal(model(input_ids=tokens).logits, before)
-
-
-def test_a_model_is_asked_about_equal_prompts_and_padding_on_both_sides() -> None:
-    batch = probe(CPU, None)
-    _, prompt_of = batch.distinct_prompts()
-    assert prompt_of.tolist() == [0, 0, 1]
-    assert batch.prompt_mask.tolist() == [[1] * 5, [1] * 5, [0, 0, 1, 1, 1]]
-    assert batch.completion_mask.sum(dim=1).tolist() == [4, 2, 3]
-    assert batch.completion_mask[1].tolist() == [1, 1, 0, 0]
-    assert batch.images is None
 
 
 def test_as_much_as_rounding_explains_may_differ() -> None:
