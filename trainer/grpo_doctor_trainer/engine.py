@@ -28,7 +28,7 @@ _OWN_SECTIONS = ("optimizer", "scheduler")
 
 
 class Engine:
-    """Owns the wrapped model and its optimizer.
+    """The wrapped model and its optimizer.
 
     Attributes:
         model: what forward passes go through.
@@ -65,7 +65,7 @@ class Engine:
 
 
 def make_engine(accelerator: Any, policy: Any, config: TrainerConfig, ranks: Ranks) -> Engine:
-    """Wrap the policy for training and makes its optimizer."""
+    """Wrap the policy for training and make its optimizer."""
     policy.train()  # from_pretrained leaves it in eval mode, without gradient checkpointing
     groups = _parameter_groups(policy, config.weight_decay)
     optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=_ADAM_BETAS)

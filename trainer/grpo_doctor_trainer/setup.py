@@ -46,7 +46,7 @@ _PACKAGES = (
 
 
 def set_up(config: TrainerConfig, ranks: Ranks) -> Run:
-    """Load data and model and starts the engines."""
+    """Load data and model and start the engines."""
     with ExitStack() as undo:  # what is started here ends with an error that comes after it
         run = _build(config, ranks, undo)
         undo.pop_all()
@@ -115,7 +115,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
 def with_sharing(
     config: TrainerConfig, engine: Engine, loaded: LoadedModel, ranks: Ranks
 ) -> TrainerConfig:
-    """Leave `--share_prompts` as it is, or switches it off, with a sentence."""
+    """Leave `--share_prompts` as it is, or switch it off, with a sentence."""
     if not config.share_prompts:
         return config
     reason = reason_not_to_share(engine.module, engine.device, loaded.vision)

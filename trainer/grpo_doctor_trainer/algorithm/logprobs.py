@@ -106,7 +106,7 @@ def querying(model: Any, query: HeadQuery) -> Iterator[None]:
 
 
 def completion_logits(model: Any, batch: TokenBatch, temperature: float = 1.0) -> torch.Tensor:
-    """Run the model and gives the logits that predict each completion token.
+    """Run the model and return the logits that predict each completion token.
 
     Returns:
         [completions, tokens, vocabulary], divided by the temperature, in the model's dtype.
@@ -162,7 +162,7 @@ def completion_logprobs(
     share_prompts: bool = False,
     entropy: bool = False,
 ) -> TokenLogprobs:
-    """Run the model and gives the log-probability of each token of the completions."""
+    """Run the model and return the log-probability of each token of the completions."""
     packing = pack(batch, companion=needs_companion(batch)) if share_prompts else None
     if packing is None:
         logits = completion_logits(model, batch)

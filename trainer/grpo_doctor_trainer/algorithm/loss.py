@@ -24,14 +24,14 @@ _LARGEST_LOG_RATIO = 20.0  # exp(20) is far above any threshold, and still a flo
 LARGEST_MEAN_GAP = 0.5
 _GAP = "sampling/sampling_logp_difference/mean"
 SUMS = (
-    *("loss", "micro_batches", "tokens", "loss_tokens", "entropy", "clipped_low", "clipped_high"),
-    *("kl_tokens", "kl", "gap_tokens", "gap", "weight"),
-)
+    "loss", "micro_batches", "tokens", "loss_tokens", "entropy", "clipped_low", "clipped_high",
+    "kl_tokens", "kl", "gap_tokens", "gap", "weight",
+)  # fmt: skip
 """Of all micro-batches: losses, counts, and values of the tokens in the loss."""
 
 
 def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torch.Tensor:
-    """Subtract the mean of each group and divides by a standard deviation.
+    """Subtract the mean of each group and divide by a standard deviation.
 
     A completion without a reward (NaN: no function applied to it) is left out of its group's mean
     and deviation, and gets the advantage 0, as in TRL 1.16.
@@ -106,7 +106,7 @@ def rollout_gap(
     mode: str | None,
     threshold: float,
 ) -> RolloutGap:
-    """Compare the log-probs of the same tokens under the same weights, and weighs the tokens.
+    """Compare the log-probs of the same tokens under the same weights, and weigh the tokens.
 
     Args:
         logprobs: [completions, tokens] of the trainer, of the weights that sampled, no gradient.

@@ -93,7 +93,7 @@ def _packed_attention(
 
 
 def _repeated(tensor: torch.Tensor, heads: int) -> torch.Tensor:
-    """Return each query head its keys or values, which several share."""
+    """Give each query head its keys or values, which several share."""
     return tensor.repeat_interleave(heads // tensor.size(1), dim=1)
 
 

@@ -167,8 +167,6 @@ def _missing(folder: Path) -> str:
 
 
 def _changed(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    from grpo_doctor_trainer.config import TrainerConfig  # noqa: PLC0415 - for types elsewhere
-
     for option in dataclasses.fields(TrainerConfig):
         name = option.name
         free = name in _FREE or option.metadata["group"] in _FREE_GROUPS

@@ -77,9 +77,10 @@ def probe(source: ImageSource) -> None:
 
 
 def read_image(source: ImageSource, max_pixels: int | None) -> tuple[Image.Image, int]:
-    """Decode an image to RGB, and scales it down to an area of `max_pixels` at most.
+    """Decode an image to RGB, and scale it down to an area of `max_pixels` at most.
 
-    Gives the pixels that were decoded for it, too.
+    Returns:
+        the image, and the number of pixels that were decoded for it.
     """
     with _opened(source) as opened:
         try:

@@ -151,7 +151,7 @@ class Row:
 
 
 def load_rows(names: list[str], seed: int, *, with_images: bool = False) -> list[Row]:
-    """Read and joins datasets; without any, makes the arithmetic task."""
+    """Read and join datasets; without any, make the arithmetic task."""
     if not names:
         generated = squares() if with_images else sums()
         return [_row(raw, f"generated row {n}", Path()) for n, raw in enumerate(generated, start=1)]

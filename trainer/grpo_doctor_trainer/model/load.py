@@ -1,4 +1,4 @@
-"""Loads the policy, its tokenizer and, when the loss has a KL term, its reference."""
+"""Load the policy, its tokenizer and, when the loss has a KL term, its reference."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class LoadedModel:
 def load_model(
     config: TrainerConfig, dtype: torch.dtype, trained: Path | None = None
 ) -> LoadedModel:
-    """Load or makes everything on the CPU."""
+    """Load or make everything on the CPU."""
     processor = _load_processor(config)
     tokenizer = processor.tokenizer if processor else _load_tokenizer(config)
     saved = dataclasses.replace(config, model=str(trained)) if trained else config
@@ -151,7 +151,7 @@ def load_model(
 
 @contextmanager
 def reference_weights(engine: Engine, reference: Any | None) -> Iterator[Any]:
-    """Return the model to ask for reference log-probs: the copy, or the base below the adapters."""
+    """Yield the model to ask for reference log-probs: the copy, or the base below the adapters."""
     if reference is not None:
         yield reference
         return

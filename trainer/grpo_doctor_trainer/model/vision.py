@@ -117,7 +117,7 @@ def frozen_modules(config: TrainerConfig) -> str | None:
 def rope_positions(
     tokens: Sequence[int], grids: Sequence[Sequence[int]], layout: VisionLayout
 ) -> torch.Tensor:
-    """Return each token of a prompt its place in time, height and width.
+    """Give each token of a prompt its place in time, height and width.
 
     Text counts up in all three. The tokens of an image share one place in time and lie in rows and
     columns; text continues after the longer side ("Qwen2-VL", arXiv:2409.12191, section 2.1).

@@ -90,7 +90,7 @@ class ColocatedRollout:
 
     @contextmanager
     def awake(self) -> Iterator[None]:
-        """Wake the engine, with `--sleep_level`, and puts it to sleep at the end."""
+        """Wake the engine, with `--sleep_level`, and put it to sleep at the end."""
         if not self._config.sleep_level:
             yield
             return
