@@ -6,9 +6,8 @@ import gc
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,34 +34,43 @@ _REQUESTED = re.compile(r"ried to allocate ([\d.]+) ?(bytes|[KMGT]iB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
-@dataclass(frozen=True)
 class Offload:
-    """What to move out of the way of a rollout.
+    """Moves what a rollout does not need out of its way; without a device it is only copied."""
 
-    Attributes:
-        find_models: gives the tensors of models to move.
-        find_states: gives those of the optimizer, which has some only after its first step.
-        collect_garbage: whether to hand freed memory back at once.
-        frees: whether moved memory is given back; without a device it is only copied.
-    """
+    def __init__(
+        self,
+        config: TrainerConfig,
+        engine: Engine,
+        reference: Any | None,
+        rollout: RolloutEngine,
+    ) -> None:
+        self._config, self._engine = config, engine
+        self._frees = engine.device.type != "cpu"
+        self._models: list[Any] = []
+        if config.offload_model:
+            # A device gives up no weights that the rollout reads.
+            self._models += [] if self._frees and rollout.shares_weights else [engine.module]
+            self._models += [] if reference is None else [getattr(reference, "module", reference)]
 
-    find_models: Callable[[], list[torch.Tensor]]
-    find_states: Callable[[], list[torch.Tensor]]
-    enabled: bool
-    collect_garbage: bool
-    frees: bool = False
+    def tensors(self) -> dict[str, list[torch.Tensor]]:
+        """Find what moves, by kind; the optimizer has some state only after its first step."""
+        return {
+            "model": [tensor for model in self._models for tensor in local_weights(model)],
+            "optimizer": _states(self._engine) if self._config.offload_optimizer else [],
+        }
 
     @contextmanager
     def during_rollout(self) -> Iterator[None]:
         """Move the tensors to host memory and, at the end, back to where they were."""
-        if not self.enabled:
+        if not (self._config.offload_model or self._config.offload_optimizer):
             yield
             return
         with phase("offload", direction="to_cpu"):
-            moved = self._moved("model", self.find_models())
-            moved += self._moved("optimizer", self.find_states())
+            moved = [
+                one for kind, found in self.tensors().items() for one in self._moved(kind, found)
+            ]
             counter("offload/bytes", float(sum(storage.copy.nbytes() for storage in moved)))
-            if self.frees:
+            if self._frees:
                 for storage in moved:
                     storage.free()
             self._collect()
@@ -73,12 +81,12 @@ class Offload:
             self._collect()
 
     def _moved(self, kind: str, tensors: list[torch.Tensor]) -> list[_Moved]:
-        moved = [_Moved(s, self.frees) for s in _storages(tensors, self.frees)]
+        moved = [_Moved(s, self._frees) for s in _storages(tensors, self._frees)]
         counter(f"offload/{kind}_bytes", float(sum(storage.copy.nbytes() for storage in moved)))
         return moved
 
     def _collect(self) -> None:
-        if self.collect_garbage:
+        if self._config.gc_collect_after_offload:
             with phase("offload/collect"):
                 gc.collect()
                 if torch.cuda.is_available():
@@ -118,27 +126,6 @@ def _storages(tensors: list[torch.Tensor], frees: bool) -> list[torch.UntypedSto
         if storage.nbytes() and not (frees and tensor.is_cpu):
             storages[storage.data_ptr()] = storage
     return list(storages.values())
-
-
-def make_offload(
-    config: TrainerConfig, engine: Engine, reference: Any | None, rollout: RolloutEngine
-) -> Offload:
-    """Decide what `during_rollout` moves."""
-    models: list[Any] = []
-    if config.offload_model:
-        stand_in = engine.device.type == "cpu"
-        models += [engine.module] if stand_in or not rollout.shares_weights else []
-        models += [] if reference is None else [getattr(reference, "module", reference)]
-
-    def find_models() -> list[torch.Tensor]:
-        return [tensor for model in models for tensor in local_weights(model)]
-
-    def find_states() -> list[torch.Tensor]:
-        return _states(engine) if config.offload_optimizer else []
-
-    enabled = config.offload_model or config.offload_optimizer
-    frees = engine.device.type != "cpu"
-    return Offload(find_models, find_states, enabled, config.gc_collect_after_offload, frees)
 
 
 def _states(engine: Engine) -> list[torch.Tensor]:

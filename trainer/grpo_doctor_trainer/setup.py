@@ -26,7 +26,7 @@ from grpo_doctor_trainer.engine import (
 )
 from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.logs.steplog import StepLog, start_trackers
-from grpo_doctor_trainer.memory import make_offload
+from grpo_doctor_trainer.memory import Offload
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
 from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.rewards.functions import find_rewards
@@ -98,7 +98,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
         engine=engine,
         reference=reference,
         rollout=rollout,
-        offload=make_offload(config, engine, reference, rollout),
+        offload=Offload(config, engine, reference, rollout),
         rewards=rewards,
         evaluation=make_evaluation(rows, loaded, config, ranks),
         checkpoints=Checkpointer(config, engine, loaded.saved_with_weights, ranks),

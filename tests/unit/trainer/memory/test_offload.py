@@ -17,7 +17,6 @@ from grpo_doctor_trainer.memory import (  # noqa: E402
     Offload,
     _Moved,
     _storages,
-    make_offload,
 )
 
 
@@ -32,11 +31,11 @@ def engine_after_one_step() -> Any:
 def offload(engine: Any, *flags: str, reference: Any = None, shares_weights: bool = True) -> Any:
     config = parse(flags, 1)
     rollout = SimpleNamespace(shares_weights=shares_weights)
-    return make_offload(config, engine, reference, rollout)
+    return Offload(config, engine, reference, rollout)
 
 
 def tensors_of(plan: Any) -> list[Any]:
-    return plan.find_models() + plan.find_states()  # type: ignore[no-any-return]
+    return [tensor for found in plan.tensors().values() for tensor in found]
 
 
 def test_optimizer_moments_and_weights_are_found() -> None:
@@ -74,8 +73,8 @@ def test_views_of_one_buffer_move_once_and_stay_views_of_it() -> None:
     module.weight.data, module.bias.data = buffer[:6].view(2, 3), buffer[6:]
     before = buffer.clone()
     weights = list(module.parameters())
-    plan = Offload(lambda: weights, list, enabled=True, collect_garbage=True, frees=False)
-    with plan.during_rollout():
+    engine = SimpleNamespace(module=module, device=torch.device("cpu"))
+    with offload(engine, "--offload_model", "true").during_rollout():
         buffer.zero_()
     assert buffer.equal(before)
     buffer.fill_(7.0)
@@ -128,7 +127,6 @@ def test_what_was_moved_is_counted(
     counted: dict[str, float] = {}
     monkeypatch.setattr(offload_module, "counter", counted.__setitem__)
     plan = offload(engine_after_one_step(), *flags)
-    assert plan.enabled == bool(moved)
     with plan.during_rollout():
         pass
     sizes = {"model": 4.0 * 8, "optimizer": 2 * 4.0 * 8}
@@ -152,7 +150,6 @@ def test_the_policy_stays_on_a_device_where_the_rollout_reads_it(
     addresses = {id(tensor) for tensor in tensors_of(plan)}
     assert {id(w) for w in reference.parameters()} <= addresses
     assert ({id(w) for w in engine.module.parameters()} <= addresses) == moves
-    assert plan.frees == (device == "cuda")
 
 
 def test_memory_is_pinned_only_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +173,8 @@ def test_garbage_is_collected_on_both_ways_where_asked(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append("cache"))
     monkeypatch.setattr(gc, "collect", lambda: emptied.append("garbage"))
     for collects in (False, True):
-        with Offload(list, list, enabled=True, collect_garbage=collects).during_rollout():
+        flags = ("--offload_model", "true", "--gc_collect_after_offload", str(collects))
+        with offload(engine_after_one_step(), *flags).during_rollout():
             assert emptied == ["garbage", "cache"] * collects
     assert emptied == ["garbage", "cache"] * 2
 
