@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from grpo_doctor.hang.catalogue import BY_NAME
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
 from grpo_doctor.hang.causes.description import (
     RECORDER,
@@ -29,25 +30,6 @@ CLASSES = {
 }
 _LATE = {"not-arrived": "unknown", "not-recorded": "rank-missing"}
 INSPECT = "py-spy dump --pid PID  # on the host of the rank named above, if it still runs"
-_FIXES = {
-    "collective-mismatch": (
-        "Make every rank call the same collective with the same sizes in the same order. The "
-        "usual cause is a call under `if rank == 0` or one that depends on the rank's own data."
-    ),
-    "collective-skipped": (
-        "Make the number of collectives independent of a rank's own data: drop the last uneven "
-        "batch, and move collectives out of branches that only some ranks take."
-    ),
-    "group-order-cycle": (
-        "Use the process groups in one order on all ranks, or wait for the first group's "
-        "collective before the other group's collective starts."
-    ),
-    "p2p-unmatched": "Match every recv with a send of the same pair and tag, in the same order.",
-    "weight-sync-blocked": (
-        "Finish the trainer's own gather before the transfer to the rollout engine starts, on "
-        "all ranks in the same order."
-    ),
-}
 
 
 def mismatched_calls(case: Case) -> Iterator[Candidate]:
@@ -96,7 +78,7 @@ def deadlock(view: JobView, mistake: Candidate) -> Candidate:
         liveness="never-wakes",
         phase=phases[0] if phases else None,
         still_s=max((proc.activity.still_s or 0.0 for proc in procs), default=None),
-        fixes=(Fix(_FIXES[mistake.cause]),),
+        fixes=(Fix(BY_NAME[mistake.cause].what_to_do),),
         confirm=("TORCH_DISTRIBUTED_DEBUG=DETAIL  # the next run raises at this collective",),
     )
 

@@ -247,13 +247,11 @@ def owner(
     return Owner((claimed,)) if claimed is not None else Owner(foreign=xid.pid is not None)
 
 
-Conclusion = Literal["collective-wait", "one-computes", "host-behind", "idle", "unknown"]
-# By what the GPUs do: what that means, and those of which activity it is about.
-_CONCLUSIONS: dict[frozenset[Doing], tuple[Conclusion, Doing | None]] = {
-    frozenset({"waits-in-kernel"}): ("collective-wait", None),
-    frozenset({"idle"}): ("idle", None),
-    frozenset({"computes", "waits-in-kernel"}): ("one-computes", "computes"),
-    frozenset({"idle", "waits-in-kernel"}): ("host-behind", "idle"),
+Conclusion = Literal["collective-wait", "one-computes", "unknown"]
+# By what the GPUs do: what that means.
+_CONCLUSIONS: dict[frozenset[Doing], Conclusion] = {
+    frozenset({"waits-in-kernel"}): "collective-wait",
+    frozenset({"computes", "waits-in-kernel"}): "one-computes",
 }
 
 
@@ -270,8 +268,8 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class GpuJudgement:
-    """All of them. `ranks` are those that `conclusion` is about: who computes, or whose host has
-    not launched what the others' GPUs wait for. `silence` says that NVML does not answer.
+    """All of them. `ranks` are those that compute while the others' GPUs wait; `silence` says that
+    NVML does not answer.
     """
 
     conclusion: Conclusion = "unknown"
@@ -361,33 +359,23 @@ def _state(
 
 
 def _conclusion(gpus: Sequence[GpuState]) -> tuple[Conclusion, tuple[int, ...]]:
-    ranks: defaultdict[Doing, list[int]] = defaultdict(list)
-    for gpu in gpus:
-        ranks[gpu.doing] += gpu.ranks
-    conclusion, subject = _CONCLUSIONS.get(frozenset(ranks), ("unknown", None))
-    return conclusion, tuple(sorted(ranks[subject])) if subject is not None else ()
+    conclusion = _CONCLUSIONS.get(frozenset(gpu.doing for gpu in gpus), "unknown")
+    ranks = {rank for gpu in gpus if gpu.doing == "computes" for rank in gpu.ranks}
+    return conclusion, tuple(sorted(ranks)) if conclusion == "one-computes" else ()
 
 
 def _items(
     conclusion: Conclusion, ranks: tuple[int, ...], gpus: Sequence[GpuState]
 ) -> tuple[Item, ...]:
     """The sentence for the whole, and the numbers of those that it is about, one of the others'."""
-    names = ranks_text(ranks)
-    texts = {
-        "collective-wait": "all GPUs are busy at low power: they wait in a collective",
-        "one-computes": f"{names} {verb(ranks, 'computes')} on the GPU while the others' GPUs wait",
-        "host-behind": f"{names} {verb(ranks, 'has')} queued no GPU work; the others' GPUs wait",
-        "idle": "no GPU has work: the hosts have queued none",
-        "unknown": "",
-    }
+    text = "all GPUs are busy at low power: they wait in a collective"
+    if conclusion == "one-computes":
+        names = ranks_text(ranks)
+        text = f"{names} {verb(ranks, 'computes')} on the GPU while the others' GPUs wait"
     subjects = [gpu for gpu in gpus if not set(gpu.ranks).isdisjoint(ranks)]
     remaining = [gpu for gpu in gpus if gpu not in subjects]
-    shown = [*subjects[:3], *remaining[:1]]
-    # Whatever has failed, is silent or counts errors is said in any case.
-    telling = [gpu for gpu in gpus if gpu.doing in ("failed", "silent") or len(gpu.items) > 1]
-    shown += [gpu for gpu in telling if gpu not in shown]
-    summary = [Item("gpu", None, texts[conclusion])] if texts[conclusion] else []
-    return (*summary, *(item for gpu in shown for item in gpu.items))
+    summary = [Item("gpu", None, text)] if conclusion != "unknown" else []
+    return (*summary, *(item for gpu in [*subjects[:3], *remaining[:1]] for item in gpu.items))
 
 
 def _silences(histories: Mapping[tuple[str, int], Sequence[GpuLook]]) -> Iterator[Item]:

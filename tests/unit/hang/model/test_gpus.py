@@ -50,8 +50,8 @@ IDLE = (0.0, 70.0)
     [
         ([WAITS] * 4, "collective-wait", ()),
         ([WAITS, WAITS, COMPUTES, WAITS], "one-computes", (2,)),
-        ([WAITS, IDLE, WAITS, WAITS], "host-behind", (1,)),
-        ([IDLE] * 3, "idle", ()),
+        ([WAITS, IDLE, WAITS, WAITS], "unknown", ()),
+        ([IDLE] * 3, "unknown", ()),
         ([COMPUTES] * 3, "unknown", ()),
         ([WAITS, IDLE, COMPUTES], "unknown", ()),
         ([], "unknown", ()),
@@ -188,12 +188,12 @@ REPORTED: dict[str, tuple[list[tuple[float, float, float]], Conclusion, tuple[in
     "NVIDIA/nccl#2428": ([(100, 118, 400)] * 8, "collective-wait", ()),
     "NVIDIA/nccl#199": ([(100, 44, 250), (100, 44, 250)], "collective-wait", ()),
     "NVIDIA/nccl#1550": (
-        [(100, 152, 700), (0, 129, 700), (0, 137, 700), (0, 135, 700)], "host-behind", (1, 2, 3)
+        [(100, 152, 700), (0, 129, 700), (0, 137, 700), (0, 135, 700)], "unknown", ()
     ),
     "deepspeedai/DeepSpeed#6524": ([(100, 116, 700), (100, 121, 700)], "collective-wait", ()),
     "wtdcode/vllm-backport#14": ([(100, 97, 350), (100, 94, 350)], "collective-wait", ()),
     # Rank 0 waits for a prompt, the others for what it will broadcast.
-    "zai-org/GLM-130B#32": ([(0, 53, 300), (100, 66, 300)], "host-behind", (0,)),
+    "zai-org/GLM-130B#32": ([(0, 53, 300), (100, 66, 300)], "unknown", ()),
     "huggingface/accelerate#233": ([(100, 41, 70), (100, 40, 70), (100, 41, 70)], "unknown", ()),
 }  # fmt: skip
 
