@@ -38,6 +38,11 @@ FAMILIES = {
         "gloo-engine", "gloo-trainer", "gloo-held-out-servers", "gloo-unforeseen-engines",
         "NCCL-H100-nccl-h100",
     ),
+    "render": (
+        "gloo-engine", "gloo-held-out-servers", "gloo-unforeseen-helpers", "gloo-storage",
+        "gloo-unforeseen-ends", "gloo-initialisation", "TRL-1-16-0",
+    ),
+    "dumps": ("gloo-collectives", "gloo-unforeseen-torch", "NCCL-H100-nccl-h100"),
     "others": ("gloo-trainer", "gloo-unforeseen-threads", "gloo-dataload", "gloo-network"),
 }  # fmt: skip
 

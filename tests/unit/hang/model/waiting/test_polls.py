@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model import view
+from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import CallArguments, Frame, PythonThread, Thread
-from tests.evidence import UNIX_NS, EvidenceBuilder, frames
+from tests.evidence import UNIX_NS, EvidenceBuilder, collective, frames
 
 MARKER = frames("wait_for_marker /home/me/train.py:13", "main /home/me/train.py:55")
 QUEUE = frames(
@@ -86,3 +88,20 @@ def test_a_queue_that_no_thread_can_fill() -> None:
     outcome = _verdict(build)
     assert outcome.state == "stuck"
     assert "no other Python thread" not in outcome.summary
+
+
+@pytest.mark.parametrize(
+    ("stack", "wakes", "again"),
+    [
+        (MARKER, 4, True),
+        (MARKER, 0, False),  # one long sleep
+        (QUEUE, 4, False),  # its innermost line is a library's
+        (collective("all_reduce"), 4, False),
+    ],
+)
+def test_a_line_of_its_own_that_sleeps_again_and_again(
+    stack: tuple[Frame, ...], wakes: int, again: bool
+) -> None:
+    polling = _polling(MARKER)
+    polling.rank(0).stack, polling.rank(0).wakes = stack, wakes
+    assert tasks.asks_again(view.build(polling.build()).by_rank[0]) is again
