@@ -63,15 +63,12 @@ def find_alone(
             continue
         if tree.nearest(pid, {**candidates, **cast.ranks}) in trainers:
             continue
-        if pid in chosen or _launched(candidate, candidates) or _is_training(proc, candidate):
+        parent = candidates.get(candidate.process.parent)
+        launched = parent is not None and parent.kind == "launcher"
+        if pid in chosen or launched or _is_training(proc, candidate):
             alone.append(pid)
     tops = {pid: 0 for pid in alone if tree.nearest(pid, alone) is None}
     return replace(cast, ranks={**cast.ranks, **tops})
-
-
-def _launched(candidate: Candidate, candidates: Mapping[int, Candidate]) -> bool:
-    parent = candidates.get(candidate.process.parent)
-    return parent is not None and parent.kind == "launcher"
 
 
 def _is_training(proc: Path, candidate: Candidate) -> bool:
@@ -146,7 +143,10 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
         if search.helpers_left:
             raise only_remains(search.helpers_left.values())
         raise nothing_found(search.tree.processes.values(), proc)
-    jobs = sorted((search.job(core) for core in groups), key=_most_ranks_first)
+    jobs = sorted(
+        map(search.job, groups),
+        key=lambda job: (-len(job.ranks()), min(m.started_ticks for m in job.members)),
+    )
     readable = [job for job in jobs if any(member.readable for member in job.members)]
     if not readable:
         raise nothing_readable(jobs[0], proc)
@@ -158,10 +158,6 @@ def still_there(member: Member, proc: Path = Path("/proc")) -> bool:
     with contextlib.suppress(OSError, ValueError, IndexError):
         return read_stat(proc / str(member.pid)).started_ticks == member.started_ticks
     return False
-
-
-def _most_ranks_first(job: Job) -> tuple[int, int]:
-    return -len(job.ranks()), min(member.started_ticks for member in job.members)
 
 
 class _Search:

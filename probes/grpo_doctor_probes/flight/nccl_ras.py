@@ -73,7 +73,8 @@ def _listening(job: Job, proc: Path) -> Iterator[tuple[str, int, set[int]]]:
             address = environment(member, proc).get(ADDRESS_VARIABLE, "")
             pids_by_address.setdefault(parse_address(address), set()).add(member.pid)
     for (host, port), pids in pids_by_address.items():
-        if any(port in _listening_ports(proc, pid) for pid in pids):
+        sockets = (socket for pid in pids for socket in tcp_table(proc, pid).all_listeners())
+        if any(socket.local_port == port for socket in sockets):
             yield host, port, pids
 
 
@@ -82,11 +83,6 @@ def parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     number = int(port) if port.isdecimal() else _DEFAULT_PORT
     return host.strip("[]") or _DEFAULT_HOST, number
-
-
-def _listening_ports(proc: Path, pid: int) -> set[int]:
-    """Return those in the network of a process."""
-    return {socket.local_port for socket in tcp_table(proc, pid).all_listeners()}
 
 
 def _ask_until_known(host: str, port: int, pids: set[int], deadline: float) -> list[RasAnswer]:

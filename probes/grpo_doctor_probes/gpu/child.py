@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
-from grpo_doctor_probes.gpu.device import Field, Gpu, GpuRow, Values
+from grpo_doctor_probes.gpu.device import Gpu, GpuRow, Values
 from grpo_doctor_probes.gpu.nvml import MIN_INTERVAL_NS, Device, Gpm, NoNvml, Nvml, NvmlError
 from grpo_doctor_probes.gpu.visible import order_is_uncertain, visible_uuids
 
@@ -75,7 +76,8 @@ class Reader:
         ]
         for _, gpu, slow in sorted(due, key=lambda turn: turn[0])[:SLOW_PER_TICK]:
             gpu.slow_due_ns[slow] = now_ns + SLOW_PERIOD_NS
-            self._take_slow(gpu, slow, now_ns, sample)
+            if not gpu.lost:
+                self._take(gpu, partial(gpu.read_slow, slow), now_ns, sample)
         return sample
 
     def _open(self, sample: Sample) -> None:
@@ -112,10 +114,6 @@ class Reader:
             sample.notes.append(
                 f"{gpu.label} does not answer ({str(error).lower()}): trying again every second"
             )
-
-    def _take_slow(self, gpu: Gpu, slow: Field, now_ns: int, sample: Sample) -> None:
-        if not gpu.lost:
-            self._take(gpu, lambda: gpu.read_slow(slow), now_ns, sample)
 
     def _revived(self, gpu: Gpu, now_ns: int, sample: Sample) -> bool:
         if not gpu.revive(now_ns):

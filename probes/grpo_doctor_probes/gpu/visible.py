@@ -45,13 +45,13 @@ def device_of(entry: str, devices: Sequence[Device]) -> Device | None:
     if entry.isdigit():
         matches = [gpu for gpu in devices if gpu.parent is None and gpu.index == int(entry)]
     elif entry.startswith("MIG-") and entry.count("/") == 2:
-        matches = [device for device in devices if device.parent and entry == _name_of(device)]
+        matches = [
+            mig
+            for mig in devices
+            if mig.parent and entry == f"MIG-{mig.parent}/{mig.gpu_instance}/{mig.compute_instance}"
+        ]
     elif entry.startswith(("GPU-", "MIG-")):
         matches = [device for device in devices if device.uuid.startswith(entry)]
     else:
         matches = []
     return matches[0] if len(matches) == 1 else None
-
-
-def _name_of(instance: Device) -> str:
-    return f"MIG-{instance.parent}/{instance.gpu_instance}/{instance.compute_instance}"

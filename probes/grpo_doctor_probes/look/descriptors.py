@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.scan import Process
-from grpo_doctor_probes.procs.procfs import descriptors, read
+from grpo_doctor_probes.procs.procfs import content, descriptors, link
 
 _FLAGS = re.compile(rb"^flags:\s*([0-7]+)", re.MULTILINE)
 _POLLED = re.compile(rb"^tfd:\s*(\d+)\s+events:\s*([0-9a-f]+)", re.MULTILINE)
@@ -58,22 +58,6 @@ class Holders:
             self._hidden.add(process.session)
         except OSError:  # it has gone
             pass
-
-
-def link(path: str) -> str:
-    """Where a link of /proc points to, raw; empty where it is hidden, or the process has gone."""
-    try:
-        return os.readlink(path)  # noqa: PTH115 - Path would normalise it
-    except OSError:
-        return ""
-
-
-def content(path: str | Path) -> bytes:
-    """A file of /proc or /sys; empty where it is hidden, missing, or the process has gone."""
-    try:
-        return read(path)
-    except OSError:
-        return b""
 
 
 def target_of(proc: Path, pid: int, fd: int) -> str:

@@ -15,7 +15,6 @@ from grpo_doctor_probes.look.descriptors import (
     access,
     blocker_of,
     holding_descriptors,
-    link,
     target_of,
 )
 from grpo_doctor_probes.look.hostview import HostView
@@ -23,7 +22,7 @@ from grpo_doctor_probes.look.other_ends import Waiting, file_peers
 from grpo_doctor_probes.look.syscalls import Call
 from grpo_doctor_probes.procs.bounded import within
 from grpo_doctor_probes.procs.printable import printable
-from grpo_doctor_probes.procs.procfs import descriptors
+from grpo_doctor_probes.procs.procfs import descriptors, link
 
 _STAT_AT_MOST_S = 1.0
 _AT_CWD = 0xFFFFFF9C  # AT_FDCWD as an unsigned 32-bit number

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.evidence import Disk, HostFacts, Job
-from grpo_doctor_probes.look.descriptors import access, content, link
+from grpo_doctor_probes.look.descriptors import access
 from grpo_doctor_probes.procs import kmsg
 from grpo_doctor_probes.procs.bounded import within
 from grpo_doctor_probes.procs.hostfiles import meminfo_bytes, pressure_pct
 from grpo_doctor_probes.procs.printable import printable
-from grpo_doctor_probes.procs.procfs import descriptors, read
+from grpo_doctor_probes.procs.procfs import content, descriptors, link, read
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 LAST_S = 3600.0

@@ -15,8 +15,9 @@ from functools import cached_property
 from pathlib import Path
 
 from grpo_doctor_probes.discover.scan import Process, Tree, glance
-from grpo_doctor_probes.look.descriptors import Holders, Lock, link, read_locks
+from grpo_doctor_probes.look.descriptors import Holders, Lock, read_locks
 from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.procs.procfs import link
 from grpo_doctor_probes.procs.tcp import Tcp, TcpTable, tcp_table
 
 _DUMP_REQUEST = struct.Struct("=IHHII BBHIII II")

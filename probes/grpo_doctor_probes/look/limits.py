@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from grpo_doctor_probes.evidence import Job, Limits
-from grpo_doctor_probes.look.descriptors import content
 from grpo_doctor_probes.procs.cgroups import (
     MOUNT,
     VERSION_2,
@@ -20,7 +19,7 @@ from grpo_doctor_probes.procs.cgroups import (
     memory_limits,
     number_in,
 )
-from grpo_doctor_probes.procs.procfs import read
+from grpo_doctor_probes.procs.procfs import content, read
 from grpo_doctor_probes.procs.procstat import read_stat
 
 _CORES = re.compile(rb"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)

@@ -10,10 +10,11 @@ from typing import Literal, TypeVar
 
 from grpo_doctor_probes.evidence import Blocked, Thread
 from grpo_doctor_probes.evidence.looks import Blocking
-from grpo_doctor_probes.look.descriptors import content, target_of
+from grpo_doctor_probes.look.descriptors import target_of
 from grpo_doctor_probes.look.host import mount_of
 from grpo_doctor_probes.look.hostview import HostView
 from grpo_doctor_probes.procs.printable import printable
+from grpo_doctor_probes.procs.procfs import content
 from grpo_doctor_probes.procs.tcp import Tcp, TcpTable
 
 Value = TypeVar("Value")

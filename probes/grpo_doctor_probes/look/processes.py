@@ -8,9 +8,8 @@ from pathlib import Path
 
 from grpo_doctor_probes.discover.permission import ptrace_remedy
 from grpo_doctor_probes.evidence import Job, Look, ProcessLook, Thread
-from grpo_doctor_probes.look.descriptors import content
 from grpo_doctor_probes.look.threads import SchedulerClock, read_thread
-from grpo_doctor_probes.procs.procfs import numbers, read, read_record
+from grpo_doctor_probes.procs.procfs import content, numbers, read, read_record
 from grpo_doctor_probes.procs.procstat import read_stat
 
 _SWAP = re.compile(rb"^VmSwap:\s*(\d+) kB", re.MULTILINE)

@@ -132,7 +132,8 @@ def _mpi(base: Placement, facts: LauncherFacts) -> Placement:
 def _kubernetes(base: Placement, facts: LauncherFacts) -> Placement:
     if "KUBERNETES_SERVICE_HOST" not in facts.environment:
         return base
-    return replace(base, launcher="kubernetes", namespace=_name(facts.namespace))
+    namespace = facts.namespace if _HOST.match(facts.namespace) else ""
+    return replace(base, launcher="kubernetes", namespace=namespace)
 
 
 def _deepspeed(base: Placement, facts: LauncherFacts) -> Placement:
@@ -163,10 +164,6 @@ def _world_info(text: str) -> tuple[str, ...]:
 def _checked(hosts: tuple[str, ...]) -> tuple[str, ...]:
     """Return all or none: they are put into commands."""
     return hosts if all(_HOST.match(host) for host in hosts) else ()
-
-
-def _name(text: str) -> str:
-    return text if _HOST.match(text) else ""
 
 
 def _word(environment: Mapping[str, str], name: str) -> str:

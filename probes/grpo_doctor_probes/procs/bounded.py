@@ -75,7 +75,8 @@ class _Waiting:
         now = time.monotonic()
         if not self._thread.is_alive():
             return False
-        if not _wants_to_run(self._thread):
+        state = state_of(f"/proc/self/task/{self._thread.native_id}")
+        if state not in ("R", ""):  # "": it has just ended
             self._blocked_s += min(now - start, 2 * _LOOK_EVERY_S)
         return self._blocked_s > seconds or now - self._since > _LONGEST_S
 
@@ -143,7 +144,3 @@ def ask_each(
         blocking += remaining[count : count + 1]
         remaining = remaining[count + 1 :]
     return answers, blocking
-
-
-def _wants_to_run(thread: threading.Thread) -> bool:
-    return state_of(f"/proc/self/task/{thread.native_id}") in ("R", "")  # "": it has just ended

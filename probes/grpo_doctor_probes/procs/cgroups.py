@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from grpo_doctor_probes.procs.procfs import read
+from grpo_doctor_probes.procs.procfs import content, read
 
 MOUNT = Path("/sys/fs/cgroup")
 VERSION_2 = ""  # its name in /proc/PID/cgroup
@@ -57,24 +57,17 @@ def _upwards(top: Path, path: str) -> Iterator[Path]:
 
 def number_in(file: Path) -> int | None:
     """Return the number that a file is; None for `max`, and where it can't be read."""
-    text = _text(file).strip()
+    text = content(file).decode("ascii", "replace").strip()
     return int(text) if text.lstrip("-").isdigit() else None
 
 
 def field_in(file: Path, key: str) -> int:
     """Return the number in a line `key number` of a file; 0 without one."""
-    for line in _text(file).splitlines():
+    for line in content(file).decode("ascii", "replace").splitlines():
         word, _, value = line.partition(" ")
         if word == key and value.strip().isdigit():
             return int(value)
     return 0
-
-
-def _text(file: Path) -> str:
-    try:
-        return read(file).decode("ascii", "replace")
-    except OSError:
-        return ""
 
 
 class Memory(NamedTuple):

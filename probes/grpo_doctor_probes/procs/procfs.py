@@ -33,6 +33,22 @@ def read_record(path: str | os.PathLike[str]) -> bytes:
         os.close(descriptor)
 
 
+def link(path: str) -> str:
+    """Where a link of /proc points to, raw; empty where it is hidden, or the process has gone."""
+    try:
+        return os.readlink(path)  # noqa: PTH115 - Path would normalise it
+    except OSError:
+        return ""
+
+
+def content(path: str | os.PathLike[str]) -> bytes:
+    """A file of /proc or /sys; empty where it is hidden, missing, or the process has gone."""
+    try:
+        return read(path)
+    except OSError:
+        return b""
+
+
 def numbers(folder: str | os.PathLike[str]) -> list[int]:
     """The entries that are numbers, in order: processes, threads, descriptors. Raises OSError."""
     names = os.listdir(folder)  # noqa: PTH208 - thousands of them: names only, ten times cheaper

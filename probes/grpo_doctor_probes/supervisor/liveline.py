@@ -145,9 +145,9 @@ class LiveLine:
         """Shows how the job is. A terminal that went away is not a problem: nothing is shown."""
         now = self._watch.look(headers)
         try:
-            if self._terminal and self._in_background():
-                return  # the terminal is another program's now
             if self._terminal:
+                if os.tcgetpgrp(self._stream.fileno()) != os.getpgrp():
+                    return  # the terminal is another program's now
                 self._paint(compose(now, samples, time.monotonic() - self._start_s))
             elif time.monotonic() >= self._next_log:
                 self._next_log = time.monotonic() + LOG_EVERY_S
@@ -164,9 +164,6 @@ class LiveLine:
         rows, self._size = self._size.lines, None
         with contextlib.suppress(OSError, ValueError):
             self._outlet.write(self._stream, f"{_SAVE}\033[r\033[{rows};1H{_CLEAR_LINE}{_RESTORE}")
-
-    def _in_background(self) -> bool:
-        return os.tcgetpgrp(self._stream.fileno()) != os.getpgrp()
 
     def _paint(self, line: str) -> None:
         size = os.get_terminal_size(self._stream.fileno())

@@ -188,7 +188,8 @@ class Follower:
         stack = carrying_stack(header)
         self._note_names(header.names, now_ns)
         place = place_of(stack)
-        begun_ns = _latest_begin_ns(header)
+        thread = _carrying_thread(header)
+        begun_ns = header.begun_ns[thread] if thread < len(header.begun_ns) else 0
         opened = {
             (place_of(stack[: level + 1]), span.start_ns)
             for level, span in enumerate(stack)
@@ -253,11 +254,6 @@ def carrying_stack(header: Header) -> tuple[OpenSpan, ...]:
 
 def _carrying_thread(header: Header) -> int:
     return next((s.thread for s in header.open_spans if s.kind == layout.STEP), 0)
-
-
-def _latest_begin_ns(header: Header) -> int:
-    thread = _carrying_thread(header)
-    return header.begun_ns[thread] if thread < len(header.begun_ns) else 0
 
 
 def place_of(stack: tuple[OpenSpan, ...]) -> str:
