@@ -1,46 +1,16 @@
-"""Files of /proc and /sys: kept open (a read is then one system call, without a path walk), and
-parsed. Formats: proc(5) and the kernel's iostats.rst.
-"""
+"""What files of /proc and /sys say of the host. Formats: proc(5) and the kernel's iostats.rst."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
-_CHUNK_BYTES = 65536
 _SECTOR_BYTES = 512
 # Loop, RAM and compressed-RAM disks move no data to a device; dm and md repeat what their disks do.
 _NO_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
 # Without physical interfaces (a container), what only repeats another one's traffic is left out.
 _NO_LINKS = ("lo", "veth", "docker", "br-", "virbr", "ifb", "dummy", "cali", "flannel", "cni")
-
-
-class ProcFile:
-    """One file, opened once and read from its start each time.
-
-    An open /proc/<pid> file belongs to that process for good: when the number is given to another
-    process, reads fail with ESRCH and never show the newcomer. Errors are OSError.
-    """
-
-    def __init__(self, path: Path | str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def read(self) -> bytes:
-        """The whole content now. The kernel hands out long files in pieces of a page or more."""
-        content = b""
-        while chunk := os.pread(self._descriptor, _CHUNK_BYTES, len(content)):
-            content += chunk
-        return content
-
-    def read_start(self) -> bytes:
-        """The first piece, for files that are one record: saves the call that finds the end."""
-        return os.pread(self._descriptor, _CHUNK_BYTES, 0)
-
-    def close(self) -> None:
-        """Close it; once only."""
-        os.close(self._descriptor)
 
 
 class Rate:

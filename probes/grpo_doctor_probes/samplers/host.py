@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from grpo_doctor_probes.procs import hostfiles
 from grpo_doctor_probes.procs.cgroups import control_groups, memory_available_bytes
-from grpo_doctor_probes.procs.hostfiles import ProcFile, Rate
+from grpo_doctor_probes.procs.hostfiles import Rate
+from grpo_doctor_probes.procs.procfs import read, read_record
 from grpo_doctor_probes.samplers.ticks import Pace
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
@@ -30,20 +33,14 @@ NET_TX = Track("host.net_tx", "bytes/s")
 SHM_USED = Track("host.shm_used", "bytes")
 SHM_SIZE = Track("host.shm_size", "bytes")
 MAJOR_FAULTS = Track("host.major_faults", "1/s")
-
-
-@dataclass(frozen=True, slots=True)
-class _Gauge:
-    """One part of the host that is read, and given up, by itself."""
-
-    label: str
-    open: Callable[[], Callable[[int], Values]]
-    period_ns: int = 0
+_PRESSURES = ("cpu", "memory", "io")
 
 
 @dataclass(slots=True)
-class _Open:
-    gauge: _Gauge
+class _Part:
+    """One part of the host that is read, and given up, by itself."""
+
+    label: str
     read: Callable[[int], Values]
     pace: Pace
     tracks: set[Track] = field(default_factory=set)
@@ -62,157 +59,109 @@ class HostSampler:
         shm: Path = Path("/dev/shm"),  # noqa: S108 - not a temporary file: its size is measured
     ) -> None:
         self._job_root_pid, self._proc, self._sys, self._shm = job_root_pid, proc, sys, shm
-        self._files: list[ProcFile] = []
-        self._parts: list[_Open] | None = None
         self._cgroup_bytes: int | None = None
+        self._cpu_time: hostfiles.CpuTime | None = None
+        self._rates: defaultdict[Track, Rate] = defaultdict(Rate)
+        self._parts = [
+            _Part(label, read, Pace(period_ns))
+            for label, read, period_ns in (
+                # First, because the smaller of host and cgroup is what `memory` writes.
+                ("the memory limit of the job's cgroup", self._cgroup, SLOW_PERIOD_NS),
+                ("memory", self._memory, 0),
+                ("CPU usage", self._cpu, 0),
+                ("disk traffic", self._disks, 0),
+                ("network traffic", self._net, 0),
+                ("load", self._load, SLOW_PERIOD_NS),
+                ("pressure (PSI)", self._pressure, SLOW_PERIOD_NS),
+                ("shared memory", self._shared_memory, SLOW_PERIOD_NS),
+                ("major page faults", self._major_faults, SLOW_PERIOD_NS),
+            )
+        ]
 
     def read(self, now_ns: int) -> Reading:
         """Sample what is due; a part that cannot be read any more is noted and dropped."""
         reading = Reading()
-        if self._parts is None:
-            self._parts = self._open_all(reading)
         for part in tuple(self._parts):
             if not part.pace.due(now_ns):
                 continue
             begun_ns = time.thread_time_ns()
             try:
                 values = part.read(now_ns)
-            except (OSError, ValueError, IndexError) as error:
+            except (OSError, ValueError, LookupError) as error:
                 values = dict.fromkeys(part.tracks)
                 self._parts.remove(part)
-                reading.notes.append(f"{part.gauge.label} is not sampled: {error}")
+                reading.notes.append(f"{part.label} is not sampled: {error}")
             part.tracks.update(values)
             reading.values.update(values)
             part.pace.done(now_ns, time.thread_time_ns() - begun_ns)
         return reading
 
     def close(self) -> None:
-        """Close the files."""
-        for file in self._files:
-            file.close()
-        self._files.clear()
+        """Nothing is held open."""
 
-    def _open_all(self, reading: Reading) -> list[_Open]:
-        parts = []
-        for gauge in self._gauges():
-            try:
-                parts.append(_Open(gauge, gauge.open(), Pace(gauge.period_ns)))
-            except OSError as error:
-                reading.notes.append(f"{gauge.label} is not sampled: {error}")
-        return parts
+    @cached_property
+    def _groups(self) -> Mapping[str, Sequence[Path]]:
+        return control_groups(self._job_root_pid, self._proc, self._sys / "fs/cgroup")
 
-    def _gauges(self) -> list[_Gauge]:
-        return [
-            # First, because the smaller of host and cgroup is what `memory` writes.
-            _Gauge("the memory limit of the job's cgroup", self._cgroup, SLOW_PERIOD_NS),
-            _Gauge("memory", self._memory),
-            _Gauge("CPU usage", self._cpu),
-            _Gauge("disk traffic", self._disks),
-            _Gauge("network traffic", self._net),
-            _Gauge("load", self._load, SLOW_PERIOD_NS),
-            _Gauge("pressure (PSI)", self._pressure, SLOW_PERIOD_NS),
-            _Gauge("shared memory", self._shared_memory, SLOW_PERIOD_NS),
-            _Gauge("major page faults", self._major_faults, SLOW_PERIOD_NS),
-        ]
+    @cached_property
+    def _whole_disks(self) -> frozenset[bytes]:
+        return hostfiles.whole_disks(self._sys)
 
-    def _file(self, *path: str) -> ProcFile:
-        file = ProcFile(self._proc.joinpath(*path))
-        self._files.append(file)
-        return file
+    @cached_property
+    def _links(self) -> frozenset[bytes]:
+        return hostfiles.counted_links(self._sys)
 
-    def _cpu(self) -> Callable[[int], Values]:
-        stat = self._file("stat")
-        previous = hostfiles.cpu_time(stat.read_start())
+    def _cgroup(self, _now_ns: int) -> Values:
+        self._cgroup_bytes = memory_available_bytes(self._groups)
+        return {}
 
-        def read(_now_ns: int) -> Values:
-            nonlocal previous
-            current = hostfiles.cpu_time(stat.read_start())
-            busy, total = current.busy - previous.busy, current.total - previous.total
-            if total <= 0:
-                return {}
-            previous = current
-            return {CPU: min(100.0, max(0.0, 100.0 * busy / total))}
-
-        return read
-
-    def _memory(self) -> Callable[[int], Values]:
-        meminfo = self._file("meminfo")
-
-        def read(_now_ns: int) -> Values:
-            available, swap_total, swap_free = hostfiles.meminfo_bytes(
-                meminfo.read_start(), b"MemAvailable", b"SwapTotal", b"SwapFree"
-            )
-            values: Values = {}
-            if available is not None:
-                limited = self._cgroup_bytes
-                values[MEMORY_AVAILABLE] = available if limited is None else min(available, limited)
-            if swap_total is not None and swap_free is not None:
-                values[SWAP_USED] = swap_total - swap_free
-            return values
-
-        return read
-
-    def _cgroup(self) -> Callable[[int], Values]:
-        groups = control_groups(self._job_root_pid, self._proc, self._sys / "fs/cgroup")
-
-        def read(_now_ns: int) -> Values:
-            self._cgroup_bytes = None
-            self._cgroup_bytes = memory_available_bytes(groups)
-            return {}
-
-        return read
-
-    def _disks(self) -> Callable[[int], Values]:
-        diskstats, disks = self._file("diskstats"), hostfiles.whole_disks(self._sys)
-        return _transfer(
-            lambda: hostfiles.disk_bytes(diskstats.read(), disks), DISK_READ, DISK_WRITE
+    def _memory(self, _now_ns: int) -> Values:
+        available, swap_total, swap_free = hostfiles.meminfo_bytes(
+            read_record(self._proc / "meminfo"), b"MemAvailable", b"SwapTotal", b"SwapFree"
         )
+        values: Values = {}
+        if available is not None:
+            limited = self._cgroup_bytes
+            values[MEMORY_AVAILABLE] = available if limited is None else min(available, limited)
+        if swap_total is not None and swap_free is not None:
+            values[SWAP_USED] = swap_total - swap_free
+        return values
 
-    def _net(self) -> Callable[[int], Values]:
-        net_dev, links = self._file("net", "dev"), hostfiles.counted_links(self._sys)
-        return _transfer(lambda: hostfiles.net_bytes(net_dev.read(), links), NET_RX, NET_TX)
+    def _cpu(self, _now_ns: int) -> Values:
+        before, current = self._cpu_time, hostfiles.cpu_time(read_record(self._proc / "stat"))
+        if before is None or current.total <= before.total:
+            self._cpu_time = before or current
+            return {}
+        self._cpu_time = current
+        share = (current.busy - before.busy) / (current.total - before.total)
+        return {CPU: 100.0 * min(1.0, max(0.0, share))}
 
-    def _load(self) -> Callable[[int], Values]:
-        loadavg = self._file("loadavg")
-        return lambda _now_ns: {LOAD: float(loadavg.read_start().split(None, 1)[0])}
+    def _disks(self, now_ns: int) -> Values:
+        moved = hostfiles.disk_bytes(read(self._proc / "diskstats"), self._whole_disks)
+        return self._per_s(now_ns, {DISK_READ: moved.received, DISK_WRITE: moved.sent})
 
-    def _pressure(self) -> Callable[[int], Values]:
-        files = {
-            Track(f"host.psi_{part}", "%"): self._file("pressure", part)
-            for part in ("cpu", "memory", "io")
-        }
-        return lambda _now_ns: {
-            track: hostfiles.pressure_pct(file.read_start())["some"]
-            for track, file in files.items()
-        }
+    def _net(self, now_ns: int) -> Values:
+        moved = hostfiles.net_bytes(read(self._proc / "net" / "dev"), self._links)
+        return self._per_s(now_ns, {NET_RX: moved.received, NET_TX: moved.sent})
 
-    def _shared_memory(self) -> Callable[[int], Values]:
-        def read(_now_ns: int) -> Values:
-            size = os.statvfs(self._shm)
-            used = (size.f_blocks - size.f_bfree) * size.f_frsize
-            return {SHM_USED: used, SHM_SIZE: size.f_blocks * size.f_frsize}
+    def _load(self, _now_ns: int) -> Values:
+        return {LOAD: float(read_record(self._proc / "loadavg").split(None, 1)[0])}
 
-        return read
+    def _pressure(self, _now_ns: int) -> Values:
+        folder = self._proc / "pressure"
+        shares = {part: hostfiles.pressure_pct(read_record(folder / part)) for part in _PRESSURES}
+        return {Track(f"host.psi_{part}", "%"): share["some"] for part, share in shares.items()}
 
-    def _major_faults(self) -> Callable[[int], Values]:
-        vmstat, rate = self._file("vmstat"), Rate()
+    def _shared_memory(self, _now_ns: int) -> Values:
+        size = os.statvfs(self._shm)
+        used = (size.f_blocks - size.f_bfree) * size.f_frsize
+        return {SHM_USED: used, SHM_SIZE: size.f_blocks * size.f_frsize}
 
-        def read(now_ns: int) -> Values:
-            total = hostfiles.major_faults(vmstat.read())
-            faults_per_s = None if total is None else rate.per_s(now_ns, total)
-            return {} if faults_per_s is None else {MAJOR_FAULTS: faults_per_s}
+    def _major_faults(self, now_ns: int) -> Values:
+        total = hostfiles.major_faults(read(self._proc / "vmstat"))
+        return {} if total is None else self._per_s(now_ns, {MAJOR_FAULTS: total})
 
-        return read
-
-
-def _transfer(
-    total: Callable[[], hostfiles.Transfer], received: Track, sent: Track
-) -> Callable[[int], Values]:
-    rates = (Rate(), Rate())
-
-    def read(now_ns: int) -> Values:
-        totals = zip((received, sent), rates, total(), strict=True)
-        per_s = {track: rate.per_s(now_ns, value) for track, rate, value in totals}
-        return {track: value for track, value in per_s.items() if value is not None}
-
-    return read
+    def _per_s(self, now_ns: int, totals: Mapping[Track, int]) -> Values:
+        """Return growing counters as rates; those that have none yet are left out."""
+        rates = {track: self._rates[track].per_s(now_ns, total) for track, total in totals.items()}
+        return {track: rate for track, rate in rates.items() if rate is not None}

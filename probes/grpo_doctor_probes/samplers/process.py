@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from grpo_doctor_probes.procs.hostfiles import ProcFile
 from grpo_doctor_probes.procs.procfs import variables
 from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S, Stat, parse_stat
 from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
 _FIELDS = 22  # up to the resident memory
+_CHUNK_BYTES = 65536
 # Between fork and exec a process shows its parent's environment, so it is read again while young.
 SETTLED_NS = 5_000_000_000
 YOUNG_S = 2.0
@@ -42,6 +42,25 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
+class ProcFile:
+    """A file of one record, kept open: a read is then one system call, without a path walk.
+
+    An open /proc/<pid> file belongs to that process for good: when the number is given to another
+    process, reads fail with ESRCH and never show the newcomer. Errors are OSError.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self) -> bytes:
+        """The first piece: all of a file that is one record."""
+        return os.pread(self._descriptor, _CHUNK_BYTES, 0)
+
+    def close(self) -> None:
+        """Close it; once only."""
+        os.close(self._descriptor)
+
+
 class Process:
     """A process whose `stat` stays open. Raises OSError at construction when it has gone."""
 
@@ -67,7 +86,7 @@ class Process:
     def usage(self) -> Stat | None:
         """Return what it has used up to now; None when it has ended."""
         try:
-            stat = parse_stat(self._stat.read_start(), _FIELDS)
+            stat = parse_stat(self._stat.read(), _FIELDS)
         except ProcessLookupError:
             return None
         return None if stat.dead else stat
@@ -78,7 +97,7 @@ class Process:
         if self._schedstat is None:
             return None
         try:
-            return int(self._schedstat.read_start().split()[1])
+            return int(self._schedstat.read().split()[1])
         except (OSError, ValueError, IndexError):
             return None
 

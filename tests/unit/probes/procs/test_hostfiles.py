@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
-import pytest
-
 from grpo_doctor_probes.procs import hostfiles
-from grpo_doctor_probes.procs.hostfiles import ProcFile, Rate
+from grpo_doctor_probes.procs.hostfiles import Rate
 
 S = 1_000_000_000
 STAT = b"cpu  100 10 50 800 40 0 5 3 7 2\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
@@ -27,35 +23,6 @@ Inter-|   Receive                                                |  Transmit
   eth0:290201064    6622    0    0    0     0          0         0   303176    3011    0    0
  bond0: 290201064    6622    0    0    0     0          0         0   303176    3011    0    0
 """
-
-
-def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_text("1")
-    file = ProcFile(path)
-    assert file.read() == b"1"
-    path.write_text("22")
-    assert file.read() == b"22"
-    assert file.read_start() == b"22"
-    file.close()
-
-
-def test_long_files_of_proc_are_read_to_their_end() -> None:
-    file = ProcFile("/proc/self/smaps")
-    content = file.read()
-    file.close()
-    assert len(content) > os.sysconf("SC_PAGE_SIZE")
-    assert content.endswith(b"\n")
-    assert b"VmFlags" in content.splitlines()[-1] or b"ProtectionKey" in content.splitlines()[-1]
-
-
-def test_the_file_of_an_ended_process_fails() -> None:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
-        file = ProcFile(Path("/proc") / str(child.pid) / "stat")
-        assert b"(cat)" in file.read()
-    with pytest.raises(ProcessLookupError):
-        file.read()
-    file.close()
 
 
 def test_a_rate_is_per_second_of_the_time_between_reads() -> None:

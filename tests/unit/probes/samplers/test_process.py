@@ -10,6 +10,7 @@ import pytest
 from grpo_doctor_probes.samplers.process import (
     SETTLED_NS,
     Process,
+    ProcFile,
     parse_environment,
 )
 
@@ -149,3 +150,12 @@ def test_a_process_that_has_gone() -> None:
         pass
     with pytest.raises(OSError, match=r"No such|ended"):
         Process(child.pid, PROC, now_ns=0)
+
+
+def test_an_open_file_is_of_one_process_for_good() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        file = ProcFile(PROC / str(child.pid) / "stat")
+        assert [b"(cat)" in file.read() for _ in range(2)] == [True, True]
+    with pytest.raises(ProcessLookupError):
+        file.read()
+    file.close()
