@@ -6,6 +6,7 @@ from grpo_doctor.findings.rules import gd035_reward_on_one_rank as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, run
 from tests.unit.findings.recorded import finding_by, inside, judged
+from tests.unit.findings.rules.saying import named
 
 NO_REWARD = {**HEALTHY, "reward": 0.01}
 
@@ -22,6 +23,16 @@ def uncoupled() -> TraceBuilder:
         at = 10.0 * step
         for rank, reward in ((0, 0.01), (1, 2.0)):
             build.step(rank, step, at, {"rollout": 3.0, "reward": reward}, end_s=at + 9.0)
+    return build
+
+
+def alone(reward_s: float) -> TraceBuilder:
+    """Steps of ten seconds in which one of two ranks scores."""
+    build = TraceBuilder(ranks=2)
+    for step in range(4):
+        at = 10.0 * step
+        build.step(0, step, at, {"rollout": 3.0}, end_s=at + 10.0)
+        build.step(1, step, at, {"rollout": 3.0, "reward": reward_s}, end_s=at + 10.0)
     return build
 
 
@@ -55,6 +66,7 @@ def the_host_of_the_rank_that_is_slow_is_named() -> TraceBuilder:
 
 
 RUNS = {
+    **named(alone, 0.5, 0.49),
     "without collectives a slow rank is still told apart": lambda: slow_at_it(uncoupled()),
     "even scoring and small excess pass": lambda: run(NO_REWARD, slow={2: {"reward": 0.1}}),
     "a run without rewards is not asked": lambda: run(
