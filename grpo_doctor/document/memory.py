@@ -37,8 +37,8 @@ _OF_CARD = (
 )
 
 
-class _NothingToCompareError(Exception):
-    """Why."""
+class NotComparableError(Exception):
+    """Why the recording cannot be compared with what its settings predict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
     trace = analysis.trace
     try:
         fullest = _fullest(analysis)
-        setup, assumptions = _setup(trace, fullest)
+        setup, assumptions = run_setup(trace, fullest.capacity_bytes)
         row_tokens = _row_tokens(analysis, fullest, setup)
         recorded = setup if row_tokens is None else with_rows_of(setup, row_tokens)
         anchored = anchor(recorded, _maxima(analysis, fullest))
-    except _NothingToCompareError as problem:
+    except NotComparableError as problem:
         return MemoryCompared(reason=str(problem))
     except (GrpoDoctorError, ValueError, ZeroDivisionError, KeyError) as problem:
         return MemoryCompared(reason=f"not estimated: {problem}")
@@ -95,13 +95,13 @@ def _fullest(analysis: Analysis) -> _Fullest:
     """Return the rank whose GPU has the highest memory use in the first step."""
     trace = analysis.trace
     if trace.run.origin is not None:
-        raise _NothingToCompareError(f"{trace.run.origin.what} has no memory samples")
+        raise NotComparableError(f"{trace.run.origin.what} has no memory samples")
     if not len(analysis.steps.numbers):
-        raise _NothingToCompareError("no step was recorded")
+        raise NotComparableError("no step was recorded")
     capacities = {gpu.uuid: gpu.memory_total_bytes for gpu in trace.gpus if gpu.visible}
     if not capacities:
         on_cpu = trace.run.config.get("device") == "cpu" or trace.run.config.get("use_cpu") is True
-        raise _NothingToCompareError(_CPU if on_cpu else "no GPU's memory was sampled")
+        raise NotComparableError(_CPU if on_cpu else "no GPU's memory was sampled")
     owner = {uuid: rank for rank, uuid in rank_gpus(trace).items()}
     by_rank = {
         owner[s.gpu]: s for s in series_named(trace, MEMORY) if s.gpu is not None and s.gpu in owner
@@ -113,7 +113,7 @@ def _fullest(analysis: Analysis) -> _Fullest:
             peaks[column] = max_over(by_rank[rank], _until(end)) or 0.0
     column = max(peaks, key=peaks.__getitem__, default=-1)
     if not peaks.get(column):
-        raise _NothingToCompareError("no memory was sampled in the first step")
+        raise NotComparableError("no memory was sampled in the first step")
     rank = analysis.ranks[column]
     series = by_rank[rank]
     return _Fullest(column, rank, series, capacities[series.gpu or ""])
@@ -133,7 +133,7 @@ def _maxima(analysis: Analysis, fullest: _Fullest) -> list[Held]:
     ends = {PHASES[code]: piece_end for code, piece_end in zip(codes, piece_ends, strict=True)}
     loaded = max_over(fullest.series, _until(begin))
     if loaded is None:
-        raise _NothingToCompareError("memory was not sampled before the first step")
+        raise NotComparableError("memory was not sampled before the first step")
     ordered = sorted(ends, key=ends.__getitem__)
     return [
         Held(LOADED, loaded),
@@ -157,11 +157,16 @@ def _row_tokens(analysis: Analysis, fullest: _Fullest, setup: Setup) -> int | No
 # -- what was predicted
 
 
-def _setup(trace: Trace, fullest: _Fullest) -> tuple[Setup, list[str]]:
-    """Return the recorded settings as `check` would read them from a launch."""
+def run_setup(trace: Trace, card_bytes: int) -> tuple[Setup, list[str]]:
+    """Return the recorded settings as `check` would read them from a launch.
+
+    Raises:
+        NotComparableError: they are not known.
+        GrpoDoctorError: the launch is not modeled.
+    """
     run = trace.run
     if run.framework not in SUPPORTED:
-        raise _NothingToCompareError(f"the settings of {run.framework} are not known here")
+        raise NotComparableError(f"the settings of {run.framework} are not known here")
     hosts = max(1, len({p.host for p in trace.processes if p.carries_steps}))
     per_node = max(1, (run.world_size or len(trace.ranks)) // hosts)
     launch = Launch(
@@ -176,11 +181,11 @@ def _setup(trace: Trace, fullest: _Fullest) -> tuple[Setup, list[str]]:
         model=str(run.facts.get("model.name") or "") or None,
         backend="megatron" if run.facts.get("parallel.strategy") == "megatron" else "",
     )
-    machine = Machine(fullest.capacity_bytes, per_node, nodes=hosts)
+    machine = Machine(card_bytes, per_node, nodes=hosts)
     shape, assumed = _shape(run)
     job = setup_of(launch, machine, shape)
     if job.trainer is None:
-        raise _NothingToCompareError("the recording is of a server")
+        raise NotComparableError("the recording is of a server")
     return job.trainer, [*assumed, *job.assumptions]
 
 
@@ -195,7 +200,7 @@ def _shape(run: Run) -> tuple[ModelShape, list[str]]:
     keys = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
     sizes = {key: run.config.get(f"model_{key}") for key in keys}
     if not all(isinstance(size, int) and size > 0 for size in sizes.values()):
-        raise _NothingToCompareError(
+        raise NotComparableError(
             f"the shape of {name or 'the model'} is not known: its config.json is not here"
         )
     heads = max(1, int(sizes["hidden_size"] or 0) // 64)

@@ -15,6 +15,7 @@ from grpo_doctor.analysis.regimes import CHECKPOINT, EVAL, KINDS, WARMUP
 from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.sampled import counter_sum
 from grpo_doctor.document.numbers import PERCENT_DIGITS, SHARE_DIGITS, number
+from grpo_doctor.document.utilization import utilization_entry
 from grpo_doctor.document.verdict import coverage, tone, verdict
 from grpo_doctor.findings import Results
 from grpo_doctor.phases import PHASES
@@ -181,6 +182,7 @@ def summary(
         tokens_per_s_per_gpu=number(tokens_per_s / gpus, PERCENT_DIGITS)
         if tokens_per_s is not None and gpus
         else None,
+        utilization=utilization_entry(analysis),
         accounting=_accounting(analysis),
         steady=_steady(analysis),
         set_apart={

@@ -279,6 +279,7 @@ def key_numbers(report: ReportDocument) -> list[KeyNumber]:
         KeyNumber("Step time", formatting.seconds(summary.step_time_s), _spread(report)),
         _tokens(report),
         KeyNumber("GPU busy", formatting.percent(summary.gpu_busy_pct), _gpu_truly(report)),
+        _utilization(report),
         KeyNumber("Steps", formatting.number(summary.steps), _steps_detail(report)),
         KeyNumber("Ranks", formatting.number(_ranks(run) or None), _hosts(run)),
         KeyNumber("Exit", run.exit.state, _exit_detail(run)),
@@ -307,6 +308,14 @@ def gpus_words(run: RunEntry) -> str:
     names = {gpu.name for gpu in run.gpus}
     kind = names.pop() if len(names) == 1 else "GPUs of several kinds"
     return f"{len(run.gpus)} × {kind}{hosts}"  # noqa: RUF001 (a multiplication sign)
+
+
+def _utilization(report: ReportDocument) -> KeyNumber:
+    """Model FLOPs: of the training phase, and of the step that contains it."""
+    used = report.summary.utilization
+    padding = ", padding counted" if used.padding_counted else ""
+    detail = f"of the step {formatting.percent(used.step_pct)}{padding}"
+    return KeyNumber("MFU in train", formatting.percent(used.train_pct), detail)
 
 
 def _tokens(report: ReportDocument) -> KeyNumber:

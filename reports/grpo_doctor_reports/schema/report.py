@@ -205,6 +205,20 @@ class LongestStep(Part, frozen=True):
     seconds: float | None = None
 
 
+class UtilizationEntry(Part, frozen=True):
+    """Model FLOP utilization in percent of the GPUs' bf16 peak: in `train`, in the whole step.
+
+    `padding_counted` says that padded tokens count as tokens; `reason` why there is no number.
+    """
+
+    train_pct: float | None = None
+    step_pct: float | None = None
+    peak_tflops: float | None = None
+    padding_counted: bool = False
+    assumptions: list[Prose] = []
+    reason: Prose = ""
+
+
 class Summary(Part, frozen=True):
     """The run in numbers; null where there are none. `tone` is of the verdict: `died`, `problem`,
     `clear`, or `unjudged` where fewer than a third of `checks_applicable` could be made. Steps in
@@ -230,6 +244,7 @@ class Summary(Part, frozen=True):
     gpu_busy_by: Name | None = None
     tokens_per_s: float | None = None
     tokens_per_s_per_gpu: float | None = None
+    utilization: UtilizationEntry = field(default_factory=UtilizationEntry)
     accounting: dict[Name, float] = {}
     steady: SteadyEntry = field(default_factory=SteadyEntry)
     set_apart: dict[Name, list[int]] = {}
