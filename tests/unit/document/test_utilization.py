@@ -31,7 +31,7 @@ EXPERTS = {**DENSE, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediat
 def test_flops_are_those_that_torch_counts(kind: str, config: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415
+    from torch.utils.flop_counter import FlopCounterMode
 
     settings = {key: value for key, value in config.items() if key != "model_type"}
     made = getattr(transformers, f"{kind}Config")(**settings, attn_implementation="eager")
