@@ -24,6 +24,7 @@ from grpo_doctor.trace.model import Trace
 from grpo_doctor_reports.schema.report import UtilizationEntry
 
 _TOKENS, _PLACES = "train/tokens", "train/token_places"
+_MOST_PCT = 100.0
 # bf16 TFLOPS without sparsity, of NVIDIA's and AMD's data sheets, by a word of the card's name; the
 # first that fits counts, so longer names come first. A PCIe or NVL card of a family has fewer.
 _PEAK_TFLOPS = (
@@ -66,9 +67,14 @@ def _entry(analysis: Analysis) -> UtilizationEntry:
     flops = float(np.nansum(tokens)) * flops_per_token(setup.model, row, setup.method)
     train_s = float(analysis.used_seconds[:, :, PHASES.index("train")].sum())
     step_s = float(analysis.step_seconds.sum()) * places.shape[1]
+    step_pct, train_pct = (100 * flops / (s * peak * 1e12) for s in (step_s, train_s))
+    # Host times say when work was queued: then only the whole step is measured.
+    by_host = "train" in analysis.by_host_clock_alone
+    if max(step_pct, 0 if by_host else train_pct) > _MOST_PCT:
+        raise NotComparableError("not modeled: more tokens were recorded than these GPUs can train")
     return UtilizationEntry(
-        train_pct=round(100 * flops / (train_s * peak * 1e12), 1),
-        step_pct=round(100 * flops / (step_s * peak * 1e12), 1),
+        train_pct=None if by_host else round(train_pct, 1),
+        step_pct=round(step_pct, 1),
         peak_tflops=peak,
         padding_counted=padded,
         assumptions=[*assumptions, f"attention over rows of {row} tokens, as the settings allow"],

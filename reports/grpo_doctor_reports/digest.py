@@ -311,11 +311,12 @@ def gpus_words(run: RunEntry) -> str:
 
 
 def _utilization(report: ReportDocument) -> KeyNumber:
-    """Model FLOPs: of the training phase, and of the step that contains it."""
+    """Model FLOPs of the whole step, and of its training phase."""
     used = report.summary.utilization
-    padding = ", padding counted" if used.padding_counted else ""
-    detail = f"of the step {formatting.percent(used.step_pct)}{padding}"
-    return KeyNumber("MFU in train", formatting.percent(used.train_pct), detail)
+    train = f"in train {formatting.percent(used.train_pct)}" if used.train_pct is not None else ""
+    padding = "padding counted" if used.padding_counted else ""
+    detail = ", ".join(filter(None, (train, padding)))
+    return KeyNumber("MFU", formatting.percent(used.step_pct), detail)
 
 
 def _tokens(report: ReportDocument) -> KeyNumber:

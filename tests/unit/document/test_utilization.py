@@ -11,6 +11,7 @@ from grpo_doctor.analysis import analyse
 from grpo_doctor.document.utilization import flops_per_token, linear_flops, utilization_entry
 from grpo_doctor.memory import model_shape
 from grpo_doctor.memory.models import shape_of
+from grpo_doctor.trace.model import Kind
 from grpo_doctor_reports.schema.report import UtilizationEntry
 from tests.unit.document.test_memory import recorded
 
@@ -61,29 +62,39 @@ def test_known_models() -> None:
     assert active == pytest.approx(3.04e9, rel=0.01)
 
 
-def entry(places: float = 20_000.0, *, card: str = "", **more: Any) -> UtilizationEntry:
+def entry(
+    places: float = 20_000.0, *, card: str = "", cuda: bool = False, **more: Any
+) -> UtilizationEntry:
+    places: float = 20_000.0, *, card: str = "", cuda: bool = False, **more: Any
+) -> UtilizationEntry:
     """The utilization of two ranks that train for 1 s a step."""
     build = recorded(**more)
     for rank in (0, 1):
         for number in range(3):
             at_s = 10.0 + 3 * number + 1.5
             build.series("train/token_places", "", (at_s,), [places], scope="counter", rank=rank)
+            if cuda:
+                begin_s = 11.0 + 3 * number
+                build.row(Kind.CUDA_SPAN, rank, "train", begin_s, begin_s + 1, depth=1, value=1e3)
     trace = build.build()
     if card:
         trace = replace(trace, gpus=tuple(replace(gpu, name=card) for gpu in trace.gpus))
     return utilization_entry(analyse(trace))
 
 
-def test_percent_of_the_peak_in_train_and_in_the_step() -> None:
-    found = entry(card="NVIDIA H100 80GB HBM3")
+def test_percent_of_the_peak_in_the_step_and_in_train() -> None:
     shape = model_shape("Qwen/Qwen2.5-7B-Instruct")
     expected = 100 * 20_000 * flops_per_token(shape, 2048, "lora") / 989.4e12
-    assert found.reason == ""
-    assert found.train_pct == pytest.approx(expected, abs=0.1)
     assert 40 < expected < 75
+    found = entry(card="NVIDIA H100 80GB HBM3")
+    assert found.reason == ""
     assert found.step_pct == pytest.approx(expected / 3, abs=0.1)
+    assert found.train_pct is None  # by the host's clock alone
     assert found.padding_counted
     assert found.peak_tflops == 989.4
+    measured = entry(card="NVIDIA H100 80GB HBM3", cuda=True)
+    assert measured.step_pct == found.step_pct
+    assert measured.train_pct == pytest.approx(expected, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +104,7 @@ def test_percent_of_the_peak_in_train_and_in_the_step() -> None:
         ({"framework": "unknown"}, "the settings of unknown are not known here"),
         ({"knobs": {"model.name": "Qwen/Qwen2.5-VL-7B-Instruct"}}, "the vision tower"),
         ({"knobs": {"model.name": "no/such-model"}}, "the shape of no/such-model is not known"),
+        ({"places": 1e6}, "more tokens were recorded than these GPUs can train"),
         ({"gpu": False}, "no GPU of a rank was sampled"),
     ],
 )
