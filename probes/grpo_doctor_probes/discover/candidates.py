@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from grpo_doctor_probes.discover.commands import Kind, is_ray_actor, kind_of
 from grpo_doctor_probes.discover.modules import environ_pointers, live_environment, read_modules
 from grpo_doctor_probes.discover.rankfiles import Written
-from grpo_doctor_probes.discover.scan import Process
+from grpo_doctor_probes.discover.scan import Process, number_in
 from grpo_doctor_probes.procs.bounded import ask_each
 
 # Threads that only a process which has joined a process group has (torch 2.2 to 2.15, NCCL 2.19+).
@@ -24,8 +23,6 @@ _TASKS = (
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
-_NUMBER = re.compile(r"[0-9]{1,6}")
-_LARGEST_NUMBER = 1 << 16  # a larger rank or world is a mistake or an attack
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +61,8 @@ class Candidate:
 
     def number(self, *names: str) -> int | None:
         """Return the first of these variables that is a sensible number."""
-        for name in names:
-            text = self.environment.get(name, "")
-            if _NUMBER.fullmatch(text) and int(text) < _LARGEST_NUMBER:
-                return int(text)
-        return None
+        numbers = (number_in(self.environment, name) for name in names)
+        return next((number for number in numbers if number is not None), None)
 
     @property
     def set_late(self) -> bool:

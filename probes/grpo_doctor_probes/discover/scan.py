@@ -7,6 +7,7 @@ read later, of candidates alone. Formats: proc_pid_stat(5), environ(5).
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from grpo_doctor_probes.procs.procfs import numbers, read, variables
 from grpo_doctor_probes.procs.procstat import DEAD, Stat, read_stat
 from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
+_NUMBER = re.compile(r"[0-9]{1,6}")
+_LARGEST_NUMBER = 1 << 16  # a larger rank or world is a mistake or an attack
 _INTERPRETERS = ("python", "pypy")
 # With setproctitle a process has its title where its command line was.
 _TITLES = ("ray::", "VLLM::", "sglang::")
@@ -160,6 +163,12 @@ def _with_details(process: Process, folder: str) -> Process:
 def parse_environment(environ: bytes) -> dict[str, str]:
     """Return the variables of `WANTED` in NUL-separated `NAME=value` entries."""
     return {name: value for name, value in variables(environ).items() if name in WANTED}
+
+
+def number_in(environment: Mapping[str, str], name: str) -> int | None:
+    """Return a variable that is a sensible number of a rank or of ranks; None else."""
+    text = environment.get(name, "")
+    return int(text) if _NUMBER.fullmatch(text) and int(text) < _LARGEST_NUMBER else None
 
 
 def _executable(folder: str) -> str | None:

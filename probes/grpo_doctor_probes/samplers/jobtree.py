@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.rankfiles import rank_facts
+from grpo_doctor_probes.discover.scan import number_in
 from grpo_doctor_probes.procs.procfs import numbers
 from grpo_doctor_probes.procs.procstat import read_stat
-from grpo_doctor_probes.record.rundir import RANKS
+from grpo_doctor_probes.record.rundir import RANKS, RUN_DIR_VARIABLE
 from grpo_doctor_probes.samplers.process import Process
 
 
@@ -140,21 +141,16 @@ class JobTree:
             self._root_pid in (process.pid, process.parent)
             or process.parent in self.processes
             or (
-                process.environment.run_dir == self._run_dir
+                process.environment.get(RUN_DIR_VARIABLE) == self._run_dir
                 and process.started_ticks >= self._began_ticks  # else of an earlier run
             )
         )
 
 
 def _member(process: Process) -> Member:
-    environment = process.environment
-    return Member(
-        process.pid,
-        process.parent,
-        environment.rank,
-        environment.has_local_rank,
-        process.started_ticks,
-    )
+    rank, local_rank = (number_in(process.environment, name) for name in ("RANK", "LOCAL_RANK"))
+    has_local_rank = local_rank is not None
+    return Member(process.pid, process.parent, rank, has_local_rank, process.started_ticks)
 
 
 class _RankFiles:

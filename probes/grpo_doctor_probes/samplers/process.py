@@ -5,41 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
-from grpo_doctor_probes.procs.procfs import variables
+from grpo_doctor_probes.discover.scan import parse_environment
 from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S, Stat, parse_stat
-from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
 _FIELDS = 22  # up to the resident memory
 _CHUNK_BYTES = 65536
 # Between fork and exec a process shows its parent's environment, so it is read again while young.
 SETTLED_NS = 5_000_000_000
 YOUNG_S = 2.0
-
-
-class Environment(NamedTuple):
-    """What the samplers want to know of a process's environment as it was when it started."""
-
-    rank: int | None
-    has_local_rank: bool
-    run_dir: str | None
-
-
-def parse_environment(environ: bytes) -> Environment:
-    """From /proc/<pid>/environ; what is not a number is not a rank."""
-    values = variables(environ)
-    rank = values.get("RANK", "")
-    return Environment(
-        rank=int(rank) if _is_number(rank) else None,
-        has_local_rank=_is_number(values.get("LOCAL_RANK", "")),
-        run_dir=values.get(RUN_DIR_VARIABLE),
-    )
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
 
 
 class ProcFile:
@@ -68,7 +44,7 @@ class Process:
         self.pid = pid
         self._folder = proc / str(pid)
         self._seen_ns = now_ns
-        self.environment = Environment(None, False, None)
+        self.environment: Mapping[str, str] = {}
         self._stat = ProcFile(self._folder / "stat")
         self._schedstat: ProcFile | None = None
         try:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from grpo_doctor_probes.discover.scan import number_in, parse_environment
 from grpo_doctor_probes.samplers.process import (
     SETTLED_NS,
     Process,
     ProcFile,
-    parse_environment,
 )
 
 PROC = Path("/proc")
@@ -59,7 +59,8 @@ def test_a_zombie_has_ended(tmp_path: Path) -> None:
 )
 def test_environment(environ: bytes, rank: int | None, has_local_rank: bool) -> None:
     parsed = parse_environment(environ)
-    assert (parsed.rank, parsed.has_local_rank) == (rank, has_local_rank)
+    assert number_in(parsed, "RANK") == rank
+    assert (number_in(parsed, "LOCAL_RANK") is not None) is has_local_rank
 
 
 def test_a_real_process() -> None:
@@ -75,7 +76,9 @@ def test_a_real_process() -> None:
         usage = process.usage()
         assert usage is not None
         assert (usage.parent, usage.threads) == (os.getpid(), 1)
-        assert process.environment == (5, True, "/tmp/run")
+        assert process.environment == {
+            "RANK": "5", "LOCAL_RANK": "1", "GRPO_DOCTOR_RUN_DIR": "/tmp/run",
+        }  # fmt: skip
     assert process.usage() is None
     process.close()
 
@@ -97,7 +100,7 @@ def test_the_environment_is_read_again_until_it_has_settled(tmp_path: Path) -> N
 
 
 def _rank(process: Process) -> int | None:
-    return process.environment.rank
+    return number_in(process.environment, "RANK")
 
 
 @pytest.mark.parametrize(("running_s", "young"), [(0.0, True), (1.99, True), (2.0, False)])
