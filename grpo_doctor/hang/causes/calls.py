@@ -62,7 +62,7 @@ def _late(view: JobView) -> Iterator[Candidate]:
 
 
 def all_in_calls(case: Case) -> bool:
-    """Whether every rank is in such a call, and here: others may be in the same one."""
+    """Return whether every rank is in such a call, and here: others may be in the same one."""
     ranks = case.view.by_rank.values()
     elsewhere = case.suspects or case.view.elsewhere or any(rank.cannot_run for rank in ranks)
     return len(ranks) > 1 and not elsewhere
@@ -114,7 +114,7 @@ def _may_still_come(case: Case, blame: Blame) -> bool:
 
 
 def _is_one_ahead(view: JobView, blame: Blame) -> bool:
-    """Whether what was called after it shows that the others never made this call."""
+    """Return whether what was called after it shows that the others never made this call."""
     return any(
         (shift.kind, shift.rank, shift.group) == ("extra", blame.rank, blame.group)
         for shift in view.matching.shifts
@@ -237,7 +237,7 @@ def _unpaired(case: Case) -> Iterator[Candidate]:
 
 
 def _answers(view: JobView, peer: Process, proc: Process) -> bool:
-    """Whether one of the two sends to the other what that receives."""
+    """Return whether one of the two sends to the other what that receives."""
     pair = peer.place.call == "p2p" and partner_of(view, peer) == proc.rank
     return pair and _receives(peer) != _receives(proc)
 
@@ -348,8 +348,8 @@ def _operations(view: JobView) -> Iterator[Candidate]:
 
 
 def _may_be_with_engine(proc: Process) -> bool:
-    """Whether a rollout engine may be in its collective, to take new weights from it while the
-    other ranks wait for that.
+    """Return whether a rollout engine may be in its collective, to take new weights from it while
+    the other ranks wait for that.
     """
     syncs = proc.phase == "sync" or "weight-sync" in proc.place.purposes
     return syncs or proc.activity.progresses

@@ -193,12 +193,12 @@ class Candidate:
 
     @property
     def cannot_move(self) -> bool:
-        """Whether nothing that is left can end the wait."""
+        """Return whether nothing that is left can end the wait."""
         return self.liveness in CANNOT_MOVE
 
     @property
     def certain(self) -> bool:
-        """Whether the state of a process proves it, however short a time was looked."""
+        """Return whether the state of a process proves it, however short a time was looked."""
         return self.cannot_move and self.sink >= Sink.PROCESS
 
     @property
@@ -212,7 +212,7 @@ class Candidate:
 
     @property
     def is_a_guess(self) -> bool:
-        """Whether nothing shows what the rank waits for, and no statement says so itself."""
+        """Return whether nothing shows what the rank waits for, and no statement says so itself."""
         return self.sink is Sink.NOTHING and not self.cannot_move and not self.whole
 
 

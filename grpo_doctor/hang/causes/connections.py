@@ -241,7 +241,7 @@ def _candidate(view: JobView, proc: Process) -> Candidate:
 
 
 def is_terminal(path: str) -> bool:
-    """Whether a descriptor with this path waits for a person, not for a disk."""
+    """Return whether a descriptor with this path waits for a person, not for a disk."""
     return path.startswith(_TERMINALS)
 
 

@@ -164,7 +164,7 @@ def kernel_sleep(proc: Process) -> KernelSleep:
 
 
 def is_blocked_in(proc: Process, *kinds: str) -> bool:
-    """Whether the call that it is blocked in is of one of these kinds, as `pipe-read`."""
+    """Return whether the call that it is blocked in is of one of these kinds, as `pipe-read`."""
     return proc.hold is not None and proc.hold.kind in kinds
 
 
@@ -174,7 +174,7 @@ def peers_seen(view: JobView, hold: Blocked) -> list[Process]:
 
 
 def others_wait(view: JobView, rank: int | None) -> bool:
-    """Whether all the other ranks wait for another rank."""
+    """Return whether all the other ranks wait for another rank."""
     peers = [proc for peer_rank, proc in view.by_rank.items() if peer_rank != rank]
     return bool(peers) and all(proc.waits for proc in peers)
 

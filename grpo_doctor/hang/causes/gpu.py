@@ -128,7 +128,7 @@ def _since_the_wait(view: JobView, age_s: float) -> bool:
 
 
 def _all_get_on(case: Case) -> bool:
-    """Whether every rank that the others wait for is making progress."""
+    """Return whether every rank that the others wait for is making progress."""
     kinds = {suspect.activity.kind for suspect in case.suspects}
     return kinds == {"working"}
 
@@ -158,7 +158,7 @@ def _in_logs(case: Case) -> Iterator[Item]:
 
 
 def _went_on(lines: Sequence[str]) -> bool:
-    """Whether what was written after an error is more than its report."""
+    """Return whether what was written after an error is more than its report."""
     return sum(not _OF_A_REPORT.match(line) for line in lines) > MOST_LINES_AFTER
 
 

@@ -160,7 +160,7 @@ class _NewGroup:
         return self.name.isdecimal() and other.name.isdecimal() and int(self.name) > int(other.name)
 
     def has(self, rank: int) -> bool:
-        """Whether a rank is one of the members that are shown; a long list is cut off."""
+        """Return whether a rank is one of the members that are shown; a long list is cut off."""
         return str(rank) in re.findall(r"\d+", self.members)
 
 

@@ -157,7 +157,7 @@ def _beside(view: JobView, proc: Process) -> Candidate | None:
 
 
 def _works_for(proc: Process, child: Process) -> bool:
-    """Whether a child computes for what its rank is in."""
+    """Return whether a child computes for what its rank is in."""
     same = proc.phase is not None and proc.phase in (child.member.role, child.phase)
     return same and child.activity.progresses and child.activity.cpu_share >= BUSY_SHARE
 
@@ -234,7 +234,7 @@ def _unpickled(view: JobView) -> tuple[Item, ...]:
 
 
 def _just_started(view: JobView, proc: Process) -> bool:
-    """Whether it waits for a process that was not there when the job was found."""
+    """Return whether it waits for a process that was not there when the job was found."""
     hold = proc.hold
     return hold is not None and hold.kind == "child" and not set(hold.peers) <= set(view.by_pid)
 

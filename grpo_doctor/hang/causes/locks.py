@@ -69,7 +69,7 @@ def storage(case: Case) -> Iterator[Candidate]:
 
 
 def _in_file_call(proc: Process) -> bool:
-    """Whether it sleeps in the kernel for a file, by its state, its function or its call."""
+    """Return whether it sleeps in the kernel for a file, by its state, its function or its call."""
     hold, blocking_thread = proc.hold, proc.blocking_thread
     if blocking_thread is not None and (
         blocking_thread.state == "D" or blocking_thread.wchan.startswith(_WCHANS)
@@ -79,7 +79,7 @@ def _in_file_call(proc: Process) -> bool:
 
 
 def _writes(proc: Process) -> bool:
-    """Whether it may be writing: its code says a checkpoint, or it has a file in hand."""
+    """Return whether it may be writing: its code says a checkpoint, or it has a file in hand."""
     functions = [frame.function for frame in proc.place.frames]
     by_name = any("write" in function or "save" in function for function in functions)
     return proc.place.purpose == "checkpoint" or by_name
@@ -342,7 +342,7 @@ def _main_wants_gil(proc: Process, owner: PythonThread) -> bool:
 
 
 def _owned_always(view: JobView, proc: Process, tid: int) -> bool:
-    """Whether every look found the GIL with this thread: a timer's has it for a moment."""
+    """Return whether every look found the GIL with this thread: a timer's has it for a moment."""
     stacks = [s for look in view.evidence.stacks for s in look if s.pid == proc.pid]
     owners = [
         {t.tid for t in s.threads if t.owns_gil} for s in stacks if s.threads and not s.native

@@ -93,7 +93,7 @@ def _frozen(proc: Process) -> Candidate:
 
 
 def _missed(view: JobView, proc: Process) -> bool:
-    """Whether it failed, or others wait for it: at the end of a job ranks end one by one."""
+    """Return whether it failed, or others wait for it: at the end of a job ranks end one by one."""
     failed = bool(_exit_code(proc)) or _first_is_unknown(view)
     return failed or any(proc.waits for proc in view.by_rank.values())
 
@@ -144,8 +144,8 @@ def dead(ranks: tuple[int, ...], reason: str, evidence: tuple[Item, ...], sink: 
 
 
 def _is_left_over(view: JobView, proc: Process) -> bool:
-    """Whether this is not the rank but a helper that it forked before it died: it has the rank's
-    environment and its sockets, but a fork does not take the communication threads along.
+    """Return whether this is not the rank but a helper that it forked before it died: it has the
+    rank's environment and its sockets, but a fork does not take the communication threads along.
     """
     if proc.look is None or not proc.look.threads:
         return False

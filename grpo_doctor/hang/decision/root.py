@@ -68,8 +68,8 @@ def _quality(label: Candidate) -> tuple[int, bool]:
 
 
 def _explains(cause: _End, symptom: _End) -> bool:
-    """Whether the symptom's ranks wait, in the end, for the cause's; of one component the label
-    of the stronger edge explains it.
+    """Return whether the symptom's ranks wait, in the end, for the cause's; of one component the
+    label of the stronger edge explains it.
     """
     if not symptom.ranks:
         return False
@@ -178,7 +178,7 @@ def with_library_threads(view: JobView, root: Candidate) -> Candidate:
 
 
 def _waits_within(proc: Process) -> bool:
-    """Whether nothing but such threads can end its wait, as far as that was seen."""
+    """Return whether nothing but such threads can end its wait, as far as that was seen."""
     hold = proc.hold
     return proc.activity.library_works and (hold is None or hold.kind == "futex")
 

@@ -1,4 +1,4 @@
-"""Whether the job stands, who may be the reason, and whether anything can still move it.
+"""Return whether the job stands, who may be the reason, and whether anything can still move it.
 
 A wait is a deadlock at once where nothing is left that could end it. Else what may still run
 decides: how long it has not run is held against what the steps of this job have shown. That the
@@ -75,7 +75,7 @@ def _at_work_s(view: JobView, bottom: Process) -> float:
 
 
 def nobody_is_at_it(view: JobView, proc: Process) -> bool:
-    """Whether an answer cannot be on its way: each process that could compute it is seen,
+    """Return whether an answer cannot be on its way: each process that could compute it is seen,
     is silent, and has set no timer.
 
     Those are the process at the other end and, as it may have forwarded the request, all other
@@ -382,7 +382,7 @@ def _is_long_work(view: JobView, proc: Process) -> bool:
 
 
 def _receives(view: JobView, proc: Process) -> bool:
-    """Whether its answer may be on its way: not from ranks that wait themselves."""
+    """Return whether its answer may be on its way: not from ranks that wait themselves."""
     hold = proc.hold
     if hold is None or hold.kind != "socket-receive":
         return False

@@ -155,7 +155,7 @@ def _plain(size: int) -> re.Pattern[bytes]:
 
 
 def _cut_off(data: bytes, at: int) -> bool:
-    """Whether the last instruction is a good one that lacks its last bytes."""
+    """Return whether the last instruction is a good one that lacks its last bytes."""
     return len(data) - at < 18 and _plain(len(data)).match(data + bytes(18), at) is not None
 
 

@@ -63,7 +63,7 @@ def _growth(counts: Iterable[int | None]) -> int:
 
 
 def is_silent(look: GpuLook) -> bool:
-    """Whether the driver did not answer, by a call that was seen to sleep in it."""
+    """Return whether the driver did not answer, by a call that was seen to sleep in it."""
     return look.silent_s > 0 and look.silent_state != _SPINNING
 
 
@@ -120,7 +120,7 @@ def _power_shares(looks: Sequence[GpuLook]) -> list[float]:
 
 
 def _is_throttled(looks: Sequence[GpuLook]) -> bool:
-    """Whether its clock is low in all looks although a kernel runs."""
+    """Return whether its clock is low in all looks although a kernel runs."""
     clocks = [
         look.sm_mhz / look.sm_max_mhz
         for look in looks

@@ -36,17 +36,17 @@ class Counted:
 
     @property
     def asked(self) -> bool:
-        """Whether it has anything to do."""
+        """Return whether it has anything to do."""
         return self.running + self.queued > 0
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether it is certain that no token came out where none was seen."""
+        """Return whether it is certain that no token came out where none was seen."""
         return self.made is not None
 
     @property
     def makes_progress(self) -> bool:
-        """Whether tokens came out, as far as that can be seen."""
+        """Return whether tokens came out, as far as that can be seen."""
         return self.filled if self.made is None else self.made > 0
 
     def text(self) -> str:
@@ -142,7 +142,7 @@ class RolloutEngine:
 
     @property
     def is_dead(self) -> bool:
-        """Whether tokens will never come: by its processes, else by what it says."""
+        """Return whether tokens will never come: by its processes, else by what it says."""
         computes = any(p.member.role == "engine-worker" or _computes(p) for p in self.parts)
         return bool(self.dead) or (not computes and (self.refuses or bool(self.last_words)))
 
@@ -162,7 +162,7 @@ class RolloutEngine:
 
     @property
     def starts(self) -> bool:
-        """Whether it is still on its way up, by its processes' stacks."""
+        """Return whether it is still on its way up, by its processes' stacks."""
         return self.counted is None and any(
             _STARTS & set(proc.place.purposes) for proc in self.parts if not proc.cannot_run
         )
@@ -174,8 +174,8 @@ class RolloutEngine:
 
 
 def _computes(proc: Process) -> bool:
-    """Whether it is a core: by its role, or by the name that vLLM gives to its own. Ray's actor
-    around an engine is none while no thread of it has a task.
+    """Return whether it is a core: by its role, or by the name that vLLM gives to its own. Ray's
+    actor around an engine is none while no thread of it has a task.
     """
     if proc.member.name.startswith("VLLM::Engine"):
         return True
@@ -224,8 +224,8 @@ def _is_engine(view: JobView, proc: Process) -> bool:
 
 
 def _serves_others(view: JobView, proc: Process) -> bool:
-    """Whether a server is, by its own code, one of rewards or data: an agent asks those in its
-    rollout as well.
+    """Return whether a server is, by its own code, one of rewards or data: an agent asks those in
+    its rollout as well.
     """
     return proc.phase in _OTHERS and not proc.cannot_run and not _is_engine(view, proc)
 
@@ -251,7 +251,7 @@ def _with_descendants(fronts: Sequence[Process], parts: Sequence[Process]) -> tu
 
 
 def awaits_server(proc: Process) -> bool:
-    """Whether it waits, by its functions' names, until a server is up."""
+    """Return whether it waits, by its functions' names, until a server is up."""
     return _between_attempts(proc) and any(
         _UNTIL_UP.search(frame.function) for frame in proc.place.frames
     )

@@ -142,7 +142,7 @@ def build(evidence: Evidence) -> JobView:
 
 
 def _lost(job: Job) -> bool:
-    """Whether a rank of the hosts that were looked at has no process."""
+    """Return whether a rank of the hosts that were looked at has no process."""
     present = {member.rank for member in job.ranks()}
     return bool(set(job.ranks_missing) - present - set(unseen(job)))
 

@@ -358,7 +358,7 @@ def _on_gpus(view: JobView) -> Verdict:
 
 
 def recorders_are_off(view: JobView) -> bool:
-    """Whether recorders answered, and none has ever recorded anything."""
+    """Return whether recorders answered, and none has ever recorded anything."""
     answered = [dump for dump in view.evidence.dumps if dump.data]
     return bool(answered) and not any(recording.entries for recording in view.recordings.ranks)
 

@@ -166,13 +166,13 @@ class _Own:
         self._addresses = {a for placement in job.placements for a in placement.addresses}
 
     def has(self, mesh: Mesh) -> bool:
-        """Whether a process of the job is in it."""
+        """Return whether a process of the job is in it."""
         if self._joined:
             return any(self.is_world(communicator) for communicator in mesh.communicators)
         return any(p.pid in self._ranks for p in mesh.processes if self._is_local(p))
 
     def is_world(self, communicator: Communicator) -> bool:
-        """Whether it is that of all ranks, each at its own number."""
+        """Return whether it is that of all ranks, each at its own number."""
         if self._size is None or communicator.size != self._size or not communicator.members:
             return False
         matches = [

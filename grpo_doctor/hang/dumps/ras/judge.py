@@ -158,7 +158,7 @@ def _bottom(
 
 
 def _is_in(communicator: Communicator, lag: LateRank) -> bool:
-    """Whether it is in this communicator that the rank is behind."""
+    """Return whether it is in this communicator that the rank is behind."""
     for seat in communicator.seats:
         if seat.process == lag.process:
             usual = _usual(communicator, lag.operation)

@@ -104,8 +104,8 @@ def site(frames: tuple[Frame, ...]) -> str:
 
 
 def balanced(calls: list[tuple[Entry, ...]]) -> bool:
-    """Whether members of an all_to_all send as much, together, as they expect to receive. Other
-    operations have nothing to balance.
+    """Return whether members of an all_to_all send as much, together, as they expect to receive.
+    Other operations have nothing to balance.
     """
     entries = [parts[0] for parts in calls]
     if any(e.op != "all_to_all" or not e.input_sizes or not e.output_sizes for e in entries):
@@ -115,7 +115,7 @@ def balanced(calls: list[tuple[Entry, ...]]) -> bool:
 
 
 def is_root(entry: Entry) -> bool:
-    """Whether this member collects, or hands out, what all others give or get."""
+    """Return whether this member collects, or hands out, what all others give or get."""
     return entry.op in {"gather", "scatter"} and (group_size(entry) or 1) > 1
 
 
@@ -209,12 +209,12 @@ class Track:
 
     @property
     def timed_out(self) -> bool:
-        """Whether the watchdog gave up on its oldest unfinished collective."""
+        """Return whether the watchdog gave up on its oldest unfinished collective."""
         parts = self.calls.get(self.front, ()) if self.front is not None else ()
         return any(entry.timed_out for entry in parts)
 
     def done(self, sequence: int) -> bool:
-        """Whether the rank called this one and is through."""
+        """Return whether the rank called this one and is through."""
         reached = self.enqueued
         if reached is None or sequence > reached or sequence in self.unfinished:
             return False
@@ -415,8 +415,8 @@ def _counts(entries: Sequence[Entry]) -> bool:
 
 
 def _contradict(tracks: Iterable[Track]) -> bool:
-    """Whether somebody is through with more than another one called, or called more than its ring,
-    which keeps the newest, has of it: the counters count transfers too.
+    """Return whether somebody is through with more than another one called, or called more than its
+    ring, which keeps the newest, has of it: the counters count transfers too.
     """
     tracks = tuple(tracks)
     if any(track.ring_lacks_newest for track in tracks):

@@ -86,8 +86,8 @@ def _familiar(entries: Sequence[Entry], waiting: Entry, signatures: Signatures) 
 
 
 def _done_before(entries: Sequence[Entry], waiting: Entry, signatures: Signatures) -> bool:
-    """Whether it also came after the same one as now: a loop calls some of its operations at many
-    places, of which only one comes after the slow part of a step.
+    """Return whether it also came after the same one as now: a loop calls some of its operations at
+    many places, of which only one comes after the slow part of a step.
     """
     own = [e for e in entries if e.created_ns and e.thread_name == waiting.thread_name]
     own.sort(key=lambda e: e.created_ns or 0)
@@ -112,7 +112,7 @@ def _kind(entry: Entry) -> object:
 
 
 def _from_the_start(entries: Sequence[Entry], waiting: Entry) -> bool:
-    """Whether the ring has lost nothing yet."""
+    """Return whether the ring has lost nothing yet."""
     return min(e.record for e in entries if e.backend == waiting.backend) <= 1
 
 
@@ -231,6 +231,6 @@ def _run(calls: Mapping[int, int], start: int) -> list[int]:
 
 
 def _agree(first: Sequence[int], second: Sequence[int], least: int) -> bool:
-    """Whether two runs are equal as far as both go, and that is long enough to say."""
+    """Return whether two runs are equal as far as both go, and that is long enough to say."""
     length = min(len(first), len(second))
     return length >= least and first[:length] == second[:length]

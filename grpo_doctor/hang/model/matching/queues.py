@@ -46,7 +46,7 @@ class QueuedOp:
 
     @property
     def starts(self) -> bool:
-        """Whether the recorder saw it start."""
+        """Return whether the recorder saw it start."""
         return any(part.started for part in self.parts)
 
 
@@ -191,7 +191,7 @@ class JointOp:
 
     @property
     def all_joined(self) -> bool:
-        """Whether everybody is in it, or through."""
+        """Return whether everybody is in it, or through."""
         return not (self.queued or self.missing or self.unseen or self.open_ended)
 
 

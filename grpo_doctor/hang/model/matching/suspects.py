@@ -131,7 +131,7 @@ def _through(context: MatchContext, unit: QueuedOp, finishers: list[int]) -> lis
 
 
 def _went_on(context: MatchContext, rank: int, peers: list[int]) -> bool:
-    """Whether anything came after it: one is always the first to be through."""
+    """Return whether anything came after it: one is always the first to be through."""
     return len(context.queues[rank].units) > 1 or any(context.queues[peer].units for peer in peers)
 
 
@@ -194,8 +194,8 @@ def is_minority(context: MatchContext, first: QueuedOp, later: JointOp) -> bool:
 
 
 def is_alone(context: MatchContext, unit: QueuedOp) -> bool:
-    """Whether the ranks at the same place of groups of this kind mostly did another transfer as
-    this number: then one was left out, or turned around, before it.
+    """Return whether the ranks at the same place of groups of this kind mostly did another transfer
+    as this number: then one was left out, or turned around, before it.
     """
     if not unit.transfer or not unit.parts:
         return False
@@ -240,8 +240,8 @@ def as_before(context: MatchContext, wait: Wait) -> bool | None:
 
 
 def left_out(context: MatchContext, rank: int, key: str, sequence: int, awaited: Wait) -> bool:
-    """Whether a rank came to a collective of its own without the send or receive that `awaited`
-    is for, which it never did in earlier rounds.
+    """Return whether a rank came to a collective of its own without the send or receive that
+    `awaited` is for, which it never did in earlier rounds.
     """
     past, track = context.pasts[key].calls, context.gathered[key].tracks[rank]
     mine = past.get(sequence, {}).get(rank)

@@ -259,7 +259,7 @@ class Process:
 
     @property
     def cannot_run(self) -> bool:
-        """Whether something keeps it from running at all."""
+        """Return whether something keeps it from running at all."""
         return self.activity.kind in HALTED
 
     @property
@@ -271,13 +271,13 @@ class Process:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is an actor of Ray that is able to work and has no task."""
+        """Return whether it is an actor of Ray that is able to work and has no task."""
         return not self.cannot_run and not self.task and ray_code.in_loop(self.place.frames)
 
     @property
     def asks(self) -> bool:
-        """Whether it waits in Ray for the result of a task, or, as verl's controller does until
-        samples are there, sleeps at a line of a framework between asking for it.
+        """Return whether it waits in Ray for the result of a task, or, as verl's controller does
+        until samples are there, sleeps at a line of a framework between asking for it.
         """
         frames, own = self.place.frames, (row for row in self.blocked if row.tid == self.tid)
         of_ray = ray_code.is_actor(self.member) or self.member.role == "ray"
@@ -291,7 +291,7 @@ class Process:
 
     @property
     def drives(self) -> bool:
-        """Whether it is the program that started the actors of a job of Ray."""
+        """Return whether it is the program that started the actors of a job of Ray."""
         return ray_code.drives(self.member, self.place.frames)
 
     @property
@@ -301,7 +301,7 @@ class Process:
 
     @property
     def is_part_of_engine(self) -> bool:
-        """Whether it is a rollout engine's core or one of its workers."""
+        """Return whether it is a rollout engine's core or one of its workers."""
         return self.member.role in ("engine", "engine-worker")
 
     @property
@@ -325,7 +325,7 @@ class Process:
 
     @property
     def _computes(self) -> bool:
-        """Whether its main thread was seen in code that is no driver's."""
+        """Return whether its main thread was seen in code that is no driver's."""
         main = [position for position in self.positions if position.tid == self.pid]
         return spins_in(main) is False
 

@@ -1,4 +1,4 @@
-"""Whether and how a process moved between two samples: what separates stuck, slow, healthy.
+"""Return whether and how a process moved between two samples: what separates stuck, slow, healthy.
 
 A single sample cannot show it: in a healthy loop most ranks are at one line of one collective. The
 CUDA driver spins at one line until a kernel ends, one of NCCL that never will included.
@@ -57,13 +57,13 @@ class SpinSample:
 
     @property
     def ran_python(self) -> bool:
-        """Whether the main thread left its line between two moments, and came back to it."""
+        """Return whether the main thread left its line between two moments, and came back to it."""
         digests = {moment.digest for moment in self.locals_seen if moment.digest}
         return len(digests) > 1
 
 
 def is_device_library(name: str) -> bool:
-    """Whether code of this file is a driver's or a collective library's."""
+    """Return whether code of this file is a driver's or a collective library's."""
     return _DEVICE_LIBRARY.search(name) is not None
 
 
@@ -78,7 +78,7 @@ def spins_in(positions: Sequence[Position]) -> bool | None:
 
 
 def waits_by_frames(frames: Sequence[Frame]) -> bool:
-    """Whether the innermost Python line is one of torch's that wait for the device."""
+    """Return whether the innermost Python line is one of torch's that wait for the device."""
     if not frames:
         return False
     inner = frames[0]
@@ -139,7 +139,7 @@ class Activity:
 
     @property
     def only_ticks(self) -> bool:
-        """Whether it woke up from time-outs and nothing else: that is no progress."""
+        """Return whether it woke up from time-outs and nothing else: that is no progress."""
         return self.kind == "polling" and self.whole_share < IDLE_SHARE and not self.io_bytes
 
     @property
@@ -154,13 +154,13 @@ class Activity:
 
     @property
     def is_active(self) -> bool:
-        """Whether it does anything at all between the looks, if only now and then."""
+        """Return whether it does anything at all between the looks, if only now and then."""
         return self.progresses or (self.kind == "polling" and not self.only_ticks)
 
     @property
     def library_works(self) -> bool:
-        """Whether a library computes in threads of its own while its Python waits for that: a
-        tokenizer, a data frame, the backward pass of a GPU.
+        """Return whether a library computes in threads of its own while its Python waits for that:
+        a tokenizer, a data frame, the backward pass of a GPU.
         """
         share = self.native_share + self.native_delay_share
         return self.kind in ("still", "polling") and share >= BUSY_SHARE
@@ -264,7 +264,7 @@ def _of_busy(
 
 
 def has_time_limit(thread: Thread) -> bool:
-    """Whether a sleep in futex ends by itself, as those of a `with lock:` never do."""
+    """Return whether a sleep in futex ends by itself, as those of a `with lock:` never do."""
     return len(thread.arguments) > _TIME_LIMIT and thread.arguments[_TIME_LIMIT] != 0
 
 

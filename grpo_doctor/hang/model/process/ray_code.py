@@ -28,12 +28,12 @@ _INSIDE = re.compile(r"/ray/|^<|/lib(64)?/python\d[^/]*/(?!site-packages|dist-pa
 
 
 def in_loop(frames: Sequence[Frame]) -> bool:
-    """Whether a thread waits for its next task."""
+    """Return whether a thread waits for its next task."""
     return bool(frames) and _is_of_worker(frames[0], ("main_loop",))
 
 
 def asks(frames: Sequence[Frame]) -> bool:
-    """Whether a thread waits in `ray.get` or `ray.wait` for what others work out."""
+    """Return whether a thread waits in `ray.get` or `ray.wait` for what others work out."""
     inner = takewhile(lambda frame: _INSIDE.search(frame.file), frames)
     return any(_is_of_worker(frame, _ASKS) for frame in inner)
 
@@ -48,7 +48,7 @@ def in_framework(frames: Sequence[Frame]) -> bool:
 
 
 def is_actor(member: Member) -> bool:
-    """Whether it is one of Ray's workers, busy or idle, and none of its agents."""
+    """Return whether it is one of Ray's workers, busy or idle, and none of its agents."""
     return member.command.startswith("ray::") and _AGENTS.match(member.command) is None
 
 
@@ -95,7 +95,7 @@ def carries(thread: PythonThread) -> bool:
 
 
 def waits_for_events(thread: PythonThread) -> bool:
-    """Whether it is an event loop that has nothing to run: its coroutines all wait."""
+    """Return whether it is an event loop that has nothing to run: its coroutines all wait."""
     inner = thread.frames[:3]
     return bool(inner) and any(frame.file.endswith("/selectors.py") for frame in inner)
 

@@ -79,7 +79,7 @@ class Rule:
     file: re.Pattern[str] | None = None
 
     def covers(self, function: str, file: str) -> bool:
-        """Whether a frame of this function and file is meant."""
+        """Return whether a frame of this function and file is meant."""
         if self.file is not None and not self.file.search(file):
             return False
         # Python 3.11 and later say `Condition.wait`, earlier ones `wait`.
@@ -251,7 +251,7 @@ class Place:
 
     @property
     def communicates(self) -> bool:
-        """Whether it is in a call that needs other ranks."""
+        """Return whether it is in a call that needs other ranks."""
         return self.call in ("collective", "p2p", "store")
 
     @property
@@ -314,12 +314,12 @@ def _purposes(frames: Sequence[Frame]) -> tuple[Purpose, ...]:
 
 
 def is_heartbeat(thread_name: str) -> bool:
-    """Whether a thread of this name wakes by a clock, so that its moves say nothing."""
+    """Return whether a thread of this name wakes by a clock, so that its moves say nothing."""
     return thread_name.lower().startswith(_HEARTBEATS)
 
 
 def works_for_pool(thread: PythonThread) -> bool:
-    """Whether it is a pool's thread in the midst of a task."""
+    """Return whether it is a pool's thread in the midst of a task."""
     loop = next((i for i, frame in enumerate(thread.frames) if _is_of_pool(frame, _LOOPS)), None)
     if loop is None:
         return False

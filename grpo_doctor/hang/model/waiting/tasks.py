@@ -84,7 +84,7 @@ def pending(view: JobView) -> tuple[Process, ...]:
 
 
 def awaits_coroutine(proc: Process) -> bool:
-    """Whether its threads have no task while an event loop of its own waits for something: a
+    """Return whether its threads have no task while an event loop of its own waits for something: a
     coroutine has no stack, so that nothing says where it stands.
     """
     idle = not proc.cannot_run and ray_code.in_loop(proc.place.frames)

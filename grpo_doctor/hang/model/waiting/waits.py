@@ -282,7 +282,7 @@ def _children(view: JobView) -> Iterator[Link]:
 
 
 def asks_engine(proc: Process) -> bool:
-    """Whether it waits for something and the stack says that it is a rollout."""
+    """Return whether it waits for something and the stack says that it is a rollout."""
     if "generate" not in proc.place.purposes and proc.place.purpose != "weight-sync":
         return False
     return proc.place.call in ("http", "poll", "queue", "asyncio", "lock", "pool") or (

@@ -23,12 +23,12 @@ _MOSTLY_DELAYED = 0.5
 
 
 def throttled(proc: Process) -> bool:
-    """Whether its quota is what holds it up."""
+    """Return whether its quota is what holds it up."""
     return proc.throttled_share >= THROTTLED
 
 
 def hardly_runs(proc: Process) -> bool:
-    """Whether it wants a core most of the time and has one hardly ever, whatever the reason.
+    """Return whether it wants a core most of the time and has one hardly ever, whatever the reason.
 
     A process that shares a core fairly with one or two others does not count.
     """
@@ -50,7 +50,7 @@ _OPERATION, _OF_ONE_PROCESS = 1, 128  # the argument of futex that says whose th
 
 
 def only_accepts(thread: PythonThread) -> bool:
-    """Whether it waits for a new connection, or for the server's own end."""
+    """Return whether it waits for a new connection, or for the server's own end."""
     frames = thread.frames
     inner = next((i for i, frame in enumerate(frames) if not _is_wait(frame)), len(frames))
     if inner < len(frames) and _is_loop(frames[inner]):
@@ -141,7 +141,7 @@ ASKS = ("socket-receive", "socket-connect", "socket-send")
 
 
 def rests(proc: Process) -> bool:
-    """Whether a worker waits for its next task."""
+    """Return whether a worker waits for its next task."""
     return proc.place.call in ("queue", "pool") and proc.activity.kind in _AT_REST
 
 
@@ -225,8 +225,8 @@ def end_of(view: JobView, graph: Graph, proc: Process) -> Process | None:
 
 
 def asks_strangers(view: JobView, proc: Process) -> bool:
-    """Whether the other end of one of its connections is no process of the job: what it was asked
-    for may be worked out there.
+    """Return whether the other end of one of its connections is no process of the job: what it was
+    asked for may be worked out there.
     """
     asks = [row for row in proc.blocked if row.kind in ASKS]
     return any(not row.peers or not view.by_pid.keys() >= set(row.peers) for row in asks)
