@@ -61,6 +61,9 @@ def held_to_the_truth(family: str) -> list[Answer]:
     answers = [answer(item) for item in jobs]
     wrong = known.wrong_of(answers)
     assert wrong == {name: marks for name, marks in known.known_wrong().items() if name in wrong}
+    calm = [row for row in answers if set(row.wanted.states) <= {"healthy", "slow"}]
+    assert not [row.name for row in calm if row.state in ("stuck", "dead")]
+    assert not [row.name for row in answers if set(row.culprits) & set(row.victims)]
     now = {name: line for item in jobs for name, line in said.lines(item).items()}
     before = {name: line for name, line in said.recorded().items() if name in now}
     assert now == before, "an intended change: python -m tests.corpus accept, and read its diff"
