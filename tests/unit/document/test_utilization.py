@@ -65,8 +65,6 @@ def test_known_models() -> None:
 def entry(
     places: float = 20_000.0, *, card: str = "", cuda: bool = False, **more: Any
 ) -> UtilizationEntry:
-    places: float = 20_000.0, *, card: str = "", cuda: bool = False, **more: Any
-) -> UtilizationEntry:
     """The utilization of two ranks that train for 1 s a step."""
     build = recorded(**more)
     for rank in (0, 1):
