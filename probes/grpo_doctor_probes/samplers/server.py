@@ -109,7 +109,6 @@ class ServerSampler:
         self._addresses, self._period_s = list(addresses), period_s
         self._latest: dict[Track, float | None] = {}
         self._totals: dict[str, tuple[int, float]] = {}
-        self._answered = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -127,16 +126,10 @@ class ServerSampler:
         """Ask no more."""
         self._stop.set()
 
-    def wait_for_answer(self, timeout_s: float) -> bool:
-        """Return whether any server has answered by then."""
-        return self._answered.wait(timeout_s)
-
     def _loop(self) -> None:
         while not self._stop.is_set():
             answers = list(filter(None, map(self._ask, list(self._addresses))))
             self._take(answers, time.monotonic_ns())
-            if answers:
-                self._answered.set()
             self._stop.wait(self._period_s)
 
     def _take(self, answers: Sequence[dict[str, float]], at_ns: int) -> None:
