@@ -9,10 +9,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from grpo_doctor_probes.discover.permission import ptrace_remedy
 from grpo_doctor_probes.evidence import Frame, Locals, PythonThread
@@ -38,7 +38,9 @@ _LIST = re.compile(r"\[\d{1,9}(, \d{1,9})*(, \.\.\.)?\]")  # py-spy cuts long on
 _PLAIN = dict.fromkeys(_NUMBERS, _NUMBER) | dict.fromkeys(_RANKS, _LIST)
 _NAME = re.compile(r"""["']?([A-Za-z0-9_:/.\-]{1,60})["']?""")
 _PATH = re.compile(r"""["']?(/[^\s"'\\]{1,200})["']?""")
+# One py-spy takes 16 ms of a core. Several at once get their share next to ranks that are all busy.
 _AT_ONCE = 4
+_Answer = TypeVar("_Answer")
 _LOCALS_AT_MOST_S = 3.0
 
 
@@ -187,9 +189,16 @@ def locals_digests(pids: Sequence[int], *, at_most_s: float) -> tuple[Locals, ..
     makes progress some variable changes each time; in one that hangs, none does. Nothing but a
     digest of them is kept.
     """
+    return in_parallel(_digest, pids, at_most_s)
+
+
+def in_parallel(
+    look: Callable[[int, float], _Answer], pids: Sequence[int], at_most_s: float
+) -> tuple[_Answer, ...]:
+    """Return what `look` returns for each process, given a common deadline (time.monotonic)."""
     deadline = time.monotonic() + at_most_s
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="py-spy") as pool:
-        return tuple(pool.map(lambda pid: _digest(pid, deadline), pids))
+        return tuple(pool.map(lambda pid: look(pid, deadline), pids))
 
 
 def _digest(pid: int, deadline: float) -> Locals:

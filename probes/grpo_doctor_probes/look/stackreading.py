@@ -7,8 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import replace
 
 from grpo_doctor_probes.evidence import Look, ProcessLook, Stack, Thread
@@ -23,8 +22,6 @@ _STOPPED = "T"
 _PERIOD_S = 0.001
 _SETTLES_S = 0.5
 _GONE = ("Z", "X", "")
-# One py-spy takes 16 ms of a core. Several at once get their share beside ranks that are all busy.
-_AT_ONCE = 4
 _ONE_AT_MOST_S = 5.0
 
 
@@ -77,7 +74,7 @@ def stacks(pids: Sequence[int], *, at_most_s: float) -> tuple[Stack, ...]:
 
     Reading a process that runs can fail half-way, so it is tried twice.
     """
-    return _in_parallel(_stack, pids, at_most_s)
+    return pyspy.in_parallel(_stack, pids, at_most_s)
 
 
 def stacks_again(
@@ -123,15 +120,7 @@ def native_stacks(pids: Sequence[int], *, at_most_s: float) -> tuple[Stack, ...]
     A process with a thread in uninterruptible sleep or inside a call of a GPU's driver, a stopped
     one and a frozen one are refused: a tracer would hang on them, or break into the driver.
     """
-    return _in_parallel(_native_stack, pids, at_most_s)
-
-
-def _in_parallel(
-    look: Callable[[int, float], Stack], pids: Sequence[int], at_most_s: float
-) -> tuple[Stack, ...]:
-    deadline = time.monotonic() + at_most_s
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="py-spy") as pool:
-        return tuple(pool.map(lambda pid: look(pid, deadline), pids))
+    return pyspy.in_parallel(_native_stack, pids, at_most_s)
 
 
 def _stack(pid: int, deadline: float) -> Stack:
