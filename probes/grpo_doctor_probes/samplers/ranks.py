@@ -8,13 +8,23 @@ from pathlib import Path
 
 from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S, Stat
 from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup
-from grpo_doctor_probes.samplers.libraries import loaded
 from grpo_doctor_probes.samplers.ticks import Pace
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 SCAN_PERIOD_NS = 1_000_000_000
 # The kernel counts processor time in 10 ms: shorter windows would show steps of 10% and more.
 SAMPLE_PERIOD_NS = 200_000_000
+# By what the files that a process has mapped have in their path.
+_LIBRARIES = {
+    "/numpy/": "NumPy",
+    "/torch/lib/": "torch",
+    "/tokenizers/": "transformers",
+    "/vllm/": "vLLM",
+    "/sgl_kernel/": "SGLang",
+    "/jaxlib/": "JAX",
+    "/tensorflow/": "TensorFlow",
+}
+_MOST_BYTES = 4 << 20  # a process of torch and CUDA maps some 300 kB of lines
 
 
 @dataclass(slots=True)
@@ -165,3 +175,13 @@ class RankSampler:
 
 def _track(name: str, unit: str, group: RankGroup) -> Track:
     return Track(name, unit, pid=group.main, rank=group.rank)
+
+
+def loaded(folder: Path) -> set[str]:
+    """The known libraries of the process whose folder in /proc this is; none if it has gone."""
+    try:
+        with (folder / "maps").open("rb") as maps:
+            text = maps.read(_MOST_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return set()
+    return {name for part, name in _LIBRARIES.items() if part in text}

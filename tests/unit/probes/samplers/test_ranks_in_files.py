@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.samplers import RankSampler
+from grpo_doctor_probes.samplers.ranks import loaded
 
 S = 1_000_000_000
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -220,3 +221,14 @@ def test_a_job_is_sampled_as_a_whole_with_ranks_and_without(
         "rank.rss", "rank.threads", "rank.processors", "job.rss", "job.processes", "job.cpu",
     }  # fmt: skip
     sampler.close()
+
+
+def test_known_libraries_are_named(tmp_path: Path) -> None:
+    files = ("torch/lib/libtorch_cpu.so", "vllm/_C.abi3.so", "mine/torch_like.so")
+    line = "7f00-7f01 r-xp 00000000 08:01 42  /usr/lib/python3/site-packages/{}\n"
+    (tmp_path / "maps").write_text("".join(map(line.format, files)))
+    assert loaded(tmp_path) == {"torch", "vLLM"}
+
+
+def test_a_process_that_has_gone_has_none(tmp_path: Path) -> None:
+    assert loaded(tmp_path / "gone") == set()
