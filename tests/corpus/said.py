@@ -1,7 +1,8 @@
 """What is said of every recorded job, word for word: `said.json`, kept by a command.
 
-Each job has two lines: of its evidence as it was, and of that evidence seen worse in one way of
-`degraded`. `python -m tests.corpus accept` takes over an intended change; read its diff.
+Each job has a line on its evidence as it was, one on that evidence seen worse in one way of
+`degraded`, and every third one a line on its flight recorders alone. An intended change is taken
+over by `python -m tests.corpus accept`; read its diff.
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ Said = dict[str, str]  # "source/job", or "source/job: how it was seen worse": t
 
 
 def lines(item: Item) -> Said:
-    """Return the two lines of a job."""
+    """Return the lines of a job."""
     evidence = evidence_of(item)
     name = f"{item.truth.source}/{item.name}"
     worse = list(variants(evidence))
-    chosen = crc32(item.name.encode()) % max(len(worse), 1)
+    number = crc32(item.name.encode())
+    chosen = number % max(len(worse), 1)
     views = {"": evidence, **dict(worse[chosen : chosen + 1])}
+    if evidence.dumps and number % 3 == 0:
+        alone = Evidence(evidence.job, evidence.taken_unix_ns, dumps=evidence.dumps)
+        views["recorders alone"] = alone
     return {f"{name}: {how}" if how else name: line(view) for how, view in views.items()}
 
 
