@@ -130,47 +130,6 @@ def test_a_step_on_megatron_has_all_its_phases(tmp_path: Path) -> None:
     assert "_hidden" not in job["config"]
 
 
-OLD_LOOP = """
-ARGUMENTS = type("Arguments", (), {"curr_iteration": 0})()
-def get_args(): return ARGUMENTS
-def cyclic_iter(loader): yield from loader
-train_step = None
-
-def pretrain(loader, optimizer):
-    iterator = iter(cyclic_iter(loader))
-    while ARGUMENTS.curr_iteration < 2:
-        train_step(None, iterator, [], optimizer, None, None)
-        ARGUMENTS.curr_iteration += 1
-"""
-OLD_BASE = """
-from megatron import training
-
-class Optimizer:
-    def step(self): return True, 1.0, None
-
-class BaseMegatronTrainer:
-    def __init__(self):
-        self.args, self.state = type("Arguments", (), {})(), type("State", (), {})()
-        training.train_step, training.cyclic_iter = self.train_step, self.new_cyclic_iter
-
-    def train(self, train_dataset, val_dataset): training.pretrain(train_dataset, Optimizer())
-    def new_cyclic_iter(self, iterable): yield from iterable
-
-    def train_step(self, forward_step_func, data_iterator, model, optimizer, scheduler, config):
-        for batch in self._replace_data_iterator(data_iterator):
-            self.loss_func(batch)
-        return optimizer.step()
-"""
-
-
-def test_before_4_0_megatrons_own_loop_counted_and_gave_the_optimizer(tmp_path: Path) -> None:
-    old = {**MODULES, "megatron.training": OLD_LOOP, f"{_TRAINERS}.base": OLD_BASE}
-    run(tmp_path, PROGRAM, old)
-    trace = recorded(tmp_path)
-    assert step_numbers(trace) == [1, 2]
-    assert span_names(trace) == [*STEP, *STEP]
-
-
 DRIVER = {
     f"{_RAY}.driver_utils": "def extract_iteration(results): return results",
     f"{_RAY}.worker_group": """
