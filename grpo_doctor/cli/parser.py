@@ -13,6 +13,7 @@ from grpo_doctor.cli import (
     check,
     compare,
     diagnose,
+    mcp,
     report,
     rule,
     run,
@@ -24,7 +25,20 @@ from grpo_doctor.cli import (
 from grpo_doctor.cli.output import STDOUT, write_bytes
 from grpo_doctor_probes.procs.printable import visible
 
-COMMANDS = (run, check, attach, diagnose, watch, report, compare, rule, whatif, schema, selftest)
+COMMANDS = (
+    run,
+    check,
+    attach,
+    diagnose,
+    watch,
+    report,
+    compare,
+    rule,
+    whatif,
+    schema,
+    mcp,
+    selftest,
+)
 
 _DESCRIPTION = """\
 A profiler and hang debugger for GRPO runs: where step time goes, what is wrong, which flags fix it.

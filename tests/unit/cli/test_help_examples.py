@@ -14,7 +14,7 @@ from grpo_doctor.trace.write import write_trace
 from tests.unit.findings.example_runs import offloaded
 
 # They start a job, inspect or follow one, or take a minute; their arguments are parsed anyway.
-_NOT_STARTED = ("run", "attach", "watch", "diagnose", "selftest")
+_NOT_STARTED = ("run", "attach", "watch", "diagnose", "mcp", "selftest")
 _RECORDINGS = (
     "trace.json", "before.json", "after.json", "main.json", "branch.json", "before/trace.json",
     "after/trace.json", "runs/before/trace.json", "runs/after/trace.json",
