@@ -148,7 +148,7 @@ def cell(errors: Iterable[float], digits: int = 0) -> str:
 def _outcomes(points: Sequence[Point], ledgers: dict[str, Ledger], estimators: Peers) -> str:
     """How often `fits` and OOM were right, and what each estimator would have said."""
     judged = [point for point in points if point.fitted is not None]
-    ours = sum((ledgers[p.identity].probability >= 0.5) == p.fitted for p in judged)
+    ours = sum(_runs(ledgers[p.identity]) == p.fitted for p in judged)
     sure = [p.identity for p in judged if p.fitted is False and ledgers[p.identity].state == "fits"]
     peers = {
         name: sum((formula(p.setup) <= p.setup.card_bytes) == p.fitted for p in judged)
@@ -160,6 +160,10 @@ def _outcomes(points: Sequence[Point], ledgers: dict[str, Ledger], estimators: P
         f"{100 * ours / len(judged):.0f}%, {beside}. `fits` was said of {len(sure)} jobs that ran "
         f"out of memory ({', '.join(sure) or 'none'})."
     )
+
+
+def _runs(ledger: Ledger) -> bool:
+    return not ledger.train.refusals and ledger.train.needed_share <= 1
 
 
 def _intervals(points: Sequence[Point], ledgers: dict[str, Ledger]) -> str:

@@ -73,7 +73,7 @@ class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
         results = call(*args, **(kwargs or {}))
         for value in (*args, results):
             for tensor in value if isinstance(value, (tuple, list)) else [value]:
-                if isinstance(tensor, torch.Tensor):
+                if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
                     storage = tensor.untyped_storage()
                     self._storages.setdefault(storage._cdata, weakref.ref(storage))
         live = {key: found for key, ref in self._storages.items() if (found := ref()) is not None}

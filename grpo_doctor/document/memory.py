@@ -18,7 +18,6 @@ from grpo_doctor.launches.model import SUPPORTED, Launch
 from grpo_doctor.memory import Edit, Machine, Setup, ledger_of, model_shape, setup_of
 from grpo_doctor.memory.anchor import LOADED, Anchor, Held, anchor, with_rows_of
 from grpo_doctor.memory.edits import SOLVABLE, apply, spending
-from grpo_doctor.memory.ledger import FITS
 from grpo_doctor.memory.models import shape_of
 from grpo_doctor.memory.models.shape import ModelShape
 from grpo_doctor.phases import PHASES
@@ -239,7 +238,7 @@ def _advice(trace: Trace, setup: Setup, anchored: Anchor, capacity: int) -> list
         needed = anchored.bytes(changed)
         how = instruct(job, edit.knob, edit.value)
         if how is not None:
-            alone = ledger_of(replace(changed, card_bytes=capacity)).probability >= FITS
+            alone = ledger_of(replace(changed, card_bytes=capacity)).state == "fits"
             advice.append(
                 MemoryAdvice(
                     knob=edit.knob,

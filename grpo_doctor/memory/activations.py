@@ -84,7 +84,8 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     spread = _spread(setup, factors)
 
     def add(name: str, size: float, formula: str, source: str, knob: str | None) -> None:
-        spare = _spare(size, waste, factors, setup.train_tokens)
+        at_once = _at_once(setup) if name == _LOSS else 1.0
+        spare = _spare(size, waste, factors, setup.train_tokens, at_once)
         entries.append(Component(name, round(size * waste), formula, source, knob, spread, spare))
 
     kept, formula = _kept(setup, tokens)
@@ -123,6 +124,15 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
         add("vision tower", vision, f"{tokens.images} image tokens x 4 patches",
             "transformers Qwen2.5-VL, Qwen3-VL", "data.max_pixels")  # fmt: skip
     return tuple(entries)
+
+
+_LOSS = "logits and loss"
+
+
+def _at_once(setup: Setup) -> float:
+    """The share of a loss's buffers that it cannot do without at the same time."""
+    fact = facts()["loss_bytes_per_logit"][setup.loss]
+    return float(fact.get("at_once", fact["bytes"]) / fact["bytes"]) if fact["bytes"] else 1.0
 
 
 Moment = tuple[str, float, str, str, str]
@@ -171,7 +181,7 @@ def _head(setup: Setup, tokens: Tokens) -> Moment:
     if _trains_tables(setup) and setup.loss not in ("fused", "none", "parallel", "triton"):
         size = max(size, 2.0 * tokens.scored * setup.model.vocabulary + _table_bytes(setup))
     formula = f"{tokens.scored} tokens x {setup.model.vocabulary} x {fact['bytes']} B"
-    return "logits and loss", size, formula, fact["source"], "train.use_liger"
+    return _LOSS, size, formula, fact["source"], "train.use_liger"
 
 
 def _score_bytes(setup: Setup) -> dict[str, float]:
@@ -274,11 +284,13 @@ def _block(setup: Setup, tokens: Tokens, scoring: int) -> float:
     return min(whole, blocks[scoring]) if blocks else 0.0
 
 
-def _spare(size: float, waste: float, factors: Calibration, budget: int | None) -> int:
+def _spare(
+    size: float, waste: float, factors: Calibration, budget: int | None, at_once: float = 1.0
+) -> int:
     """What a pass can do without: what the allocator gives back, and where rows fill a budget of
     tokens up to half of them. verl and OpenRLHF divide rows evenly over ceil(tokens / budget)
     passes (verl's seqlen_balancing.rearrange_micro_batches)."""
-    least = size * factors.fragmentation_pressed / (2 if budget else 1)
+    least = size * at_once * factors.fragmentation_pressed / (2 if budget else 1)
     return max(0, round(size * waste - least))
 
 

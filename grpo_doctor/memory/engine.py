@@ -145,7 +145,4 @@ def _refusals(
             f"{engine.name}'s cache of {max(0.0, cache) / GIB:.1f} GiB has no room for one "
             f"sequence of {_row(setup)} tokens ({sequence / GIB:.1f} GiB)"
         )
-    heads = setup.model.heads
-    if heads % engine.tensor_parallel:
-        refusals.append(f"{heads} heads are not divisible by {engine.tensor_parallel} GPUs")
     return tuple(refusals)

@@ -49,7 +49,7 @@ def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
     ))  # fmt: skip
     phases = [
         Phase("train", (*training, *train_activations(setup, factors))),
-        Phase("optimizer", (*training, *states.scratch)),
+        Phase("optimizer", (*resident, *asleep, *states.at_step, *working, *states.scratch)),
         Phase("checkpoint", (*resident, *asleep, *states.all, *saved)),
     ]
     if setup.is_grpo:

@@ -70,6 +70,7 @@ def _rollout(setup: Setup, launch: Launch, machine: Machine) -> Setup:
         completions_per_rank=sampled or setup.micro_batch * rows,
         offload_weights=bool(value("offload.model")),
         offload_optimizer=bool(value("offload.optimizer")),
+        gather_for_generation=bool(value("sync.gather_for_generation", True)),
         sync_groups=None if gathers_all else value("sync.move_model_batches"),
     )
 

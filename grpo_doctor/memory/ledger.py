@@ -9,9 +9,7 @@ from typing import Literal
 
 State = Literal["fits", "tight", "oom", "invalid"]
 _WORST_FIRST: tuple[State, ...] = ("invalid", "oom", "tight", "fits")
-_NORMAL = NormalDist()
-FITS = 0.9
-"""How likely a single change must be to fit. Only compared: no table says how often it is right."""
+_REACH = NormalDist().inv_cdf(0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +77,8 @@ class Phase:
     @property
     def interval(self) -> Interval:
         """The range of the sum; entries err by their spread."""
-        reach = math.exp(_NORMAL.inv_cdf(0.9) * self.spread)
+        reach = math.exp(_REACH * self.spread)
         return Interval(round(self.needed_bytes / reach), self.bytes, round(self.bytes * reach))
-
-    def probability_within(self, capacity_bytes: int) -> float:
-        """How likely the phase needs no more than `capacity_bytes`."""
-        if self.needed_bytes <= 0:
-            return 1.0
-        distance = math.log(capacity_bytes / self.needed_bytes)
-        return _NORMAL.cdf(distance / max(self.spread, 1e-3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +110,9 @@ class Pool:
         )
 
     @property
-    def probability(self) -> float:
-        """How likely every phase fits, if entries err as their spreads say."""
-        return min(phase.probability_within(self.capacity_bytes) for phase in self.phases)
+    def needed_share(self) -> float:
+        """The least with which every phase runs, as a share of the memory that there is."""
+        return max(phase.needed_bytes for phase in self.phases) / self.capacity_bytes
 
     @property
     def state(self) -> State:
@@ -144,19 +135,14 @@ class Ledger:
 
     @property
     def worst(self) -> Pool:
-        """The pool that decides: the worst state, then the least likely to fit."""
+        """The pool that decides: the worst state, then the one with the least memory left."""
         pools = (*self.pools, self.host) if self.host else self.pools
-        return min(pools, key=lambda pool: (_WORST_FIRST.index(pool.state), pool.probability))
+        return min(pools, key=lambda pool: (_WORST_FIRST.index(pool.state), -pool.needed_share))
 
     @property
     def state(self) -> State:
         """The verdict on the whole job."""
         return self.worst.state
-
-    @property
-    def probability(self) -> float:
-        """How likely the whole job fits."""
-        return 0.0 if self.worst.refusals else self.worst.probability
 
     @property
     def train(self) -> Pool:

@@ -121,7 +121,6 @@ class Setup:
     beside: tuple[ModelShape, ...] = ()
     """Teachers and reward models in the same processes."""
     max_pixels: int | None = None
-    images: int = 1
     old_vision_tower: bool = False
     """Of Qwen2-VL in transformers before 4.53; `memory_facts.json` says what it takes."""
     # rollouts
@@ -155,11 +154,11 @@ class Setup:
 
     @property
     def image_tokens(self) -> int:
-        """Tokens of a sample's images, at most."""
+        """Tokens of a sample's image, at most."""
         vision = self.model.vision
         if vision is None or not self.max_pixels:
             return 0
-        return self.images * max(1, self.max_pixels // vision.pixels_per_token)
+        return max(1, self.max_pixels // vision.pixels_per_token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ class States:
     gradients: Component
     optimizer: tuple[Component, ...]
     scratch: tuple[Component, ...]
+    step_gradients: Component
+    """In the optimizer step, before which ZeRO-1 frees those of other ranks."""
     keeps_gradients: bool
     """Whether the gradients' buffer stays between steps."""
     trained: int
@@ -31,6 +33,11 @@ class States:
     def all(self) -> tuple[Component, ...]:
         """Everything but the scratch."""
         return (*self.weights, self.gradients, *self.optimizer)
+
+    @property
+    def at_step(self) -> tuple[Component, ...]:
+        """Everything in the optimizer step but its scratch."""
+        return (*self.weights, self.step_gradients, *self.optimizer)
 
     @property
     def between_steps(self) -> tuple[Component, ...]:
@@ -99,13 +106,18 @@ def _divided(setup: Setup, share: Share, factors: Calibration) -> States:
     gradient = 2 if deepspeed else each
     held = 0 if on_host and stage >= 2 else trained * gradient / gradients_by
     formula = f"{_billions(trained)} x {gradient} B / {gradients_by}"
-    (gradients,) = entries(factors.spread_states, ("gradients", held, formula, _ZERO, _STAGE))
+    gradients, divided = entries(
+        factors.spread_states,
+        ("gradients", held, formula, _ZERO, _STAGE),
+        ("gradients", held / ranks, f"{formula} / {ranks}", _ZERO, _STAGE),
+    )
     optimizer, scratch = _optimizer(setup, trained, ranks if stage else 1)
     return States(
         weights=entries(factors.spread_states, *rows),
         gradients=gradients,
         optimizer=() if on_host else entries(factors.spread_states, *optimizer),
         scratch=() if on_host else entries(factors.spread_states, *scratch),
+        step_gradients=divided if stage == 1 else gradients,
         keeps_gradients=deepspeed and stage == 3,
         trained=trained,
     )
@@ -138,7 +150,7 @@ def _optimizer(setup: Setup, trained: int, shards: int) -> tuple[list[Row], list
         )  # fmt: skip
         if setup.zero_stage == 3:
             group = min(group, float(facts()["deepspeed"]["sub_group_elements"]["elements"]))
-        copied = 6 if setup.zero_stage in (1, 2) else 4  # they flatten them in 16 bits before
+        copied = 6 if setup.zero_stage else 4  # ZeRO flattens them in 16 bits before
         formula = f"{_billions(group)} x {copied} B"
         scratch.append(
             ("float32 copy of gradients", copied * group, formula,
@@ -173,6 +185,7 @@ def _megatron(setup: Setup, share: Share, factors: Calibration) -> States:
     return States(
         weights=(weights, still) if share.frozen else (weights,),
         gradients=gradients,
+        step_gradients=gradients,
         optimizer=(optimizer,),
         scratch=(),
         keeps_gradients=True,

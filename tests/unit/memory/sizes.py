@@ -148,7 +148,7 @@ def _variants(setup: Setup) -> Iterator[tuple[str, Setup]]:
 
 def _lines(ledger: Ledger) -> dict[str, Any]:
     host = (ledger.host,) if ledger.host else ()
-    lines: dict[str, Any] = {"state": f"{ledger.state}, {ledger.probability:.4g}"}
+    lines: dict[str, Any] = {"state": f"{ledger.state}, {ledger.train.needed_share:.4g}"}
     for pool in (*ledger.pools, *host):
         lines[pool.role] = [pool.capacity_bytes, *pool.refusals]
         for phase in pool.phases:

@@ -273,6 +273,9 @@ def test_what_fragments_can_be_given_back_where_memory_is_short() -> None:
     assert (entry.bytes, entry.spare_bytes) == (192_000, 24_000)
     compact = activations(replace(ALONE, expandable_segments=True))["checkpoints"]
     assert (compact.bytes, compact.spare_bytes) == (168_000, 0)
+    loss = activations(replace(ALONE, loss="amp"))["logits and loss"]
+    needed = 1.05 * 1000 * 1000 * 16  # of 32 bytes that its passes hold one after the other
+    assert loss.bytes - loss.spare_bytes == pytest.approx(needed, abs=2)
 
 
 @pytest.mark.parametrize(

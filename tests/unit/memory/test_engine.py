@@ -87,13 +87,6 @@ def test_no_cache_is_less_than_none() -> None:
     assert engine.cache.bytes == 0
 
 
-def test_heads_that_do_not_divide_are_refused() -> None:
-    assert budgeted(10 * SEQUENCE, tensor_parallel=4).refusals == ()
-    assert budgeted(10 * SEQUENCE, tensor_parallel=3).refusals == (
-        "4 heads are not divisible by 3 GPUs",
-    )
-
-
 @pytest.mark.parametrize(("cards", "each"), [(1, 160), (2, 80), (4, 80)])
 def test_key_heads_are_copied_where_there_are_too_few(cards: int, each: int) -> None:
     assert cache_bytes_per_token(engine_with(HALF, tensor_parallel=cards)) == each

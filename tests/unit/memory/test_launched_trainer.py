@@ -124,6 +124,7 @@ def test_one_process_that_nothing_started_spreads_its_layers_over_its_cards(
         (OPENRLHF, {"optimizer": "adamw"}),
         (VERL, {"optimizer": "adamw_foreach"}),
         (VERL + "actor_rollout_ref.actor.strategy=fsdp2", {"optimizer": "adamw"}),
+        (SWIFT + "--ds3_gather_for_generation false", {"gather_for_generation": False}),
         (SWIFT + "--deepspeed zero3_offload", {
             "zero_stage": 3, "zero_offload_optimizer": True, "zero_offload_parameters": True,
         }),
