@@ -15,7 +15,6 @@ import pytest
 
 from grpo_doctor_probes.evidence import Job, Member, Role
 from grpo_doctor_probes.look.httpengines import engines
-from grpo_doctor_probes.procs.enginepages import parse_metrics
 
 TEXT = b'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n'
 
@@ -126,17 +125,3 @@ def test_what_an_engine_answers(
 def test_a_rank_is_never_asked() -> None:
     core = member("engine", "VLLM::EngineCore", pid=1 << 22, parent=os.getpid())
     assert engines(Job("here", (member("rank", "vllm serve model"), core))) == ()
-
-
-@pytest.mark.parametrize(("awake", "asleep"), [("1.0", None), ("0.0", 1.0)])
-def test_an_engine_says_that_it_is_asleep(awake: str, asleep: float | None) -> None:
-    values = parse_metrics(
-        f'vllm:engine_sleep_state{{engine="0",model_name="m",sleep_state="awake"}} {awake}\n'
-        'vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="discard_all"} 0.0\n'
-    )
-    assert values.get("asleep") == asleep
-
-
-def test_numbers_that_no_bundle_could_hold_are_left_out() -> None:
-    text = "vllm:num_requests_running 2.0\nvllm:kv_cache_usage_perc 1e999\n"
-    assert parse_metrics(text) == {"num_requests_running": 2.0}

@@ -16,7 +16,6 @@ from grpo_doctor_probes.look.gpus import throttle_reasons
 from grpo_doctor_probes.look.host import HIDDEN, disks, messages, select
 from grpo_doctor_probes.look.logs import last_lines
 from grpo_doctor_probes.look.recorded import open_spans
-from grpo_doctor_probes.procs.enginepages import parse_metrics
 from grpo_doctor_probes.procs.kmsg import parse_record
 from tests.unit.probes.conftest import Recorded
 
@@ -83,23 +82,6 @@ def test_the_last_forty_lines_without_secrets_and_controls() -> None:
 
 
 # --- engines
-
-
-def test_metrics_of_two_engines_and_of_other_names() -> None:
-    values = parse_metrics(
-        "# HELP sglang:num_running_reqs x\n"
-        'sglang:num_running_reqs{model_name="a b{c}"} 4.0\n'
-        'sglang:num_queue_reqs{x="1"} 2\n'
-        'vllm:gpu_cache_usage_perc{engine="0"} 0.2\n'
-        'vllm:gpu_cache_usage_perc{engine="1"} 0.9\n'
-        "vllm:generation_tokens_total NaN\n"
-        "other:num_running_reqs 9\n"
-    )
-    assert values == {
-        "num_requests_running": 4.0,
-        "num_requests_waiting": 2.0,
-        "kv_cache_usage": 0.9,
-    }
 
 
 def test_why_clocks_are_down() -> None:
