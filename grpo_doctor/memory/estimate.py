@@ -105,14 +105,13 @@ def _weights_at_start(setup: Setup, states: States) -> tuple[Component, ...]:
 
 def _gathered_for_sync(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     """Whole weights on their way into the engine, for ranks that hold only a part of them."""
-    divided = setup.zero_stage == 3 or setup.engine == "fsdp"
-    if not divided and setup.method != "lora":
+    if setup.zero_stage != 3 and setup.engine != "fsdp":
         return ()
     groups = setup.sync_groups or 1
-    if setup.framework in ("trl", "bundled", "verl", "openrlhf") and divided:
+    if setup.framework in ("trl", "bundled", "verl", "openrlhf"):
         size, formula = gathered_bytes(setup), "parameter by parameter"
     else:
-        size = whole_model_bytes(setup) // groups if divided else 0
+        size = whole_model_bytes(setup) // groups
         formula = f"the model in 16 bits / {groups} groups"
     source = "swift/trainers/rlhf_trainer/rollout_mixin.py"
     row = ("gathered for the engine", size, formula, source, "sync.move_model_batches")

@@ -87,8 +87,7 @@ def test_an_engine_that_sleeps_leaves_its_cache_out_of_training_and_sync() -> No
     ("change", "size"),
     [
         ({}, None),
-        ({"method": "lora"}, 0),
-        ({"method": "lora", "framework": "trl"}, 0),
+        ({"method": "lora", "framework": "trl"}, None),
         ({"framework": "ms-swift", "engine": "deepspeed", "zero_stage": 2, "ranks": 2}, None),
         ({"framework": "ms-swift", "engine": "deepspeed", "zero_stage": 3, "ranks": 2}, WEIGHTS),
         (
