@@ -93,6 +93,6 @@ def _framework(text: str) -> str:
 
 def _kinds(text: str) -> list[str]:
     kinds = [name for name, pattern in _KINDS if re.search(pattern, text, re.MULTILINE)]
-    if stacks.is_traceback(text):
+    if stacks.has_traceback(text):
         kinds.append("Python traceback")
     return kinds or (["log"] if text.strip() else ["nothing"])

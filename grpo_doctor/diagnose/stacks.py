@@ -11,11 +11,18 @@ from grpo_doctor.diagnose.model import Finding
 _PYSPY = re.compile(r"^Process (\d+): (.*)$", re.MULTILINE)
 _PYSPY_THREAD = re.compile(r'^Thread [^\n]*?\(([a-z+]+)\)(?:: "([^"]*)")?', re.MULTILINE)
 _PYSPY_FRAME = re.compile(r"^\s+(\S+) \(([^():]+):(\d+)\)", re.MULTILINE)
-_FILE = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
+_FILE = re.compile(
+    r'^(?:\[[^\]\n]*\]:?|\([^)\n]*\))?\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE
+)
 _RAISED = re.compile(
     r"^(?:\[[^\]]*\]:?\s*|\([^)]*\)\s*)*"
     r"((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b[^\n]*)$",
     re.MULTILINE,
+)
+# What a launcher, a driver or NCCL's watchdog says of the error of another process.
+_SECOND_HAND = re.compile(
+    r"ChildFailedError|CalledProcessError|detected by watchdog|RayTaskError|ActorDiedError|"
+    r"Connection closed by peer|Connection reset by peer"
 )
 _COLLECTIVE = re.compile(
     r"all_reduce|all_gather|reduce_scatter|broadcast|barrier|all_to_all|gather|wait_tensor"
@@ -64,20 +71,20 @@ def dumps_finding(text: str) -> Finding | None:
 
 
 def shown(text: str) -> list[str]:
-    """Return facts: where each dumped process is, and the last error with its place."""
+    """Return facts: where each dumped process is, and the first error with its place."""
     facts = [f"process {dump.pid}: main thread at {dump.place}" for dump in _dumps(text)[:8]]
-    raised = [found for found in _RAISED.finditer(text) if "detected by watchdog" not in found[1]]
+    raised = [found for found in _RAISED.finditer(text) if not _SECOND_HAND.search(found[1])]
     if raised:
-        error = raised[-1]
+        error = raised[0]  # the others follow from it
         before = list(_FILE.finditer(text, 0, error.start()))
         own = [frame for frame in before if not _LIBRARY.search(frame[1])] or before
         where = f" at {own[-1][1]}:{own[-1][2]}, {own[-1][3]}" if own else ""
-        facts.append(f"the last error is {error[1].strip()[:300]}{where}")
+        facts.append(f"the first error is {error[1].strip()[:300]}{where}")
     return facts
 
 
-def is_traceback(text: str) -> bool:
-    """Whether the text has a traceback of Python."""
+def has_traceback(text: str) -> bool:
+    """Return whether the text has a traceback of Python."""
     return "Traceback (most recent call last)" in text or bool(_FILE.search(text))
 
 
