@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.model.gpus import Conclusion, Doing, judge_gpus, ranks_of_gpus
+from grpo_doctor.hang.model.gpus import Conclusion, Doing, doing_of, judge_gpus, ranks_of_gpus
 from grpo_doctor_probes.evidence import Evidence, GpuHolder, GpuLook, Job, Member
 
 FIRST_PID = 100
@@ -207,3 +207,9 @@ def test_what_users_have_reported(source: str) -> None:
         )
     )
     assert (judgement.conclusion, judgement.ranks) == (conclusion, ranks)
+
+
+@pytest.mark.parametrize(("limit_w", "doing"), [(150.0, "computes"), (149.0, "unknown")])
+def test_small_cards_draw_half_their_power_whatever_they_do(limit_w: float, doing: Doing) -> None:
+    looks = [replace(gpu(0, 100, 120), power_limit_w=limit_w, at_ns=at) for at in (1, 2)]
+    assert doing_of(looks) == doing

@@ -93,3 +93,8 @@ def test_groups_that_are_not_regular_are_taken_as_they_are() -> None:
         1: 0,
         7: 1,
     }
+
+
+def test_a_group_that_is_not_whole_gives_ranks_in_no_file_no_place() -> None:
+    known = [GroupSeen("1", "mesh_tp", (0, 1, 2)), GroupSeen("2", "mesh_tp", (3, 4))]
+    assert set(coordinates(known, 6)) == {0, 1, 2, 3, 4}
