@@ -10,13 +10,11 @@ import secrets
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -36,7 +34,6 @@ class Live:
     def __init__(self, watched: Watched, hear: Callable[[Snapshot], None]) -> None:
         self._watched, self._hear = watched, hear
         self._news = threading.Condition()
-        self._folder = tempfile.TemporaryDirectory(prefix="grpo-doctor-watch-")
         self._stop = threading.Event()
         self.now = watched.look()
         self.report = b""
@@ -52,7 +49,6 @@ class Live:
         self._stop.set()
         with self._news:
             self._news.notify_all()
-        self._folder.cleanup()
 
     def next(self, seen: tuple[float, int], at_most_s: float) -> tuple[Snapshot, int] | None:
         """Wait for a snapshot or a report that is not the `seen` one; None when time is up."""
@@ -81,7 +77,7 @@ class Live:
 
     def _draw(self) -> None:
         """Draw the report in a process of its own, whose memory goes with it."""
-        path, drawn, wait_s = Path(self._folder.name, "report.html"), "", 0.0
+        drawn, wait_s = "", 0.0
         while not self._stop.wait(wait_s):
             wait_s = _REPORT_S
             state = f"{self.now.steps[-1:]}{self.now.state}{len(self.now.verdicts)}"
@@ -91,7 +87,7 @@ class Live:
             command = [sys.executable, "-m", "grpo_doctor", "report", "--quiet", "--read-only"]
             try:
                 done = subprocess.run(
-                    [*command, "-o", str(path), str(self._watched.run_dir)],
+                    [*command, "-o", "-", "--format", "html", str(self._watched.run_dir)],
                     stdin=subprocess.DEVNULL, capture_output=True,
                     timeout=_REPORT_AT_MOST_S, check=False,
                 )  # fmt: skip
@@ -100,7 +96,7 @@ class Live:
             wait_s = max(_REPORT_S, _REPORT_SHARE * (time.monotonic() - begun_s))
             if done.returncode == 0 and not self._stop.is_set():
                 with self._news:
-                    drawn, self.report = state, path.read_bytes()
+                    drawn, self.report = state, done.stdout
                     self.version += 1
                     self._news.notify_all()
 
