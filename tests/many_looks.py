@@ -151,7 +151,7 @@ def _attach(pid: int, result: Looks) -> None:
 def _read(rank: int, pid: int, result: Looks) -> None:
     """A ring that records at each try is no problem: it says so, and the job goes on."""
     for dump in read_recorders(Member(pid, 0, 0, "rank", "python", "", rank=rank)):
-        if not dump.data and "busy each time" not in dump.problem:
+        if not dump.data and not dump.recorded_meanwhile:
             result.problems.append(dump.problem)
 
 
