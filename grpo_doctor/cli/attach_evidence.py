@@ -25,7 +25,7 @@ from grpo_doctor.hang.multihost import DifferentJobsError, joined
 from grpo_doctor_probes import discover
 from grpo_doctor_probes.evidence import Evidence, Job, Problem
 from grpo_doctor_probes.placement import placement_of
-from grpo_doctor_reports.formatting import PROSE_LIMIT, clean
+from grpo_doctor_reports.formatting import PROSE_LIMIT, clean, seconds
 
 _MOST_LISTED = 20
 _COMMAND_CHARACTERS = 60
@@ -87,8 +87,6 @@ def several(jobs: Sequence[Job], *, named: bool = False) -> str:
 
 
 def _line(job: Job) -> str:
-    from grpo_doctor_reports.formatting import clean  # noqa: PLC0415 - 0.2 s, here alone
-
     ranks = job.ranks() or job.members
     first = ranks[0]
     count = f"{len(job.ranks())} rank{'' if len(job.ranks()) == 1 else 's'}"
@@ -99,8 +97,6 @@ def _line(job: Job) -> str:
 
 
 def _age(started_ticks: int) -> str:
-    from grpo_doctor_reports.formatting import seconds  # noqa: PLC0415
-
     up_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     return seconds(max(0.0, up_s - started_ticks / os.sysconf("SC_CLK_TCK")))
 
@@ -139,8 +135,8 @@ def _tell_of_a_wait(evidence: Evidence) -> None:
     """Print the expected time of a long read: recorders of a thousand ranks take minutes."""
     megabytes = sum(len(dump.data) for dump in evidence.dumps) / 1e6
     if megabytes >= _SAID_FROM_MB:
-        seconds = math.ceil(megabytes / _MB_PER_S)
-        inform(f"reading {len(evidence.dumps):,} dumps, {megabytes:,.0f} MB: about {seconds} s ...")
+        wait_s = math.ceil(megabytes / _MB_PER_S)
+        inform(f"reading {len(evidence.dumps):,} dumps, {megabytes:,.0f} MB: about {wait_s} s ...")
 
 
 def _nothing_usable(folder: Path, problems: tuple[DumpProblem, ...]) -> str:

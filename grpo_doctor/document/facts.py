@@ -212,11 +212,14 @@ def hang_entries(recording: Path) -> list[HangEntry]:
 
     One that can't be read is linked without text: its page says more.
     """
-    if not recording.is_dir():
-        return []
+    return [_entry(page, recording) for page in hang_pages(recording)]
+
+
+def hang_pages(recording: Path) -> list[Path]:
+    """Return the pages of these verdicts. A page is written after its verdict, and then stays."""
     every = f"{FOLDER}/*/{PAGE}"
     pages = [*sorted(recording.glob(every)), *sorted(recording.glob(f"{NODES}/*/{every}"))]
-    return [_entry(page, recording) for page in pages[:_MOST]]
+    return pages[:_MOST]
 
 
 def _entry(page: Path, recording: Path) -> HangEntry:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from grpo_doctor.document.facts import hang_entries
+from grpo_doctor.document.facts import hang_entries, hang_pages
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.facts import read_facts
 from grpo_doctor.trace.spanfile import last_records
@@ -29,6 +29,7 @@ from grpo_doctor_reports.schema.watch import GpuNow, RankNow, Snapshot, StepNow,
 _STEPS = 60
 _MOST_RANKS = 16  # of those that are longest where they are
 _MOST_GPUS = 64
+_MOST_VERDICTS = 3
 _UTIL, _MEMORY = "gpu.util", "gpu.memory_used"
 _LONGEST_ROW_BYTES = 1 << 20
 
@@ -94,6 +95,7 @@ class Watched:
         self.run_dir = run_dir
         self._samples: dict[Path, _Samples] = {}
         self._facts: tuple[int, dict[str, Any]] = (-1, {})
+        self._verdicts: tuple[list[Path], list[VerdictNow]] = ([], [])
 
     def look(self) -> Snapshot:
         """Return what the run does now. A directory that has vanished is a state, no error."""
@@ -120,11 +122,17 @@ class Watched:
             where=dict(Counter(rank.phase for rank in living).most_common()),
             longest=sorted(living, key=lambda rank: -rank.since_s)[:_MOST_RANKS],
             gpus=self._gpus(folders),
-            verdicts=[
-                VerdictNow(entry.state or "", entry.headline, entry.page, entry.taken_unix_ns)
-                for entry in hang_entries(self.run_dir)[-3:]
-            ],
+            verdicts=self._newest_verdicts(),
         )
+
+    def _newest_verdicts(self) -> list[VerdictNow]:
+        """Read the verdicts, of up to megabytes each, only when there is another one."""
+        pages = hang_pages(self.run_dir)
+        if pages != self._verdicts[0]:
+            entries = hang_entries(self.run_dir)[-_MOST_VERDICTS:]
+            rows = [VerdictNow(e.state, e.headline, e.page, e.taken_unix_ns) for e in entries]
+            self._verdicts = (pages, rows)
+        return self._verdicts[1]
 
     def _run_facts(self) -> dict[str, Any]:
         """Read `run.json` again where it has changed: it names the command, at the end the exit."""
