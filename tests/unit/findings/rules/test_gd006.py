@@ -27,7 +27,7 @@ def test_offload_is_switched_off_where_it_is_on_and_there_is_room(
 
 RUNS = {
     **rows(
-        "how much is free decides how grave it is",
+        "how much is free decides how severe it is",
         lambda peak_gib: run(memory_gib=(5.0, peak_gib)),
         60.0,
         40.1,

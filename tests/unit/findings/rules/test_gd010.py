@@ -41,7 +41,7 @@ def a_link_of_a_gpu_that_no_rank_works_on_says() -> TraceBuilder:
 
 RUNS = {
     "without traffic it claims no cost": lambda: run(knobs=OFFLOADED),
-    "on a machine without a gpu it is never grave": lambda: run(knobs=OFFLOADED, memory_gib=None),
+    "on a machine without a gpu it is never severe": lambda: run(knobs=OFFLOADED, memory_gib=None),
     "a json file gets the line to edit": lambda: run(
         knobs={**OFFLOADED, "deepspeed.preset": "mine.json"}
     ),

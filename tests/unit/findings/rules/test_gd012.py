@@ -164,7 +164,7 @@ def of_a_server_either_is_enough(
 
 RUNS = {
     "a full gpu gets advice": lambda: engine(memory_gib=(70.0, 76.0)),
-    "waiting alone is not grave": lambda: engine(preemptions=0.0),
+    "waiting alone is not severe": lambda: engine(preemptions=0.0),
     "a cache with room passes however many wait": lambda: engine(full=60.0),
     "a full cache that holds nobody back passes": lambda: engine(waiting=0.0, preemptions=0.0),
     "a short rollout has nothing to give": lambda: engine(phases={**HEALTHY, "rollout": 0.2}),

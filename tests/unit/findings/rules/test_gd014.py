@@ -122,7 +122,7 @@ RUNS = {
         1.4,
     ),
     **rows(
-        "an engine that was seen nearly empty is as grave as it is",
+        "an engine that was seen nearly empty is as severe as it is",
         lambda full_s: decaying(full_s - 0.9),
         4.0,
         1.0,

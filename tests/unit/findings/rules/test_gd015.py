@@ -76,7 +76,7 @@ def an_engine_within_the_ranks_is_no_server() -> TraceBuilder:
 
 
 RUNS = {
-    "on a cpu it is not grave": lambda: engine(8.0, 24.0, 30.0, memory_gib=None),
+    "on a cpu it is not severe": lambda: engine(8.0, 24.0, 30.0, memory_gib=None),
     "requests that wait with slots free wait for their first": lambda: engine(6.0, 24.0, 30.0),
     "a full cache is another rules": lambda: engine(8.0, 24.0, 95.0),
     "too few requests are a question": lambda: engine(6.0, 0.0, 10.0),

@@ -36,7 +36,7 @@ RUNS = {
     "many large parts are bytes and not a fixed cost": lambda: gathering(32, 0.06, knobs=PARTS),
     "a cheap sync may have many parts": lambda: gathering(200, 0.0005, knobs=PARTS),
     "a whole model gathered into a full gpu is cut": lambda: gathered_whole(76.0),
-    "the evidence is of the gpu that is fullest not of the": lambda: gathered_whole(
+    "the evidence is of the gpu with most in use not of the": lambda: gathered_whole(
         76.0, gpus_gib=(80.0, 80.0, 80.0, 140.0)
     ),
     "a whole model with room passes": lambda: gathered_whole(60.0),

@@ -154,7 +154,7 @@ def tools_that_take_half_of_a_trajectory_leave_as() -> TraceBuilder:
 
 RUNS = {
     "the ranks wait for samples": lambda: overlapping(4.0),
-    "a reward that takes more than generating is what to mend": lambda: overlapping(
+    "a reward that takes more than generating is what to fix": lambda: overlapping(
         4.0, generate_s=2.0, reward_s=7.0
     ),
     "without a recording of the loop the wait alone is told": lambda: overlapping(9.0, loop=False),

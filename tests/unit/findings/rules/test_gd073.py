@@ -23,7 +23,7 @@ def well() -> TraceBuilder:
 
 
 RUNS = {
-    "the fullest moment counts": lambda: shared([900], 1024),
+    "the moment of most use counts": lambda: shared([900], 1024),
     "gaps in the samples": lambda: shared([math.nan, 100], 1000),
     "no size 1": lambda: shared([0], 0),
     "no size 2": lambda: run().series("host.shm_used", "bytes", [0], [1]),
