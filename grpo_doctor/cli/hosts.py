@@ -136,9 +136,7 @@ def slurm(job: str, remote: str | None, look: Look) -> Cluster:
     if not nodes:
         state = f"is {states[0][0]} ({states[0][2]})" if states else "has ended or never was"
         raise UsageError(f"--slurm {job}: job {job} {state}; there is no node to inspect.")
-    program = look(
-        shlex.split(remote) if remote else [sys.executable, "-m", "grpo_doctor"], len(nodes)
-    )
+    program = look(_started_by(remote), len(nodes))
     step = ["srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", "--quiet"]
     hosts = [
         Program(node, [*step, f"--nodelist={node}", *program]) for node in dict.fromkeys(nodes)
@@ -172,7 +170,7 @@ def kubernetes(selector: str, remote: str | None, look: Look) -> Cluster:
         raise UsageError(
             "\n".join((f"--kube {selector}: no running pod has these labels.", *absent))
         )
-    program = look(shlex.split(remote) if remote else ["grpo-doctor"], len(running))
+    program = look(_started_by(remote, "grpo-doctor"), len(running))
     hosts = [Program(pod, ["kubectl", "exec", *space, pod, "--", *program]) for pod in running]
     return Cluster(f"the pods of {labels}", hosts, absent)
 
@@ -198,13 +196,16 @@ def ssh(where: str, remote: str | None, look: Look) -> Cluster:
             "between them, or a hostfile."
         )
     names = list(dict.fromkeys(names))
-    program = look(
-        shlex.split(remote) if remote else [sys.executable, "-m", "grpo_doctor"], len(names)
-    )
+    program = look(_started_by(remote), len(names))
     step = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_LATE_S:.0f}"]
     here = {os.uname().nodename, "localhost"}
     hosts = [Program(n, program if n in here else [*step, n, shlex.join(program)]) for n in names]
     return Cluster("the job (by ssh)", hosts)
+
+
+def _started_by(remote: str | None, *default: str) -> list[str]:
+    """Return how grpo-doctor is started on a host; by default as here, from the same path."""
+    return shlex.split(remote) if remote else [*(default or (sys.executable, "-m", "grpo_doctor"))]
 
 
 def _asked(option: str, command: Sequence[str]) -> list[str]:

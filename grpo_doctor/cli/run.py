@@ -9,7 +9,6 @@ import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,8 +167,7 @@ def execute(options: argparse.Namespace) -> int:
             arguments,
             folder,
             ranks=options.nproc,
-            nodes=node.count,
-            node_rank=node.number,
+            node=node,
             master=options.master_addr or first_host(os.environ),
             max_mb=options.max_mb,
             hooks=not options.no_hooks,
@@ -234,7 +232,7 @@ def _given(options: argparse.Namespace, node: Node) -> Node:
             f"--node-rank {number} of --nnodes {count}: give --nnodes N on every host, and "
             "--node-rank from 0 to N - 1."
         )
-    return replace(node, number=number, count=count, shared=node.shared or count > 1)
+    return node.at(number, count)
 
 
 def _make_folder(options: argparse.Namespace, node: Node) -> Path:

@@ -140,7 +140,7 @@ def _in_terminal(watched: Watched, alerts: Alerts) -> int:
             now = watched.look()
             alerts.hear(now)
             screen.update(live_text(now, console.width), refresh=True)
-            if now.state not in ("running", "unknown"):
+            if not now.continues:
                 break
             time.sleep(_TICK_S)
     if console.is_terminal:

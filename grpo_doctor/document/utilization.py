@@ -17,7 +17,6 @@ from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.per_step import counted
 from grpo_doctor.document.memory import NotComparableError, run_setup
 from grpo_doctor.errors import GrpoDoctorError
-from grpo_doctor.memory import Setup
 from grpo_doctor.memory.models.shape import ModelShape
 from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.model import Trace
@@ -58,15 +57,15 @@ def _entry(analysis: Analysis) -> UtilizationEntry:
         raise NotComparableError("not modeled: tensor, pipeline or context parallel training")
     if setup.model.vision is not None:
         raise NotComparableError("not modeled: what the vision tower needs is not counted")
-    padded = not np.isfinite(counted(analysis, _TOKENS)).any()
-    tokens = counted(analysis, _PLACES if padded else _TOKENS)
-    places = counted(analysis, _PLACES)
+    tokens = counted(analysis, _TOKENS)
+    if padded := not np.isfinite(tokens).any():
+        tokens = counted(analysis, _PLACES)
     if not np.isfinite(tokens).any():
         raise NotComparableError("the tokens of training passes were not recorded")
-    row = _row_tokens(setup)
+    row = setup.prompt_tokens + setup.completion_tokens
     flops = float(np.nansum(tokens)) * flops_per_token(setup.model, row, setup.method)
     train_s = float(analysis.used_seconds[:, :, PHASES.index("train")].sum())
-    step_s = float(analysis.step_seconds.sum()) * places.shape[1]
+    step_s = float(analysis.step_seconds.sum()) * tokens.shape[1]
     step_pct, train_pct = (100 * flops / (s * peak * 1e12) for s in (step_s, train_s))
     # Host times say when work was queued: then only the whole step is measured.
     by_host = "train" in analysis.by_host_clock_alone
@@ -93,10 +92,6 @@ def _card(trace: Trace) -> tuple[str, int]:
     return min(cards)
 
 
-def _row_tokens(setup: Setup) -> int:
-    return setup.prompt_tokens + setup.completion_tokens
-
-
 def flops_per_token(shape: ModelShape, row_tokens: int, method: str) -> float:
     """Return the FLOPs of a forward and backward pass per token, `full` or `lora`.
 
@@ -115,12 +110,8 @@ def linear_flops(shape: ModelShape) -> float:
     """Return the FLOPs of a forward pass per token in matrices: 2 per active parameter."""
     active = shape.experts.active / shape.experts.count if shape.experts else 1.0
     parameters = sum(
-        linear.inputs * linear.outputs * linear.copies * (active if _is_expert(linear.name) else 1)
+        linear.inputs * linear.outputs * linear.copies * (active if linear.part == "experts" else 1)
         for linear in shape.linears
         if linear.part in ("language", "experts")
     )
     return 2.0 * (parameters + shape.vocabulary * shape.hidden)
-
-
-def _is_expert(name: str) -> bool:
-    return name.startswith("experts.")

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from grpo_doctor_reports.schema.watch import Snapshot
 
 _PATIENCE_S = 20.0
-_GOING_ON = ("running", "unknown")
 
 
 class Alerts:
@@ -24,18 +23,18 @@ class Alerts:
 
     def __init__(self, targets: list[str], say: Callable[[str], None]) -> None:
         self._targets, self._say = targets, say
-        self._known: tuple[int, str] | None = None
+        self._known: tuple[int, Snapshot] | None = None
 
     def hear(self, now: Snapshot) -> None:
         """Compare with the last snapshot; what was true before the first one is no news."""
         latest = max((verdict.taken_unix_ns for verdict in now.verdicts), default=0)
-        before, self._known = self._known, (latest, now.state)
+        before, self._known = self._known, (latest, now)
         if before is None:
             return
         if latest > before[0]:
             verdict = now.verdicts[-1]
             self._send(now, verdict.state, verdict.headline)
-        if now.state != before[1] and now.state not in _GOING_ON and before[1] in _GOING_ON:
+        if before[1].continues and not now.continues:
             code = f" (exit code {now.exit_code})" if now.exit_code else ""
             self._send(now, now.state, f"the run {_ENDED.get(now.state, 'ended')}{code}")
 

@@ -171,8 +171,13 @@ def _word(environment: Mapping[str, str], name: str) -> str:
 
 
 def _number(environment: Mapping[str, str], *names: str) -> int | None:
-    texts = (environment.get(name, "") for name in names)
-    return next((int(text) for text in texts if re.fullmatch(r"[0-9]{1,7}", text)), None)
+    numbers = (number_of(environment.get(name, "")) for name in names)
+    return next((number for number in numbers if number is not None), None)
+
+
+def number_of(text: str) -> int | None:
+    """Return a launcher's number of hosts, ranks or the like; None for any other text."""
+    return int(text) if re.fullmatch(r"[0-9]{1,7}", text) else None
 
 
 def _first(number: int | None, substitute: int | None) -> int | None:

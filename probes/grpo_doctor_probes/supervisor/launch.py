@@ -18,6 +18,7 @@ from grpo_doctor_probes.record.rundir import (
     MAX_MB_VARIABLE,
     RUN_DIR_VARIABLE,
 )
+from grpo_doctor_probes.supervisor.node import ONLY_NODE, Node
 
 DEFAULT_RANKS_WITHOUT_GPU = 2
 DEFAULT_PORT = 29500  # torchrun's
@@ -51,8 +52,7 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     run_dir: Path,
     *,
     ranks: int | None = None,
-    nodes: int = 1,
-    node_rank: int = 0,
+    node: Node = ONLY_NODE,
     master: str = "",
     max_mb: int | None = None,
     hooks: bool = True,
@@ -64,8 +64,7 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
         arguments: none, or beginning with `-`: flags of the bundled trainer; else a command.
         run_dir: handed to every process of the job in the environment.
         ranks: processes of the bundled trainer on this host; default one per visible GPU, else 2.
-        nodes: hosts of the bundled trainer, with as many ranks each.
-        node_rank: the number of this host.
+        node: which host of the bundled trainer this is; each has as many ranks.
         master: HOST[:PORT] of host 0.
         max_mb: largest size of one rank's span file, MiB.
         hooks: whether a command of the user's is given phases, by watching its imports.
@@ -93,15 +92,15 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     # A `trainer.py` or `random.py` in the user's folder must not shadow what the trainer imports.
     environment.setdefault("PYTHONSAFEPATH", "1")
     where = ["--standalone"]
-    if nodes > 1:
+    if node.count > 1:
         address, _, port = master.partition(":")
-        where = [f"--nnodes={nodes}", f"--node_rank={node_rank}"]
+        where = [f"--nnodes={node.count}", f"--node_rank={node.number}"]
         where += [f"--master_addr={address}", f"--master_port={port or DEFAULT_PORT}"]
     torchrun = (
         sys.executable, "-m", "torch.distributed.run",
         *where, f"--nproc_per_node={count}", "-m", TRAINER,
     )  # fmt: skip
-    return Launch((*torchrun, *arguments), environment, bundled=True, world_size=count * nodes)
+    return Launch((*torchrun, *arguments), environment, bundled=True, world_size=count * node.count)
 
 
 def check_trainer_flags(launch: Launch, arguments: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grpo_doctor_probes.placement.launchers import MOST_HOSTS, expanded
+from grpo_doctor_probes.placement.launchers import MOST_HOSTS, expanded, number_of
 from grpo_doctor_probes.record.rundir import NODES, RUN_JSON
 
 # Options of torchrun, `accelerate launch` and `deepspeed --no_ssh`, as `--name=1` or `--name 1`.
@@ -55,6 +55,13 @@ class Node:
             return run_dir
         return run_dir / NODES / f"{self.number:05d}-{os.uname().nodename}"
 
+    def at(self, number: int, count: int) -> Node:
+        """Return the same task as one of host `number` of `count`."""
+        return replace(self, number=number, count=count, shared=self.shared or count > 1)
+
+
+ONLY_NODE = Node()
+
 
 def this_node(arguments: Sequence[str], environment: Mapping[str, str]) -> Node:
     """Return what the command and the launcher's variables say; host 0 of 1 if they say nothing."""
@@ -62,7 +69,7 @@ def this_node(arguments: Sequence[str], environment: Mapping[str, str]) -> Node:
     number = _option(arguments, _OPTIONS["number"])
     count = _option(arguments, _OPTIONS["count"])
     if number is not None and count is not None and number < count:
-        return replace(node, number=number, count=count, shared=node.shared or count > 1)
+        return node.at(number, count)
     return node
 
 
@@ -100,7 +107,7 @@ def has_ended(folder: Path) -> bool:
 
 def _by_variables(environment: Mapping[str, str]) -> Node:
     def number(name: str) -> int | None:
-        return _number(environment.get(name, ""))
+        return number_of(environment.get(name, ""))
 
     for number_name, count_name in _HOST_VARIABLES:
         host, count = number(number_name), number(count_name)
@@ -123,9 +130,5 @@ def _by_variables(environment: Mapping[str, str]) -> Node:
 def _option(arguments: Sequence[str], pattern: re.Pattern[str]) -> int | None:
     for word, following in zip(arguments, (*arguments[1:], "")):
         if match := pattern.fullmatch(word):
-            return _number(following if match[1] is None else match[1])
+            return number_of(following if match[1] is None else match[1])
     return None
-
-
-def _number(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"[0-9]{1,7}", text) else None

@@ -8,7 +8,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ from grpo_doctor_probes.record.redact import redact_command
 from grpo_doctor_probes.record.rundir import HOSTS, JOINED, NODES, RANKS, RUN_JSON, make_private
 from grpo_doctor_probes.supervisor.job import Ended, Job
 from grpo_doctor_probes.supervisor.launch import Launch
-from grpo_doctor_probes.supervisor.node import Node, has_ended
+from grpo_doctor_probes.supervisor.node import ONLY_NODE, Node, has_ended
 
 DEFAULT_PARENT = "grpo-doctor-out"
 
 
-def create_run_dir(folder: Path | None, node: Node | None = None) -> Path:
+def create_run_dir(folder: Path | None, node: Node = ONLY_NODE) -> Path:
     """Make the run directory, readable by the user alone; default `grpo-doctor-out/<time>`.
 
     A host of a job on several hosts gets its own part of it, which the tasks of a host share.
@@ -31,7 +31,6 @@ def create_run_dir(folder: Path | None, node: Node | None = None) -> Path:
         FileExistsError: `folder` holds something already, other than servers and hosts that joined
         this run before it began: two runs never share a folder. OSError: it can't be made.
     """
-    node = node or Node()
     if folder is None and node.name:
         folder = Path(DEFAULT_PARENT) / node.name
     if folder is None:
@@ -92,7 +91,7 @@ class RunFile:
     arguments: Sequence[str]
     job: Job
     tool_version: str
-    node: Node = field(default_factory=Node)
+    node: Node = ONLY_NODE
 
     def write(self, ended: Ended | None = None, known: Mapping[str, Any] | None = None) -> None:
         """Replace `run.json`; without `ended` the run counts as running.

@@ -64,3 +64,8 @@ class Snapshot(msgspec.Struct):
     longest: list[RankNow] = []
     gpus: list[GpuNow] = []
     verdicts: list[VerdictNow] = []
+
+    @property
+    def continues(self) -> bool:
+        """Whether the run has not ended, as far as is known."""
+        return self.state in ("running", "unknown")
