@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 Certainty = Literal["proven", "likely", "possible"]
+
+
+_LONGEST_QUOTE = 400
+
+
+def line_at(text: str, position: int) -> tuple[int, str]:
+    """Return the number, from 1, and the words of the line that holds this position."""
+    begin = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    quote = text[begin : end if end >= 0 else None].strip()[:_LONGEST_QUOTE]
+    return text.count("\n", 0, begin) + 1, quote
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -20,10 +31,6 @@ class Finding(msgspec.Struct, frozen=True):
     quote: str = ""
     fix: list[str] = []
     next: str = ""
-
-    def but(self, **changes: Any) -> Finding:
-        """Return a copy with other values."""
-        return msgspec.structs.replace(self, **changes)
 
 
 class Answer(msgspec.Struct, frozen=True):

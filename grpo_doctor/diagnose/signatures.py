@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from grpo_doctor import knobs
+from grpo_doctor.diagnose.model import line_at
 
 _KNOB = re.compile(r"\{(\w+\.\w+)\}")
 _LONGEST_PART = 200
@@ -75,11 +76,9 @@ def matches(text: str) -> Iterator[Match]:
             continue
         if any(re.search(each, text) for each in signature.unless):
             continue
-        begin = text.rfind("\n", 0, found.start()) + 1
-        end = text.find("\n", found.start())
-        quote = text[begin : end if end >= 0 else None].strip()[: 2 * _LONGEST_PART]
+        line, quote = line_at(text, found.start())
         values = {k: (v or "").strip()[:_LONGEST_PART] for k, v in found.groupdict().items()}
-        yield Match(signature, text.count("\n", 0, begin) + 1, quote, values)
+        yield Match(signature, line, quote, values)
 
 
 def _holds(signature: Signature, found: re.Match[str]) -> bool:

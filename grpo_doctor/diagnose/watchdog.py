@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from grpo_doctor.diagnose.model import Certainty, Finding
+from grpo_doctor.diagnose.model import Certainty, Finding, line_at
 
 _TIMEOUT = re.compile(
     r"\[Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: "
@@ -35,26 +35,23 @@ class _Wait:
     op: str
     count: int
     timeout_s: float
-    line: int
+    position: int  # in the text
 
 
 def watchdog_finding(text: str) -> Finding | None:
     """Return what the time-outs in a text show; None without any."""
     waits: dict[int, _Wait] = {}
     for found in _TIMEOUT.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        rank = int(found["rank"])
-        wait = _Wait(rank, int(found["seq"]), found["op"], int(found["count"]),
-                     int(found["ms"]) / 1000, line)  # fmt: skip
+        rank, seq, count, timeout_ms = map(int, found.group("rank", "seq", "count", "ms"))
+        wait = _Wait(rank, seq, found["op"], count, timeout_ms / 1000, found.start())
         waits.setdefault(rank, wait)
     if not waits:
         return None
     first = min(waits.values(), key=lambda wait: (wait.seq, wait.rank))
-    base = Finding(
-        name="nccl-timeout", cls="hang", certainty="possible", line=first.line, says="",
-        quote=_line_of(text, first.line), next=_NEXT,
-    )  # fmt: skip
-    return _judged(base, text, list(waits.values()), first)
+    name, certainty, says = _read(text, list(waits.values()), first)
+    line, quote = line_at(text, first.position)
+    fix = [_FIXES[name]] if name in _FIXES else []
+    return Finding(name, "hang", certainty, says, line, quote, fix, _NEXT)
 
 
 # What to do, by the name of the finding.
@@ -68,12 +65,6 @@ _FIXES = {
     "sharded-forward-differs": "under FSDP or ZeRO-3 all ranks must run the same layers as often: "
     "the same number of generate steps, no batch without images, MoE blocks as one leaf",
 }
-
-
-def _judged(base: Finding, text: str, waits: list[_Wait], first: _Wait) -> Finding:
-    name, certainty, says = _read(text, waits, first)
-    fix = [_FIXES[name]] if name in _FIXES else []
-    return base.but(name=name, certainty=certainty, says=says, fix=fix)
 
 
 def _read(text: str, waits: list[_Wait], first: _Wait) -> tuple[str, Certainty, str]:
@@ -115,10 +106,6 @@ def _read(text: str, waits: list[_Wait], first: _Wait) -> tuple[str, Certainty, 
         "failed; the text does not say which."
     )
     return "unknown-timeout", "possible", said
-
-
-def _line_of(text: str, line: int) -> str:
-    return text.split("\n", line)[line - 1].strip()[:400]
 
 
 def _ranks(ranks: list[int]) -> str:
