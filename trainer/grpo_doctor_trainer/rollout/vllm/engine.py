@@ -12,6 +12,7 @@ import copy
 import importlib.util
 import logging
 import os
+import secrets
 import sys
 import traceback
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ import torch
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.errors import ConfigError, RolloutError
 from grpo_doctor_trainer.model.load import LoadedModel, base_model
-from grpo_doctor_trainer.ranks import Ranks
+from grpo_doctor_trainer.ranks import Ranks, from_main
 from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 from grpo_doctor_trainer.validation import VLLM_LORA_RANKS
@@ -73,6 +74,7 @@ def start_engine(
         from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415
 
         register_format()
+        name_shared_memory(ranks)
         options = engine_options(
             config, model=model, context=loaded.context, cache_bytes=cache_bytes(config, ranks)
         )
@@ -91,6 +93,21 @@ def register_format() -> None:
             super().load_weights(model, model_config)
             for buffer, value in made:
                 buffer.copy_(value)
+
+
+def name_shared_memory(ranks: Ranks) -> None:
+    """Give this engine's shared memory a name of its own; every rank calls it.
+
+    vLLM 0.32's CPU build names it by its counter of groups alone where the ranks exist already. A
+    second job of the machine, and one after a job that was killed, then failed with "create shm in
+    SHMManager failed. errno: 17".
+    """
+    if ranks.device.type != "cpu" or ranks.world_size == 1:
+        return
+    from vllm.distributed import parallel_state  # noqa: PLC0415 - takes seconds
+
+    first = int(from_main(str(secrets.randbits(62)), ranks) or 0)
+    vars(parallel_state)["_group_name_counter"].update(tp=first, pp=first)
 
 
 def end_engine(vllm: Any) -> None:
