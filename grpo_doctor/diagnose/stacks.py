@@ -29,7 +29,7 @@ _COLLECTIVE = re.compile(
 )
 _LIBRARY = re.compile(
     r"site-packages|dist-packages|lib/python\d|<frozen|"
-    r"(?:torch|deepspeed|vllm|ray|accelerate|transformers)/"
+    r"^(?:torch|deepspeed|vllm|ray|accelerate|transformers)/"
 )
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from itertools import takewhile
 
-from grpo_doctor.hang.model.process.stacks import FRAMEWORK, LIBRARY, short, works_for_pool
+from grpo_doctor.hang.model.process.stacks import LIBRARY, is_of_framework, short, works_for_pool
 from grpo_doctor_probes.evidence import Frame, Member, PythonThread
 
 _WORKER = re.compile(r"/ray/_private/worker\.py$")
@@ -24,7 +24,10 @@ _EVENTS = re.compile(r"/asyncio/base_events\.py$")
 _SERVICE = re.compile(
     r"/(site|dist)-packages/(?!(verl|openrlhf|trl|swift|transformers|vllm|sglang)/)"
 )
-_INSIDE = re.compile(r"/ray/|^<|/lib(64)?/python\d[^/]*/(?!site-packages|dist-packages)")
+# Not `/ray/` alone: Ray keeps the files of a job's working directory under /tmp/ray/session_...
+_RAYS_OWN = r"(?:^|/)(?:python|site-packages|dist-packages)/ray/"
+_OF_RAY = re.compile(_RAYS_OWN)
+_INSIDE = re.compile(_RAYS_OWN + r"|^<|/lib(64)?/python\d[^/]*/(?!site-packages|dist-packages)")
 
 
 def in_loop(frames: Sequence[Frame]) -> bool:
@@ -44,7 +47,7 @@ def _is_of_worker(frame: Frame, functions: Sequence[str]) -> bool:
 
 def in_framework(frames: Sequence[Frame]) -> bool:
     """Return whether a thread is in a line of a training framework itself."""
-    return bool(frames) and FRAMEWORK.search(frames[0].file) is not None
+    return bool(frames) and is_of_framework(frames[0].file)
 
 
 def is_actor(member: Member) -> bool:
@@ -84,7 +87,7 @@ def carries(thread: PythonThread) -> bool:
         return False
     outer = thread.frames[own[-1] :]
     started = any(frame.file.endswith("/threading.py") for frame in outer)
-    if not started and any("/ray/" in frame.file for frame in outer):
+    if not started and any(_OF_RAY.search(frame.file) for frame in outer):
         return True  # Ray traces methods that an actor runs in threads of its own, too
     if works_for_pool(thread):
         return any(not _SERVICE.search(thread.frames[i].file) for i in own)
@@ -104,7 +107,7 @@ def _least_telling(thread: PythonThread) -> tuple[bool, bool, int]:
     """The user's own code says most, then a framework's; a library's thread may always be there."""
     files = [frame.file for frame in thread.frames]
     users = any(not LIBRARY.search(file) and not file.startswith("<") for file in files)
-    return not users, not any(FRAMEWORK.search(file) for file in files), thread.tid
+    return not users, not any(map(is_of_framework, files)), thread.tid
 
 
 def serves(member: Member) -> bool:

@@ -70,6 +70,10 @@ LONG_WORK: frozenset[Purpose] = frozenset(
 )
 
 
+# Says nothing of a frame: people name an environment `vllm` or `verl` after what it is for.
+_ENVIRONMENT = re.compile(r"^.*/((site|dist)-packages|lib(64)?/python\d[^/]*)(?=/)")
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """What a frame means whose function and file match. `file` None: any file."""
@@ -80,7 +84,7 @@ class Rule:
 
     def covers(self, function: str, file: str) -> bool:
         """Return whether a frame of this function and file is meant."""
-        if self.file is not None and not self.file.search(file):
+        if self.file is not None and not self.file.search(_ENVIRONMENT.sub("", file)):
             return False
         # Python 3.11 and later say `Condition.wait`, earlier ones `wait`.
         names = (function, short(function))
@@ -139,6 +143,11 @@ _NOT_RUNNING = (
     r"|_aot_autograd/(runtime_wrappers|utils))"
 )
 
+# Not a folder that is only called so: `/vllm/train.py` is the user's.
+_ENGINES = (
+    r"^/(vllm|sglang)/|/sglang/srt/"
+    r"|/vllm/(v1|engine|entrypoints|executor|worker|model_executor|distributed|platforms|utils)/"
+)
 # What the work is for, from the innermost frame outwards.
 PURPOSES: tuple[Rule, ...] = (
     _rule(
@@ -170,10 +179,8 @@ PURPOSES: tuple[Rule, ...] = (
         r"(data_?load|load_(batch|data)|next_batch|get_batch|fetch_batch|collate|__getitem__)",
     ),
     _rule("reward", r"reward|score|grade|grader|verif(y|ier)|judge|sandbox|compute_score"),
-    _rule("reward", r".", r"/rewards?/|reward[^/]*\.py|grader|verifier"),
-    _rule(
-        "generate", r".", r"/vllm/|/sglang/|transformers/generation/|grpo_doctor_trainer/rollout"
-    ),
+    _rule("reward", r".", r"/rewards?/[^/]+$|reward[^/]*\.py|(grader|verifier)[^/]*(/[^/]+)?$"),
+    _rule("generate", r".", rf"{_ENGINES}|transformers/generation/|grpo_doctor_trainer/rollout"),
     _rule("generate", r"generat|rollout|sample_completions|decode_tokens|_sample$"),
     _rule("logprob", r"log_?prob|logps|per_token_log"),
     _rule("offload", r"offload|wake_up|onload|^sleep_engine$"),
@@ -187,7 +194,7 @@ LIBRARY = re.compile(
     r"|/grpo_doctor_probes/"
 )
 # Packages whose own function names say what a step does.
-FRAMEWORK = re.compile(
+_FRAMEWORK = re.compile(
     r"/(trl|swift|verl|openrlhf|transformers|accelerate|deepspeed|vllm|sglang|open_instruct"
     r"|open_r1|grpo_doctor_trainer)/"
 )
@@ -274,6 +281,11 @@ def is_library(frame: Frame) -> bool:
     return LIBRARY.search(frame.file) is not None
 
 
+def is_of_framework(file: str) -> bool:
+    """Whether a file is of a framework for training or an engine, wherever it is installed."""
+    return _FRAMEWORK.search(_ENVIRONMENT.sub("", file)) is not None
+
+
 def place_of(thread: PythonThread | None) -> Place:
     """Reads a thread's stack."""
     if thread is None or not thread.frames:
@@ -303,7 +315,7 @@ def _call(inner: Sequence[Frame]) -> tuple[Call, str]:
 def _purposes(frames: Sequence[Frame]) -> tuple[Purpose, ...]:
     purposes: dict[Purpose, None] = {}
     for frame in frames:
-        is_named = not is_library(frame) or FRAMEWORK.search(frame.file) is not None
+        is_named = not is_library(frame) or is_of_framework(frame.file)
         rules = PURPOSES if is_named else _BY_FILE
         rule = next((rule for rule in rules if rule.covers(frame.function, frame.file)), None)
         if rule is not None:

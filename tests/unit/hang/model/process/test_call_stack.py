@@ -70,6 +70,7 @@ def test_library_calls(call: str, lines: tuple[str, ...]) -> None:
         ("weight-sync", "sync", f"update_named_param {SITE}/trl/extras/vllm_client.py:1"),
         ("weight-sync", "sync", f"_move_model_to_vllm {SITE}/swift/grpo_trainer.py:1"),
         ("generate", "rollout", f"generate {SITE}/vllm/entrypoints/llm.py:1"),
+        ("generate", "rollout", "step /home/me/vllm/vllm/v1/engine/core.py:1"),
         ("generate", "rollout", f"_sample {SITE}/transformers/generation/utils.py:1"),
         ("checkpoint", "checkpoint", f"_save {SITE}/torch/serialization.py:1"),
         ("checkpoint", "checkpoint", f"_save_checkpoint {SITE}/transformers/trainer.py:1"),
@@ -91,6 +92,21 @@ def test_purposes(purpose: str, phase: str | None, line: str) -> None:
 def test_a_librarys_own_words_say_nothing() -> None:
     assert place(f"compile {LIB}/re/__init__.py:1", "run /home/me/t.py:1").purpose is None
     assert place(f"score {SITE}/sklearn/base.py:1", "run /home/me/t.py:1").purpose is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "all_reduce /opt/envs/vllm/lib/python3.12/site-packages/torch/distributed/c10d.py:1",
+        "wait /home/me/rewards/.venv/lib/python3.12/threading.py:1",
+        "score /opt/envs/verl/lib/python3.12/site-packages/sklearn/base.py:1",
+        "step /home/me/vllm/train.py:1",
+        "step /home/me/rewards/src/train.py:1",
+        "step /home/me/math-verifier/src/train.py:1",
+    ],
+)
+def test_the_name_of_an_environment_or_a_checkout_says_nothing(line: str) -> None:
+    assert place(line, "main /home/me/run.py:3").purpose is None
 
 
 def test_the_innermost_purpose_comes_first() -> None:

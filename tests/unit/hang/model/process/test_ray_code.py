@@ -27,6 +27,9 @@ STARTED = f"<module> {SITE}/ray/_private/workers/default_worker.py:322"
 LOOP = frames(f"Worker.main_loop {WORKER}:1069", STARTED)
 GETS = (f"Worker.get_objects {WORKER}:1007", f"get {WORKER}:3009")
 OWN = "score /home/me/rewards.py:8"
+IN_WORKING_DIRECTORY = (
+    "score /tmp/ray/session_1/runtime_resources/working_dir_files/_ray_pkg_1/rewards.py:8"
+)
 THREAD = f"Thread.run {PYTHON}/threading.py:982"
 POOL = (f"_worker {PYTHON}/concurrent/futures/thread.py:83", THREAD)
 TURN = f"BaseEventLoop._run_once {PYTHON}/asyncio/base_events.py:1884"
@@ -121,6 +124,7 @@ def test_what_an_actor_is_called_for(command: str, stack: tuple[Frame, ...], tas
     ("role", "command", "lines", "driver"),
     [
         ("ray", "python train.py", (OWN,), True),
+        ("ray", "python train.py", (IN_WORKING_DIRECTORY,), True),
         ("ray", "python train.py", (*GETS, OWN), True),
         ("ray", "python train.py", (), False),
         ("ray", "python train.py", GETS, False),  # nothing of the user's own
@@ -178,7 +182,7 @@ def test_whether_an_event_loop_has_nothing_to_run(lines: tuple[str, ...], waits:
 MAIN = PythonThread(1, "MainThread", LOOP)
 AT_USER = (OWN, *POOL)
 AT_FRAMEWORK = (f"step {SITE}/verl/workers/actor.py:9", *POOL)
-AT_LIBRARY = (f"step {SITE}/mine/actor.py:9", f"f {SITE}/mine/ray/x.py:1")
+AT_LIBRARY = (f"step {SITE}/mine/actor.py:9", f"f {SITE}/ray/x.py:1")
 
 
 @pytest.mark.parametrize(
