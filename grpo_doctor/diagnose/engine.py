@@ -28,6 +28,8 @@ _KINDS = (
     ("Ray status", r"ray::|\(\w+ pid=\d+|ray\.exceptions|Resources\n-{5,}"),
     ("launch", r"torchrun|accelerate launch|swift rlhf|python3? -m verl|deepspeed --|trl grpo"),
 )
+# Of a path and of a prompt: what people call it says nothing of what runs in it.
+_ENVIRONMENT = re.compile(r"/envs/[^/\s]+/|^\([\w.-]+\)(?= \S+@)", re.MULTILINE)
 _RANK_OF_WATCHDOG = 45
 _NOBODY_KNOWS = (
     "while it hangs: grpo-doctor attach; for the next run: grpo-doctor run -- COMMAND; before a "
@@ -87,6 +89,7 @@ def _without_repetitions(findings: list[Finding]) -> list[Finding]:
 
 
 def _framework(text: str) -> str:
+    text = _ENVIRONMENT.sub("/", text)
     found = (name for name, pattern in _FRAMEWORKS if re.search(pattern, text, re.IGNORECASE))
     return next(found, "unknown")
 

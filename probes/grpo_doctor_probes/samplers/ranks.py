@@ -19,7 +19,7 @@ _LIBRARIES = {
     "/numpy/": "NumPy",
     "/torch/lib/": "torch",
     "/tokenizers/": "transformers",
-    "/vllm/": "vLLM",
+    "/vllm/_C": "vLLM",  # not an environment called so
     "/sgl_kernel/": "SGLang",
     "/jaxlib/": "JAX",
     "/tensorflow/": "TensorFlow",

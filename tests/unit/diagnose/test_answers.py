@@ -116,7 +116,9 @@ def test_the_flag_is_that_of_the_framework() -> None:
     error = "ValueError: No available memory for the cache blocks."
     of = {name: answer(f"{error}\n{word}").cause for name, word in (
         ("trl", "trl/trainer/grpo_trainer.py"), ("verl", "actor_rollout_ref.rollout.n=8"),
+        ("env", '(verl) me@node:~$ python train.py\nFile "/opt/envs/verl/lib/trl/trainer/x.py"'),
     )}  # fmt: skip
+    assert of["env"] == of["trl"]
     assert of["trl"] is not None
     assert of["verl"] is not None
     assert "--vllm_gpu_memory_utilization" in of["trl"].fix[0]

@@ -206,7 +206,7 @@ def test_a_job_is_sampled_as_a_whole_with_ranks_and_without(
     }
     assert (first.libraries, first.notes) == (["torch"], [])
     job.has(JOB, 1, cpu_s=1.5, pages=2, maps="/x/torch/lib/libtorch.so\n")
-    job.has(20, cpu_s=6.5, pages=3, maps="/x/vllm/a.so\n/x/numpy/b.so\n")
+    job.has(20, cpu_s=6.5, pages=3, maps="/x/vllm/_C.abi3.so\n/x/numpy/b.so\n")
     second = sampler.read(102 * S)
     assert {track.name: value for track, value in second.values.items()} == {
         "job.rss": 5 * PAGE,
