@@ -50,7 +50,8 @@ class Members:
         """From the key and the rank's column of each call, shapes (calls,)."""
         row = arrivals.find(key)
         matched = row >= 0
-        return cls(ranks, np.unique(row[matched] * ranks + rank[matched]))
+        cells = np.sort(row[matched] * ranks + rank[matched])
+        return cls(ranks, cells[np.flatnonzero(np.diff(cells, prepend=-1))])
 
     def took_part(self, collective: Rows, rank: Rows) -> NDArray[np.bool_]:
         """Whether each rank entered each collective; rows of `Arrivals` and columns, (n,) each."""

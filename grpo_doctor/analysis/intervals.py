@@ -178,10 +178,12 @@ def innermost(start_ns: Times, end_ns: Times) -> tuple[Intervals, Rows]:
 def _enclosing(end: Times) -> Rows:
     """Of each row, the nearest earlier one that ends later; -1 for none.
 
-    If that is not the row before, it is beyond the row before's own answer: pointers are followed
-    for all rows at once, which doubles their reach each round.
+    Most rows end later than all before. Of others, if that is not the row before, it is beyond the
+    row before's own answer: pointers are followed for all rows at once, which doubles their reach
+    each round.
     """
     outer = np.arange(len(end)) - 1
+    outer[1:][np.maximum.accumulate(end)[:-1] <= end[1:]] = -1
     rows = np.flatnonzero(outer >= 0)
     while len(rows):
         rows = rows[end[outer[rows]] <= end[rows]]

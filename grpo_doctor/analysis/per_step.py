@@ -52,7 +52,9 @@ def named_seconds(analysis: Analysis, name: str) -> NDArray[np.float64]:
     """
     steps, trace = analysis.steps, analysis.trace
     result = np.zeros((len(steps.numbers), len(analysis.ranks)))
-    code = trace.names.index(name) if name in trace.names else -1
+    if name not in trace.names:
+        return steps.used_cells(result)
+    code = trace.names.index(name)
     for column, main in enumerate(analysis.mains):
         spans = trace.spans
         rows = main.rows[(spans.name[main.rows] == code) & (spans.kind[main.rows] == Kind.SPAN)]
@@ -60,7 +62,8 @@ def named_seconds(analysis: Analysis, name: str) -> NDArray[np.float64]:
         if not len(rows) or not len(windows):
             continue
         overlap = overlaps(union(spans.start_ns[rows], spans.end_ns[rows]), windows)
-        np.add.at(result[:, column], step[overlap.right], overlap.length_ns / NS_PER_S)
+        lengths_s = overlap.length_ns / NS_PER_S
+        result[:, column] = np.bincount(step[overlap.right], lengths_s, len(result))
     return steps.used_cells(result)
 
 

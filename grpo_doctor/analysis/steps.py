@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ ERROR_PREFIX, CUT_PREFIX = "error/", "cut/"
 _MOST_STEPS = 2.0**53  # beyond it a float64 has no units
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Steps:
     """S steps of R ranks.
 
@@ -72,8 +73,18 @@ class Steps:
         cells: NDArray[np.float64] = table[np.ix_(self.used, np.flatnonzero(self.stepping))]
         return cells
 
+    @cached_property
+    def _windows(self) -> dict[tuple[int, bool], tuple[Intervals, Rows]]:
+        return {}
+
     def windows(self, rank: int, *, used: bool = False) -> tuple[Intervals, Rows]:
         """The closed steps of one rank (its column) in time order, and the step row of each."""
+        known = self._windows.get((rank, used))
+        if known is None:  # a report asks for those of each rank twenty times
+            known = self._windows[rank, used] = self._windows_of(rank, used=used)
+        return known
+
+    def _windows_of(self, rank: int, *, used: bool) -> tuple[Intervals, Rows]:
         rows = np.flatnonzero(self.closed[:, rank])
         if used:
             rows = np.intersect1d(rows, self.used, assume_unique=True)
