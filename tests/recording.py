@@ -47,7 +47,7 @@ class Row:
 def rows_of(content: SpanRecords) -> list[Row]:
     """Records in the order in which they were written."""
     table = NameTable()
-    ids = table.translation(Recording(Path(), content, {}))
+    ids = table.translation(Recording("", content, {}))
     rows = []
     for start, end, value, name, thread, depth, kind in content.records.tolist():
         name_id, args_id = ids[name]

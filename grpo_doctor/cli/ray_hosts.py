@@ -9,7 +9,7 @@ import re
 import shlex
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +46,46 @@ class Node:
         self.ray.cancel(self.task, force=True)
 
 
-def ray_cluster(address: str, remote: str | None, look: Look) -> Cluster:
-    """The nodes of the cluster at `address`; `auto` is the one that this machine belongs to.
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes of a cluster that are alive, and a sentence for each that is not."""
+
+    ray: Any
+    alive: list[dict[str, Any]]
+    absent: tuple[str, ...]
+
+    def started(
+        self, command: list[str], remote: str | None, given: Sequence[bytes] = ()
+    ) -> list[Node]:
+        """Start a command of ours on each; `given` is its standard input, node by node."""
+        from ray.util.scheduling_strategies import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+            NodeAffinitySchedulingStrategy,
+        )
+
+        def run_here(command: list[str], own: bool, given: bytes) -> tuple[int, bytes, str]:
+            # By value into the worker's Python: nothing of ours is imported there.
+            import subprocess  # noqa: PLC0415
+            import sys  # noqa: PLC0415
+
+            program = [] if own else [sys.executable, "-m", "grpo_doctor"]
+            done = subprocess.run(
+                [*program, *command], input=given, capture_output=True, check=False
+            )
+            return done.returncode, done.stdout, done.stderr[-20_000:].decode("utf-8", "replace")
+
+        task = self.ray.remote(num_cpus=0, max_retries=0)(run_here)
+        pins = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in self.alive]
+        inputs = given or [b""] * len(self.alive)
+        tasks = [
+            task.options(scheduling_strategy=pin).remote(command, bool(remote), each)
+            for pin, each in zip(pins, inputs)
+        ]
+        names = [node["NodeManagerHostname"] for node in self.alive]
+        return [Node(name, self.ray, each) for name, each in zip(names, tasks)]
+
+
+def connected(address: str) -> Nodes:
+    """Connect to the cluster at `address`; `auto` is the one that this machine belongs to.
 
     Raises:
         UsageError: no Ray here, no cluster there, or one of another version.
@@ -57,9 +95,6 @@ def ray_cluster(address: str, remote: str | None, look: Look) -> Cluster:
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")  # one a second, where 20 are usual
     try:
         import ray  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - the job's own
-        from ray.util.scheduling_strategies import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
-            NodeAffinitySchedulingStrategy,
-        )
     except ImportError as problem:
         raise UsageError(
             "--ray needs Ray in the Python that runs grpo-doctor: install grpo-doctor into the "
@@ -72,35 +107,20 @@ def ray_cluster(address: str, remote: str | None, look: Look) -> Cluster:
         reason = str(problem).strip().splitlines()[0][:300] if str(problem).strip() else "no answer"
         raise _no_cluster(address, reason) from problem
     nodes = ray.nodes()
-    alive = [node for node in nodes if node["Alive"]]
-    gone = tuple(
-        f"node {node['NodeManagerHostname']} is dead for Ray" for node in nodes if not node["Alive"]
+    gone = (node["NodeManagerHostname"] for node in nodes if not node["Alive"])
+    return Nodes(
+        ray,
+        [node for node in nodes if node["Alive"]],
+        tuple(f"node {name} is dead for Ray" for name in gone),
     )
-    words = look(shlex.split(remote) if remote else [], len(alive))
 
-    def look_here(command: list[str], own: bool) -> tuple[int, bytes, str]:
-        # By value into the worker's Python: nothing of ours is imported there.
-        import subprocess  # noqa: PLC0415
-        import sys  # noqa: PLC0415
 
-        program = [] if own else [sys.executable, "-m", "grpo_doctor"]
-        done = subprocess.run(
-            [*program, *command], stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
-        return done.returncode, done.stdout, done.stderr[-20_000:].decode("utf-8", "replace")
-
-    task = ray.remote(num_cpus=0, max_retries=0)(look_here)
-    hosts = [
-        Node(
-            node["NodeManagerHostname"],
-            ray,
-            task.options(
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ).remote(words, bool(remote)),
-        )
-        for node in alive
-    ]
-    return Cluster(f"the Ray cluster at {address}", hosts, gone, ray_facts(ray))
+def ray_cluster(address: str, remote: str | None, look: Look) -> Cluster:
+    """The nodes of the cluster at `address`, inspected. Raises as `connected`."""
+    nodes = connected(address)
+    words = look(shlex.split(remote) if remote else [], len(nodes.alive))
+    hosts = nodes.started(words, remote)
+    return Cluster(f"the Ray cluster at {address}", hosts, nodes.absent, ray_facts(nodes.ray))
 
 
 def ray_facts(ray: Any) -> tuple[RayFact, ...]:

@@ -24,7 +24,7 @@ from grpo_doctor.trace.jsonfile import (
 )
 from grpo_doctor.trace.model import Exit, Run, Uncaught, Unhooked
 from grpo_doctor_probes.record import clock
-from grpo_doctor_probes.record.rundir import ERRORS_JSONL, JOB_JSON, NODES, RUN_JSON, UNHOOKED_JSONL
+from grpo_doctor_probes.record.rundir import ERRORS_JSONL, JOB_JSON, RUN_JSON, UNHOOKED_JSONL
 
 _EXIT_STATES = ("finished", "failed", "interrupted", "killed", "hung", "running")
 _SAME_PROCESS_NS = 2_000_000_000
@@ -94,13 +94,8 @@ def read_facts(folder: Path) -> RunFacts:
     )
 
 
-def read_all_facts(folders: Sequence[Path]) -> RunFacts:
-    """Return the facts of the first host, with the errors and problems of all.
-
-    Args:
-        folders: the run directory of each host, the first host's first.
-    """
-    first, *others = (read_facts(folder) for folder in folders)
+def of_all_hosts(first: RunFacts, *others: RunFacts) -> RunFacts:
+    """Return the facts of the first host, with the errors and problems of all."""
     everyone = (first, *others)
     run = replace(
         first.run,
@@ -108,14 +103,7 @@ def read_all_facts(folders: Sequence[Path]) -> RunFacts:
         unhooked=tuple(process for facts in everyone for process in facts.run.unhooked),
         ended=tuple(line for facts in everyone for line in facts.run.ended),
     )
-    problems = [p for f in everyone for p in f.problems]
-    missing = first.nodes - len(everyone)
-    if missing > 0:
-        problems.append(
-            f"the recordings of {missing} of {first.nodes} hosts are missing: copy each host's "
-            f"folder below {NODES} to {folders[0] / NODES}"
-        )
-    return replace(first, run=run, problems=tuple(problems))
+    return replace(first, run=run, problems=tuple(p for f in everyone for p in f.problems))
 
 
 def _objects(rows: Sequence[Mapping[str, Any]], kind: type[_Row]) -> Iterator[_Row]:

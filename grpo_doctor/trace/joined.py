@@ -9,16 +9,15 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from grpo_doctor.trace.facts import RunFacts, read_facts
+from grpo_doctor.trace.facts import RunFacts
 from grpo_doctor.trace.model import RolloutServer, Series, Spans
-from grpo_doctor.trace.processes import Recording, read_recordings
-from grpo_doctor.trace.samples import Samples, read_host_samples
-from grpo_doctor_probes.record.rundir import JOINED, RANKS
+from grpo_doctor.trace.parts import Part
+from grpo_doctor.trace.processes import Recording, by_rank
+from grpo_doctor.trace.samples import Samples
 
 if TYPE_CHECKING:
     from grpo_doctor_probes.samplers.server import Address
@@ -65,23 +64,25 @@ class _Server:
         return [replace(section, joined=True) for section in answers if section.series]
 
 
-def read_joined(folder: Path, facts: RunFacts, sampled: Sequence[Samples]) -> JoinedServers:
+def joined_servers(
+    parts: Sequence[Part], facts: RunFacts, sampled: Sequence[Samples]
+) -> JoinedServers:
     """Return the servers of a run.
 
     Args:
-        folder: the run directory.
+        parts: one for each server.
         facts: of the run.
         sampled: what the run itself sampled. On those hosts the servers' samples of GPUs and host
             are the same ones once more.
     """
     servers: list[_Server] = []
     problems: list[str] = []
-    for own in sorted((folder / JOINED).glob("*")):
-        server_facts = read_facts(own)
-        recordings, damaged = read_recordings([own / RANKS])
-        roles = (replace(r, role=r.stated_role or _ROLE, joined=True) for r in recordings)
-        servers.append(_Server(server_facts, tuple(roles), tuple(read_host_samples(own))))
-        problems += [*damaged, *server_facts.problems]
+    for part in parts:
+        roles = (
+            replace(r, role=r.stated_role or _ROLE, joined=True) for r in by_rank(part.recordings)
+        )
+        servers.append(_Server(part.facts, tuple(roles), tuple(part.sections)))
+        problems += [*part.problems, *part.facts.problems]
     hosts = {section.host: section for section in sampled}
     unsampled: dict[str, Samples] = {}
     for section in (section for server in servers for section in server.sections):

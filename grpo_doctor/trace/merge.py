@@ -12,14 +12,15 @@ import numpy as np
 from grpo_doctor.errors import TraceError
 from grpo_doctor.phases import PHASES
 from grpo_doctor.trace import columns
-from grpo_doctor.trace.facts import RunFacts, read_all_facts
-from grpo_doctor.trace.joined import read_joined, within_run
-from grpo_doctor.trace.jsonfile import mapping, number, object_in, read_lines, texts, whole
+from grpo_doctor.trace.facts import RunFacts, of_all_hosts
+from grpo_doctor.trace.joined import joined_servers, within_run
+from grpo_doctor.trace.jsonfile import mapping, number, object_in, texts, whole
 from grpo_doctor.trace.model import SAME_CLOCK, Gpu, Kind, Loss, Metrics, Process, Spans, Trace
-from grpo_doctor.trace.processes import NameTable, Recording, read_recordings, rows_of
-from grpo_doctor.trace.samples import Samples, read_host_samples
+from grpo_doctor.trace.parts import Part, folders, read_part, whole_parts
+from grpo_doctor.trace.processes import NameTable, Recording, by_rank, rows_of
+from grpo_doctor.trace.samples import Samples
 from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
-from grpo_doctor_probes.record.rundir import DRIVER, METRICS_JSONL, NODES, RANKS, RUN_JSON
+from grpo_doctor_probes.record.rundir import DRIVER, JOINED, METRICS_JSONL, NODES, RANKS, RUN_JSON
 
 # The packages of each framework: in a process of one another may be imported and train nothing.
 _FRAMEWORKS = {
@@ -88,30 +89,42 @@ def merge(folder: Path) -> Trace:
             f"{folder} is not a run directory: it has neither {RUN_JSON} nor {RANKS}/. "
             "Give the folder that `grpo-doctor run` printed, or a trace.json."
         )
-    hosts = [folder, *sorted((folder / NODES).glob("*"))]
-    facts = read_all_facts(hosts)
-    recordings, problems = read_recordings([host / RANKS for host in hosts])
+    return merged(str(folder), [read_part(folder, f.place, f.files) for f in folders(folder)])
+
+
+def merged(source: str, parts: Iterable[Part]) -> Trace:
+    """Return the trace of a run from what was read of it, wherever that was.
+
+    Raises:
+        TraceError: nothing in it can be read.
+    """
+    every = whole_parts(parts)
+    hosts = [part for part in every if not part.place.startswith(JOINED)]
+    facts = of_all_hosts(*(part.facts for part in hosts))
+    recordings = by_rank([recording for part in hosts for recording in part.recordings])
+    problems = [problem for part in hosts for problem in part.problems]
     if not recordings and facts.start_ns is None:
         reasons = [*problems, *facts.problems] or ["It is empty."]
         text = " ".join(f"{reason.rstrip('.')}." for reason in reasons)
         raise TraceError(
-            f"{folder}: no rank left a readable recording. {text} "
+            f"{source}: no rank left a readable recording. {text} "
             "Was the command started with `grpo-doctor run`?"
         )
-    sampled = [section for host in hosts for section in read_host_samples(host)]
-    joined = read_joined(folder, facts, sampled)
+    sampled = [section for part in hosts for section in part.sections]
+    joined = joined_servers(every[len(hosts) :], facts, sampled)
     samples = joined.samples
     if recordings:  # else the launcher alone is the run
         recordings += joined.recordings
     timeline = Timeline(facts, recordings, samples)
     processes, names, args, blocks = _rows(timeline, facts)
-    metrics, damaged = read_metrics(folder / METRICS_JSONL)
+    metrics, damaged = metrics_of(every[0].metrics, every[0].metrics_problem)
     unseen = hook_notes((r.facts for r in recordings), names, facts.run.framework)
     sampler_notes = dict.fromkeys(note for s in samples for note in s.notes)
     notes = (*sampler_notes, *joined.notes)
-    problems += [*joined.problems, *facts.problems, *damaged, *unseen]
+    missing = _missing_hosts(source, facts.nodes, len(hosts))
+    problems += [*joined.problems, *facts.problems, *missing, *damaged, *unseen]
     return Trace(
-        source=str(folder),
+        source=source,
         run=replace(
             facts.run,
             duration_ns=timeline.duration_ns,
@@ -128,6 +141,13 @@ def merge(folder: Path) -> Trace:
         metrics=metrics,
         loss=_loss(facts, recordings, problems, samples),
     )
+
+
+def _missing_hosts(source: str, expected: int, present: int) -> list[str]:
+    if present >= expected:
+        return []
+    missing = f"the recordings of {expected - present} of {expected} hosts are missing"
+    return [f"{missing}: copy each host's folder below {NODES} to {Path(source) / NODES}"]
 
 
 def _rows(
@@ -177,13 +197,12 @@ def _gpus(samples: Sequence[Samples]) -> tuple[Gpu, ...]:
     return tuple({(g.host, g.uuid): g for s in samples for g in s.gpus}.values())
 
 
-def read_metrics(path: Path) -> tuple[Metrics, list[str]]:
-    """`metrics.jsonl` as columns, and what is wrong with it.
+def metrics_of(rows: Iterable[Mapping[str, Any]], problem: str | None) -> tuple[Metrics, list[str]]:
+    """`metrics.jsonl` as columns, and what is wrong with it, with the `problem` of its reader.
 
     A step said twice is updated. Where a run goes back to an earlier step, resumed from a
     checkpoint, what it had reported of that step and later ones belongs to discarded weights.
     """
-    rows, problem = read_lines(path)
     by_step: dict[int, dict[str, float]] = {}
     strange = repeated = 0
     for row in rows:
@@ -200,11 +219,11 @@ def read_metrics(path: Path) -> tuple[Metrics, list[str]]:
     problems = [problem] if problem else []
     if repeated:
         problems.append(
-            f"{path.name}: the run went back to an earlier step; the metrics of {repeated} steps "
-            "from before it are left out"
+            f"{METRICS_JSONL}: the run went back to an earlier step; the metrics of {repeated} "
+            "steps from before it are left out"
         )
     if strange:
-        problems.append(f"{path.name}: {strange} lines without a step or metrics left out")
+        problems.append(f"{METRICS_JSONL}: {strange} lines without a step or metrics left out")
     return metrics_from(by_step), problems
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ class Recording:
     `joined` marks a server, which starts and ends independently of the run.
     """
 
-    path: Path
+    stem: str
     content: SpanRecords
     facts: Mapping[str, Any]
     role: str = "trainer"
@@ -126,30 +126,36 @@ class Recording:
         return _split(name_of(self.content.header.names, name_id))[0]
 
 
-def read_recordings(folders: Sequence[Path]) -> tuple[list[Recording], list[str]]:
-    """Return every readable recording in `folders`, by rank, and what is wrong with the others."""
-    recordings: list[Recording] = []
-    problems: list[str] = []
-    for path in (p for each in folders for p in sorted(each.glob(f"*{SPANS_SUFFIX}"))):
-        try:
-            content = read_span_file(path)
-        except TraceError as error:
-            problems.append(str(error))
-            continue
-        facts, problem = read_object(path.with_name(path.name.removesuffix(SPANS_SUFFIX) + ".json"))
-        if problem:
-            problems.append(problem)
-        if content.truncated:
-            problems.append(f"{path.name}: cut off; the records that are there are used")
-        if content.damaged:
-            problems.append(f"{path.name}: {content.damaged} damaged records left out")
-        recordings.append(Recording(path, content, facts))
+class Recorded(NamedTuple):
+    """A span file by its name: what is in it if it can be read, and what is wrong with it."""
+
+    name: str
+    recording: Recording | None
+    problems: tuple[str, ...] = ()
+
+
+def read_recording(path: Path) -> Recorded:
+    """Read a span file, and the rank file next to it."""
+    try:
+        content = read_span_file(path)
+    except TraceError as error:
+        return Recorded(path.name, None, (str(error),))
+    facts, problem = read_object(path.with_name(path.name.removesuffix(SPANS_SUFFIX) + ".json"))
+    problems = [problem] if problem else []
+    if content.truncated:
+        problems.append(f"{path.name}: cut off; the records that are there are used")
+    if content.damaged:
+        problems.append(f"{path.name}: {content.damaged} damaged records left out")
+    return Recorded(path.name, Recording(path.stem, content, facts), tuple(problems))
+
+
+def by_rank(recordings: Sequence[Recording]) -> list[Recording]:
+    """Return all recordings of a run by rank, each with its role."""
     # A rank's forked children record under its rank; a restarted rank has another parent.
     ranks = {(r.host, r.pid) for r in recordings}
     driven = any(r.stated_role == DRIVER for r in recordings)
-    recordings = [replace(r, role=_role(r, ranks, driven=driven)) for r in recordings]
-    recordings.sort(key=lambda r: (r.rank, r.role not in STEP_ROLES, r.begun_ns, r.path.stem))
-    return recordings, problems
+    roles = [replace(r, role=_role(r, ranks, driven=driven)) for r in recordings]
+    return sorted(roles, key=lambda r: (r.rank, r.role not in STEP_ROLES, r.begun_ns, r.stem))
 
 
 def _role(recording: Recording, ranks: set[tuple[str, int]], *, driven: bool) -> str:

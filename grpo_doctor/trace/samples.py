@@ -22,7 +22,6 @@ from grpo_doctor.trace.jsonfile import (
     whole,
 )
 from grpo_doctor.trace.model import Gpu, Series
-from grpo_doctor_probes.record.rundir import HOSTS, SAMPLES_SUFFIX
 
 FORMAT = 1
 
@@ -39,12 +38,6 @@ class Samples:
     problems: tuple[str, ...] = ()  # what of the file could not be used
     libraries: tuple[str, ...] = ()  # known ones that a job without ranks has loaded
     joined: bool = False  # of a host where only a server runs, which may outlive the run
-
-
-def read_host_samples(folder: Path) -> list[Samples]:
-    """Return all that was sampled into a run directory, by host."""
-    paths = sorted((folder / HOSTS).glob(f"*{SAMPLES_SUFFIX}"))
-    return [section for path in paths for section in read_samples(path)]
 
 
 def read_samples(path: Path) -> list[Samples]:

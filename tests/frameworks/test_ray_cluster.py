@@ -1,6 +1,6 @@
 """`attach --ray` on a real Ray cluster of two nodes, which are namespaces of this machine.
 
-Needs Ray and root; the environment is that of `test_phases_openrlhf`.
+Needs Ray and root; the environment is that of `test_phases_openrlhf`, or of `test_phases_verl`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tests.frameworks import environments
 from tests.frameworks.recorded_jobs import ENVIRONMENTS
 from tests.integration.namespaced_hosts import Host, cluster, refusal
 
-PYTHON = environments.python_of(ENVIRONMENTS / "env-openrlhf")
+_PYTHONS = [environments.python_of(ENVIRONMENTS / f"env-{name}") for name in ("openrlhf", "verl")]
+PYTHON = next((path for path in _PYTHONS if path.exists()), _PYTHONS[0])
 ROOT = Path(__file__).parents[2]
 _PATHS = os.pathsep.join(str(ROOT / name) for name in (".", "probes", "reports"))
 NAMES, CULPRIT, STARTED_S, JUDGED_S = ("node-a", "node-b"), 3, 240.0, 120.0
@@ -113,7 +114,9 @@ def stuck_job(folder: Path, job: str = JOB) -> Iterator[tuple[list[Host], dict[s
     """Two nodes of Ray, with two ranks each, of which the last sleeps in its reward: or `job`."""
     environment = {
         **os.environ, "PYTHONPATH": _PATHS, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
-        "RAY_USAGE_STATS_ENABLED": "0", "PATH": f"{PYTHON.parent}{os.pathsep}{os.environ['PATH']}",
+        # Else a token that another cluster left in ~/.ray is asked for by the head alone.
+        "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0",
+        "PATH": f"{PYTHON.parent}{os.pathsep}{os.environ['PATH']}",
     }  # fmt: skip
     script, mark = folder / "train_ray.py", folder / "due"
     script.write_text(job.replace("MARK", repr(str(mark))))
