@@ -48,7 +48,7 @@ LENGTHS_LOGGED = ("completions/mean_length", "completions/max_length")
 # The metrics of single reward functions.
 REWARD_COMPONENTS = "rewards/*"
 SETTINGS = Signal(
-    "the framework's settings: grpo_doctor_probes.describe(config=...)",
+    "settings of TRL, ms-swift, verl or OpenRLHF: grpo_doctor_probes.describe(config=...)",
     lambda a: bool(a.trace.run.knobs),
 )
 

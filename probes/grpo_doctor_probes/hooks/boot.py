@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Packages with an adapter, in a module of the same name; imported when the package itself is.
 ADAPTERS = (
     "transformers", "accelerate", "deepspeed", "trl", "swift", "verl", "openrlhf", "vllm",
-    "sglang", "ray",
+    "sglang", "ray", "slime", "nemo_rl",
 )  # fmt: skip
 _APPLIED: set[str] = set()  # modules
 

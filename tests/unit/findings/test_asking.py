@@ -105,7 +105,7 @@ def test_what_our_own_recording_lacks_is_not_advised_to_be_recorded_again(
     [
         (GPU_MEMORY, short(), f"GPU memory samples: {INSTEAD}"),
         (COLLECTIVES, short(), f"collectives of several ranks: {INSTEAD}"),
-        (SETTINGS, short(), f"the framework's settings: {INSTEAD}"),
+        (SETTINGS, short(), f"settings of TRL, ms-swift, verl or OpenRLHF: {INSTEAD}"),
         (STEPS, short(), STEPS.text),
         (STEPS, unmarked(), f"step times: {INSTEAD}"),
         (sampled("x", "elsewhere"), short(), "`x`: elsewhere"),

@@ -15,8 +15,9 @@ import time
 _FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - no pathlib in the job
 # Those of `hooks.boot.ADAPTERS`; a test holds them equal.
 PACKAGES = frozenset(
-    "transformers accelerate deepspeed trl swift verl openrlhf vllm sglang ray".split()  # noqa: SIM905
-)
+    ("transformers", "accelerate", "deepspeed", "trl", "swift", "verl", "openrlhf", "vllm",
+     "sglang", "ray", "slime", "nemo_rl")
+)  # fmt: skip
 _KEPT: "list[object]" = []
 
 
