@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from grpo_doctor_probes.hooks.table import Adapter, Hook
 
-# Packages with an adapter, in a module of the same name; imported when the package itself is.
+# Packages with an adapter, in a module of the same name in lower case; imported when they are.
 ADAPTERS = (
     "transformers", "accelerate", "deepspeed", "trl", "swift", "verl", "openrlhf", "vllm",
-    "sglang", "ray", "slime", "nemo_rl",
+    "sglang", "ray", "slime", "nemo_rl", "UnslothGRPOTrainer",
 )  # fmt: skip
 _APPLIED: set[str] = set()  # modules
 
@@ -64,7 +64,7 @@ def _watch() -> importing.ImportWatcher:
 
 def adapter_of(package: str) -> Adapter:
     """Return the adapter of a top-level package. Raises ModuleNotFoundError for others."""
-    name = f"grpo_doctor_probes.hooks.adapters.{package}"
+    name = f"grpo_doctor_probes.hooks.adapters.{package.lower()}"
     __import__(name)
     adapter: Adapter = sys.modules[name].ADAPTER
     return adapter

@@ -29,10 +29,15 @@ def describe_trainer(trainer: Any) -> None:
 
 
 def framework_of(trainer: Any) -> str:
-    """`ms-swift`, `trl` or `transformers`, judged by the classes that the trainer's is made of."""
+    """`ms-swift`, `trl`, `unsloth` or `transformers`, by the classes that the trainer's is made of.
+
+    Unsloth's settings are TRL's in part: others, of its engine, are arguments of its model.
+    """
     packages = {cls.__module__.partition(".")[0] for cls in type(trainer).__mro__}
     if "swift" in packages:
         return "ms-swift"
+    if "UnslothGRPOTrainer" in packages:
+        return "unsloth"
     return "trl" if "trl" in packages else "transformers"
 
 

@@ -17,10 +17,10 @@ COMPLETIONS = "optimizer/log_completions"
 _WRITING: list[HookedSpan] = []
 
 
-def patch_trainer(module: ModuleType) -> None:
-    """Count the padded tokens of each pass of a `GRPOTrainer`, and time how it logs completions."""
-    replace(module, "GRPOTrainer.compute_loss", before(_count_places))
-    replace(module, "GRPOTrainer.log", _around_log)
+def patch_trainer(module: ModuleType, owner: str = "GRPOTrainer") -> None:
+    """Count the padded tokens of each pass of a trainer, and time how it logs completions."""
+    replace(module, f"{owner}.compute_loss", before(_count_places))
+    replace(module, f"{owner}.log", _around_log)
 
 
 def metrics_logged() -> None:

@@ -17,25 +17,33 @@ _VLLM = "trl.generation.vllm_generation"
 _CLIENT = "trl.generation.vllm_client"
 _OLD_CLIENT = "trl.extras.vllm_client"
 
+
+def of_trainer(module: str, owner: str) -> tuple[Hook, ...]:
+    """Return the hooks of the trainer, or of a copy of it elsewhere under another name."""
+    return (
+        Hook(module, f"{owner}._prepare_inputs", "rollout", "0.14-"),
+        Hook(module, f"{owner}._generate_and_score_completions", "rollout", "0.16-"),
+        Hook(module, f"{owner}._tokenize_prompts", "rollout/encode", "0.29-"),
+        Hook(module, f"{owner}._generate", "rollout/generate", "0.24-"),
+        Hook(module, f"{owner}._tool_call_loop", "rollout/tools", "0.26-"),
+        Hook(module, f"{owner}._calculate_rewards", "reward", "0.19-"),
+        Hook(
+            module, f"{owner}._get_per_token_logps_and_entropies", "logprob", "0.20-",
+            span_of=logprob_span,
+        ),
+        Hook(
+            module, f"{owner}._get_per_token_logps", "logprob", "0.15-0.19",
+            span_of=logprob_span,
+        ),
+        Hook(module, f"{owner}.compute_loss", LOSS, "0.14-"),
+        Hook(module, f"{owner}._move_model_to_vllm", "sync", "0.15-0.27"),
+    )  # fmt: skip
+
+
 ADAPTER = Adapter(
     "trl",
     (
-        Hook(_TRAINER, "GRPOTrainer._prepare_inputs", "rollout", "0.14-"),
-        Hook(_TRAINER, "GRPOTrainer._generate_and_score_completions", "rollout", "0.16-"),
-        Hook(_TRAINER, "GRPOTrainer._tokenize_prompts", "rollout/encode", "0.29-"),
-        Hook(_TRAINER, "GRPOTrainer._generate", "rollout/generate", "0.24-"),
-        Hook(_TRAINER, "GRPOTrainer._tool_call_loop", "rollout/tools", "0.26-"),
-        Hook(_TRAINER, "GRPOTrainer._calculate_rewards", "reward", "0.19-"),
-        Hook(
-            _TRAINER, "GRPOTrainer._get_per_token_logps_and_entropies", "logprob", "0.20-",
-            span_of=logprob_span,
-        ),
-        Hook(
-            _TRAINER, "GRPOTrainer._get_per_token_logps", "logprob", "0.15-0.19",
-            span_of=logprob_span,
-        ),
-        Hook(_TRAINER, "GRPOTrainer.compute_loss", LOSS, "0.14-"),
-        Hook(_TRAINER, "GRPOTrainer._move_model_to_vllm", "sync", "0.15-0.27"),
+        *of_trainer(_TRAINER, "GRPOTrainer"),
         Hook(_VLLM, "VLLMGeneration.sync_weights", "sync", "0.28-"),
         Hook(_VLLM, "VLLMGeneration.generate", "rollout/generate", "0.28-"),
         Hook(_VLLM, "VLLMGeneration._init_vllm", "init", "0.28-"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_probes.hooks.adapters.trl_async import WAIT, fetch_span
+from grpo_doctor_probes.hooks.describing import framework_of
 from tests.unit.probes.hooks.adapters.framework import Job, hooked
 
 TRAINER = "trl.experimental.async_grpo.async_grpo_trainer"
@@ -97,3 +98,20 @@ def test_a_wait_is_written_where_its_length_is_told(
 
 def test_without_a_recording_metrics_are_passed_on(loop: Any) -> None:
     assert loop._push_metrics({"rollout/backpressure_s": 1.0}) == {"rollout/backpressure_s": 1.0}
+
+
+def test_unsloths_copy_of_the_trainer_has_the_same_phases(job: Job) -> None:
+    code = """
+    class _UnslothGRPOTrainer:
+        def _prepare_inputs(self, inputs):
+            return self._calculate_rewards(inputs)
+
+        def _calculate_rewards(self, inputs):
+            return inputs
+
+    class UnslothGRPOTrainer(_UnslothGRPOTrainer): pass
+    """
+    trainer = hooked("UnslothGRPOTrainer", code).UnslothGRPOTrainer()
+    assert trainer._prepare_inputs([7]) == [7]
+    assert (job.spans, job.errors) == (["rollout", "reward"], 0)
+    assert framework_of(trainer) == "unsloth"
