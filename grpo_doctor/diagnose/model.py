@@ -21,7 +21,7 @@ def line_at(text: str, position: int) -> tuple[int, str]:
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that a text shows; `line` counts from 1, `quote` is that line."""
+    """One thing that a text shows; `line` of `file` counts from 1, `quote` is that line."""
 
     name: str
     cls: str
@@ -31,6 +31,7 @@ class Finding(msgspec.Struct, frozen=True):
     quote: str = ""
     fix: list[str] = []
     next: str = ""
+    file: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -40,6 +40,30 @@ def test_an_unknown_cause_is_said(
         path.write_text("hello")
     both[1].write_text(ERROR)
     assert main(["diagnose", *map(str, both)]) == 0
+    assert f"(proven, {both[1]}:1)" in capsys.readouterr().out
+
+
+def test_the_logs_of_a_folder_are_read(tmp_path: Path, capsys: Output) -> None:
+    files = tmp_path / "wandb" / "run-1" / "files"
+    files.mkdir(parents=True)
+    (files / "config.yaml").write_text(ERROR)
+    assert main(["diagnose", str(tmp_path)]) == 2
+    assert "none of its files ends in" in capsys.readouterr().err
+    (files / "output.log").write_text(f"first\n{ERROR}")
+    (tmp_path / "other.err").write_text("second\nthird")
+    assert main(["diagnose", str(tmp_path), "--json"]) == 0
+    cause = json.loads(capsys.readouterr().out)["cause"]
+    assert (cause["file"], cause["line"]) == (str(files / "output.log"), 2)
+
+
+def test_a_folder_of_too_many_logs_is_refused(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnose, "_MOST_LOGS", 1)
+    for name in ("a.log", "b.log"):
+        (tmp_path / name).write_text(ERROR)
+    assert main(["diagnose", str(tmp_path)]) == 2
+    assert "has 2 logs; at most 1 are read" in capsys.readouterr().err
 
 
 def test_of_a_long_log_begin_and_end_are_read(
@@ -50,7 +74,9 @@ def test_of_a_long_log_begin_and_end_are_read(
     log = tmp_path / "log"
     log.write_text("x\n" * 2_000_000 + ERROR)
     assert main(["diagnose", str(log)]) == 0
-    assert "4 MB between its begin and its end are not read" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "4 MB between its begin and its end are not read" in said.err
+    assert "(proven, line 2000001)" in said.out
 
 
 @pytest.mark.parametrize(
