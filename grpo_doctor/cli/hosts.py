@@ -250,7 +250,7 @@ def gathered(cluster: Cluster, timeout_s: float) -> Evidence:
             if said and begin >= 0 and len(said.output) <= BUNDLE.bytes:
                 bundles.append(_written(Path(folder), len(bundles), name, said.output[begin:]))
             elif said is None or said.code != _NO_JOB:
-                problems.append(_problem(name, said))
+                problems.append(problem_of(name, said))
         for line in problems:
             say(line)
         if not bundles:
@@ -278,7 +278,8 @@ def _raise(cluster: Cluster, codes: dict[str, int | None], problems: Sequence[st
     raise kind(f"no host of {cluster.name} could be inspected: {problems[-1]}")
 
 
-def _problem(name: str, said: Said | None) -> str:
+def problem_of(name: str, said: Said | None) -> str:
+    """Return why a host, by its name, gave no answer that can be used."""
     if said is None:
         return f"{name} did not answer in time: it may be down or overloaded"
     if len(said.output) > BUNDLE.bytes:
@@ -289,7 +290,7 @@ def _problem(name: str, said: Said | None) -> str:
             f"{name}: grpo-doctor does not start there ({words}). Install it there, or give its "
             "command with --remote"
         )
-    return f"{name}: {words or f'attach ended with exit code {said.code} and no evidence'}"
+    return f"{name}: {words or f'grpo-doctor ended with exit code {said.code} and no answer'}"
 
 
 def _sentence(words: str) -> str:

@@ -55,33 +55,32 @@ class Nodes:
     absent: tuple[str, ...]
 
     def started(
-        self, command: list[str], remote: str | None, given: Sequence[bytes] = ()
+        self, command: list[str], remote: str | None, given: Sequence[bytes | None] = ()
     ) -> list[Node]:
-        """Start a command of ours on each; `given` is its standard input, node by node."""
+        """Start a command of ours on each; `given` is its standard input, node by node, and None
+        where it does not run."""
         from ray.util.scheduling_strategies import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
             NodeAffinitySchedulingStrategy,
         )
 
-        def run_here(command: list[str], own: bool, given: bytes) -> tuple[int, bytes, str]:
+        def run_here(program: list[str], given: bytes) -> tuple[int, bytes, str]:
             # By value into the worker's Python: nothing of ours is imported there.
             import subprocess  # noqa: PLC0415
             import sys  # noqa: PLC0415
 
-            program = [] if own else [sys.executable, "-m", "grpo_doctor"]
-            done = subprocess.run(
-                [*program, *command], input=given, capture_output=True, check=False
-            )
+            words = [*(program or [sys.executable, "-m", "grpo_doctor"]), *command]
+            done = subprocess.run(words, input=given, capture_output=True, check=False)
             return done.returncode, done.stdout, done.stderr[-20_000:].decode("utf-8", "replace")
 
+        program = shlex.split(remote or "")
         task = self.ray.remote(num_cpus=0, max_retries=0)(run_here)
-        pins = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in self.alive]
-        inputs = given or [b""] * len(self.alive)
-        tasks = [
-            task.options(scheduling_strategy=pin).remote(command, bool(remote), each)
-            for pin, each in zip(pins, inputs)
-        ]
-        names = [node["NodeManagerHostname"] for node in self.alive]
-        return [Node(name, self.ray, each) for name, each in zip(names, tasks)]
+        hosts = []
+        for node, text in zip(self.alive, given or [b""] * len(self.alive)):
+            if text is not None:
+                pin = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                started = task.options(scheduling_strategy=pin).remote(program, text)
+                hosts.append(Node(node["NodeManagerHostname"], self.ray, started))
+        return hosts
 
 
 def connected(address: str) -> Nodes:
@@ -118,8 +117,7 @@ def connected(address: str) -> Nodes:
 def ray_cluster(address: str, remote: str | None, look: Look) -> Cluster:
     """The nodes of the cluster at `address`, inspected. Raises as `connected`."""
     nodes = connected(address)
-    words = look(shlex.split(remote) if remote else [], len(nodes.alive))
-    hosts = nodes.started(words, remote)
+    hosts = nodes.started(look([], len(nodes.alive)), remote)
     return Cluster(f"the Ray cluster at {address}", hosts, nodes.absent, ray_facts(nodes.ray))
 
 

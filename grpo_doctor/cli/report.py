@@ -14,6 +14,7 @@ from grpo_doctor.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from grpo_doctor.trace.model import Trace
+    from grpo_doctor_reports.schema.report import HangEntry
 
 NAME = "report"
 SUMMARY = "turn a recording into one offline HTML report, a terminal digest, or JSON"
@@ -36,6 +37,7 @@ examples:
   grpo-doctor report trace.json --json | jq .findings  for programs
   grpo-doctor report train.log --format text           verl's or OpenRLHF's output
   grpo-doctor report trace.json --format markdown      for a comment on a pull request
+  grpo-doctor report /data/runs/7 --ray                each node of the Ray cluster reads its files
 
   grpo-doctor report trace.json --select learning      one family of rules
   grpo-doctor report trace.json --fail-on high         for CI: exit code 6 for such a finding
@@ -67,6 +69,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "not stable yet)",
     )
     parser.add_argument("--json", action="store_true", help="same as --format json")
+    group = parser.add_argument_group("a run on several hosts")
+    group.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        nargs="?",
+        const="auto",
+        help="read the run's files on all nodes of this Ray cluster; RECORDING is their path there",
+    )
+    group.add_argument(
+        "--remote", metavar="COMMAND", help="how grpo-doctor is started on the nodes"
+    )
+    parser.add_argument("--part", action="store_true", help=argparse.SUPPRESS)  # on a node
     # For `watch`: a run that goes on must not find files of ours in its folder.
     parser.add_argument("--read-only", action="store_true", help=argparse.SUPPRESS)
     add_rule_options(parser)
@@ -76,23 +90,25 @@ def execute(options: argparse.Namespace) -> int:
     """Read, analyze, render, write; return the exit code."""
     if options.json and options.format not in (None, "json"):
         raise UsageError("--json and --format contradict each other; give one of them.")
+    if options.ray and options.recording is None and Path(options.ray).is_dir():
+        raise UsageError(f"--ray {options.ray}: give the run first: report {options.ray} --ray")
     form = "json" if options.json else options.format or "html"
     options.recording = options.recording or newest_run()
+    if options.part:
+        from grpo_doctor.cli.report_ray import answer  # noqa: PLC0415
+
+        return answer(options.recording)
     if options.output is not None:
         check_output(options.output, options.recording, options.recording / "trace.json")
 
     from grpo_doctor.cli.rendering import digest, page, text_in  # noqa: PLC0415 - after usage errors
     from grpo_doctor.document import build_document  # noqa: PLC0415
-    from grpo_doctor.document.facts import hang_entries  # noqa: PLC0415
-    from grpo_doctor.importers.load import load  # noqa: PLC0415
     from grpo_doctor.trace.otlp import otlp_lines  # noqa: PLC0415
 
     selection, price = selection_of(options), price_of(options)
-    trace = load(options.recording)
-    if not options.read_only:
-        _keep_trace(options.recording, trace)
-    document = build_document(trace, selection, price, hang_entries(options.recording))
-    output = options.output or (_beside(options.recording) if form == "html" else STDOUT)
+    trace, hangs = _read(options)
+    document = build_document(trace, selection, price, hangs)
+    output = options.output or (_page_path(options) if form == "html" else STDOUT)
     if form == "json":
         rendered = document_json(document)
     elif form == "otlp-json":
@@ -107,6 +123,20 @@ def execute(options: argparse.Namespace) -> int:
     if output != STDOUT:
         inform(f"wrote {output}")
     return fail_on_code(options.fail_on, (found.severity for found in document.findings))
+
+
+def _read(options: argparse.Namespace) -> tuple[Trace, list[HangEntry]]:
+    if options.ray:
+        from grpo_doctor.cli.report_ray import gathered  # noqa: PLC0415
+
+        return gathered(options.recording, options.ray, options.remote)
+    from grpo_doctor.document.facts import hang_entries  # noqa: PLC0415
+    from grpo_doctor.importers.load import load  # noqa: PLC0415
+
+    trace = load(options.recording)
+    if not options.read_only:
+        _keep_trace(options.recording, trace)
+    return trace, hang_entries(options.recording)
 
 
 def newest_run() -> Path:
@@ -135,6 +165,11 @@ def _keep_trace(recording: Path, trace: Trace) -> None:
         write_trace(trace, path)
     except OutputError as problem:  # a read-only recording can still be reported on
         say(str(problem))
+
+
+def _page_path(options: argparse.Namespace) -> str:
+    elsewhere = options.ray and not options.recording.is_dir()
+    return "report.html" if elsewhere else _beside(options.recording)
 
 
 def _beside(recording: Path) -> str:

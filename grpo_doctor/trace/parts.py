@@ -7,11 +7,13 @@ files, and `merge` of the parts of all hosts is `merge` of one folder with all f
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -41,14 +43,26 @@ _FAST = 1  # of zlib: a third of the bytes; half as many again take four times a
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """A run directory within a run: its place, which run it is of, on which host it was started,
-    and its files. Without `run.json` it has processes that something else started, such as Ray.
+    """A run directory within a run, by its place in it, and its files.
+
+    `run` and `host` say which run it is of, and where that was started; empty without `run.json`,
+    where something else started the processes, such as Ray. `itself` is the same for all hosts that
+    share the disk that it is on.
     """
 
     place: str
     run: str
     host: str
+    itself: str
     files: tuple[str, ...]
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a host is to read of a run directory: files, and what it says of the run if `facts`."""
+
+    place: str
+    files: tuple[str, ...]
+    facts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +100,55 @@ def folders(run: Path) -> list[Folder]:
 
 def _folder(run: Path, path: Path) -> Folder:
     facts, _ = read_object(path / RUN_JSON)
-    identity = f"{facts.get('id')} {facts.get('started_unix_ns')}" if facts else ""
+    identity = f"{facts.get('id')}, {facts.get('started_unix_ns')}" if facts else ""
+    state = (path / RANKS if (path / RANKS).is_dir() else path).stat()
     files = [p.name for kind, end in _FILES for p in sorted((path / kind).glob(f"*{end}"))]
     place = MAIN if path == run else path.relative_to(run).as_posix()
-    return Folder(place, identity, str(facts.get("host") or ""), tuple(files))
+    itself = f"{state.st_ino}, {state.st_mtime_ns}"
+    return Folder(place, identity, str(facts.get("host") or ""), itself, tuple(files))
+
+
+def shares(
+    hosts: Sequence[str], here: Sequence[Sequence[Folder]]
+) -> tuple[list[list[Wanted]], list[str]]:
+    """Divide a run among the hosts that have its files; each file is read once.
+
+    Args:
+        hosts: their names.
+        here: the run directories on each of them.
+
+    Returns:
+        What each of them is to read, and a sentence for each folder of another run.
+    """
+    wanted: list[list[Wanted]] = [[] for _ in hosts]
+    notes: list[str] = []
+    for place in dict.fromkeys(folder.place for each in here for folder in each):
+        at = [(host, f) for host, each in enumerate(here) for f in each if f.place == place]
+        runs = Counter(folder.run for _, folder in at if folder.run).most_common(1)
+        same: dict[str, dict[int, Folder]] = {}
+        for host, folder in at:
+            if folder.run and folder.run != runs[0][0]:
+                notes.append(f"{hosts[host]} has another run at this path; it is left out")
+            else:
+                same.setdefault(folder.run or folder.itself, {})[host] = folder
+        for having in same.values():
+            for host, share in _divided(hosts, having).items():
+                wanted[host].append(share)
+    return wanted, notes
+
+
+def _divided(hosts: Sequence[str], having: dict[int, Folder]) -> dict[int, Wanted]:
+    """One run directory, which some hosts have, or copies of: its own host reads what it says of
+    the run, and of another host's all; the others help with the many files of the run's own."""
+    place = next(iter(having.values())).place
+    names = {host: set(folder.files) for host, folder in having.items()}
+    own = next((host for host, f in having.items() if hosts[host] == f.host), next(iter(having)))
+    reads: dict[int, list[str]] = {own: []}
+    for number, name in enumerate(sorted(set().union(*names.values()))):
+        able = [host for host, there in names.items() if name in there]
+        host = own if place != MAIN and own in able else able[number % len(able)]
+        reads.setdefault(host, []).append(name)
+    return {host: Wanted(place, tuple(files), host == own) for host, files in reads.items()}
 
 
 def read_part(run: Path, place: str, files: Collection[str], *, facts: bool = True) -> Part:
@@ -129,32 +188,60 @@ def _joined(parts: list[Part]) -> Part:
     return replace(
         said,
         facts=of_all_hosts(*facts),
-        recorded=tuple(sorted((r for p in parts for r in p.recorded), key=lambda r: r.name)),
-        sampled=tuple(sorted((s for p in parts for s in p.sampled), key=lambda s: s[0])),
+        recorded=_once((r for p in parts for r in p.recorded), _identity),
+        sampled=_once(
+            (s for p in parts for s in p.sampled), lambda s: str([x.clock for x in s[1]])
+        ),
     )
+
+
+_File = TypeVar("_File", Recorded, tuple[str, tuple[Samples, ...]])
+
+
+def _once(files: Iterable[_File], identity: Callable[[_File], str]) -> tuple[_File, ...]:
+    """Files by name; of copies one. A restarted rank may have recorded on another host."""
+    return tuple(
+        dict(sorted((((f[0], identity(f)), f) for f in files), key=itemgetter(0))).values()
+    )
+
+
+def _identity(recorded: Recorded) -> str:
+    if recorded.recording is None:
+        return ""
+    header = recorded.recording.content.header
+    return f"{header.pid}, {header.start_monotonic_ns}, {header.start_unix_ns}"
+
+
+class _Packed(msgspec.Struct, frozen=True, array_like=True):
+    """Parts as JSON, whose integers may have any size, and the arrays that are in it as numbers."""
+
+    text: bytes
+    arrays: list[tuple[str, bytes]]
 
 
 def packed(parts: list[Part]) -> bytes:
     """Return parts as bytes, some 10 a span."""
-    return zlib.compress(msgspec.msgpack.encode(parts, enc_hook=_plain), _FAST)
+    arrays: list[tuple[str, bytes]] = []
+
+    def number_of(array: object) -> int:
+        if not isinstance(array, np.ndarray):
+            raise NotImplementedError(type(array))
+        arrays.append(("" if array.dtype == RECORD else array.dtype.str, array.tobytes()))
+        return len(arrays) - 1
+
+    text = msgspec.json.encode(parts, enc_hook=number_of)
+    return zlib.compress(msgspec.msgpack.encode(_Packed(text, arrays)), _FAST)
 
 
 def unpacked(data: bytes) -> list[Part]:
     """Return the parts. Raises ValueError for other data than that of `packed`."""
     try:
-        return msgspec.msgpack.decode(zlib.decompress(data), type=list[Part], dec_hook=_typed)
+        whole = msgspec.msgpack.decode(zlib.decompress(data), type=_Packed)
+
+        def array_at(_: type, number: Any) -> NDArray[Any]:
+            kind, content = whole.arrays[number]
+            return np.frombuffer(content, np.dtype(kind) if kind else RECORD)
+
+        return msgspec.json.decode(whole.text, type=list[Part], dec_hook=array_at)
     except (zlib.error, msgspec.DecodeError) as problem:
         raise ValueError(str(problem)) from problem
-
-
-def _plain(value: Any) -> tuple[str, memoryview]:
-    if not isinstance(value, np.ndarray):
-        raise NotImplementedError(type(value))
-    return "" if value.dtype == RECORD else value.dtype.str, np.ascontiguousarray(value).data.cast(
-        "B"
-    )
-
-
-def _typed(_: type, value: Any) -> NDArray[Any]:
-    kind, data = value
-    return np.frombuffer(data, np.dtype(kind) if kind else RECORD)

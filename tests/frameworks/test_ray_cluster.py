@@ -1,4 +1,4 @@
-"""`attach --ray` on a real Ray cluster of two nodes, which are namespaces of this machine.
+"""`attach --ray` and `report --ray` on a real Ray cluster of two nodes: namespaces of this machine.
 
 Needs Ray and root; the environment is that of `test_phases_openrlhf`, or of `test_phases_verl`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.many_ranks import write_run
 from tests.frameworks import environments
 from tests.frameworks.recorded_jobs import ENVIRONMENTS
 from tests.integration.namespaced_hosts import Host, cluster, refusal
@@ -98,6 +100,13 @@ running = actor.run.remote(queue)
 next_rollout()
 Path(MARK).touch()
 next_rollout()
+"""
+IDLE = """
+import ray, time
+from pathlib import Path
+ray.init(address="auto", log_to_driver=False)
+Path(MARK).touch()
+time.sleep(1_000)
 """
 LOOKS = 3
 
@@ -219,3 +228,51 @@ def test_the_address_of_a_cluster_that_has_ended_is_refused_in_seconds(tmp_path:
     assert done.returncode == 2
     assert "--ray 127.0.0.1:1: Connection refused" in done.stderr
     assert time.monotonic() - begun_s < 20
+
+
+def _reported(
+    host: Host, environment: dict[str, str], run: Path, *ray: str
+) -> tuple[int, bytes, str]:
+    command = [str(PYTHON), "-m", "grpo_doctor", "report", str(run), "--json", *ray]
+    done = subprocess.run(
+        host.inside(*command), env=environment, capture_output=True, check=False, timeout=JUDGED_S
+    )
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def _processes(host: Host) -> set[str]:
+    listed = subprocess.run(host.inside("ps", "-eo", "args="), capture_output=True, check=True)
+    return {line for line in listed.stdout.decode().splitlines() if "grpo_doctor" in line}
+
+
+def test_a_report_of_all_nodes_is_that_of_one_machine(tmp_path: Path) -> None:
+    """On a shared disk, and where each node has half of the ranks at one path on its own."""
+    run, apart = tmp_path / "a" / "run", tmp_path / "run"
+    write_run(run, ranks=16, steps=20)
+    halves = [tmp_path / name / "run" for name in ("left", "right")]
+    for half, ranks in zip(halves, (range(7), range(7, 16))):
+        (half / "ranks").mkdir(parents=True)
+        for path in (p for rank in ranks for p in (run / "ranks").glob(f"{rank:05d}.*")):
+            shutil.copy(path, half / "ranks")
+    for name in ("run.json", "metrics.jsonl"):
+        shutil.copy(run / name, halves[0])
+    apart.mkdir()
+    with stuck_job(tmp_path, IDLE) as (hosts, environment):
+        _, alone, words = _reported(hosts[0], environment, run, "--read-only")
+        files = sorted(tmp_path.rglob("*"))
+        for host, half in zip(hosts, halves):
+            host.run("mount", "--bind", str(half), str(apart))
+        ray = ("--ray", f"{hosts[0].address}:6379")
+        for path, how in ((run, ()), (apart, ("--remote", f"{PYTHON} -m grpo_doctor"))):
+            code, document, words = _reported(hosts[0], environment, path, *ray, *how)
+            assert (code, document == alone) == (0, True), words
+        assert sorted(tmp_path.rglob("*")) == files
+        assert [_processes(host) for host in hosts] == [set(), set()]
+        stop = hosts[1].inside(str(PYTHON), "-m", "ray.scripts.scripts", "stop", "--force")
+        subprocess.run(stop, env=environment, check=True, capture_output=True)
+        ends_s = time.monotonic() + JUDGED_S
+        while f"node {NAMES[1]} is dead for Ray; what only this node has is missing" not in words:
+            assert time.monotonic() < ends_s, words
+            code, document, words = _reported(hosts[0], environment, apart, *ray)
+        assert code == 0
+        assert len(json.loads(document)["run"]["loss"]["missing_ranks"]) == 9

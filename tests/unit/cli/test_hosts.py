@@ -90,7 +90,7 @@ def test_a_banner_before_the_evidence_is_skipped() -> None:
         (Said(4, b"", "x\ngrpo-doctor: may not read pid 7: run it as root.\n"), "may not read pid"),
         (Said(127, b"", "sh: grpo-doctor: not found"), "give its command with --remote"),
         (Said(1, b"", "python: No module named grpo_doctor"), "Install it there"),
-        (Said(9, b"", ""), "attach ended with exit code 9 and no evidence"),
+        (Said(9, b"", ""), "grpo-doctor ended with exit code 9 and no answer"),
         (Said(0, b"\x1f\x8b\x08rubbish", ""), "damaged"),
     ],
 )
