@@ -9,6 +9,7 @@ from __future__ import annotations
 from grpo_doctor_probes.evidence.case import Cost, Evidence, Problem
 from grpo_doctor_probes.evidence.job import FOUND_FRAMEWORKS, Job, Member, Placement, Role
 from grpo_doctor_probes.evidence.looks import (
+    Await,
     Blocked,
     CallArguments,
     Frame,
@@ -36,6 +37,7 @@ from grpo_doctor_probes.evidence.surroundings import (
 
 __all__ = [
     "FOUND_FRAMEWORKS",
+    "Await",
     "Blocked",
     "CallArguments",
     "Cost",

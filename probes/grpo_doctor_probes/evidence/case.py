@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from grpo_doctor_probes.evidence.job import Job
-from grpo_doctor_probes.evidence.looks import Blocked, CallArguments, Locals, Look, Position, Stack
+from grpo_doctor_probes.evidence.looks import (
+    Await,
+    Blocked,
+    CallArguments,
+    Locals,
+    Look,
+    Position,
+    Stack,
+)
 from grpo_doctor_probes.evidence.surroundings import (
     EngineLook,
     FlightDump,
@@ -55,6 +63,7 @@ class Evidence:
     stacks: tuple[tuple[Stack, ...], ...] = ()
     limits: tuple[tuple[Limits, ...], ...] = ()
     blocked: tuple[Blocked, ...] = ()
+    awaits: tuple[Await, ...] = ()  # by process, what comes from outside first
     arguments: tuple[CallArguments, ...] = ()
     positions: tuple[Position, ...] = ()
     locals_seen: tuple[Locals, ...] = ()

@@ -171,6 +171,22 @@ class Blocked:
 
 
 @dataclass(frozen=True, slots=True)
+class Await:
+    """Where coroutines of an event loop wait: suspended frames, innermost first, with those of the
+    tasks that wait for them. `what` is `connection` (`fd`: -1 unknown), `thread` (another one sets
+    the future), `ray` (a task's result), `future`, or a class of asyncio. `tid` is the loop's
+    thread; `count` of its coroutines are at the same place.
+    """
+
+    pid: int
+    tid: int
+    frames: tuple[Frame, ...]
+    what: str
+    fd: int = -1
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class CallArguments:
     """Arguments of a function on the main thread's stack, as short texts: `{"src": "3"}`."""
 

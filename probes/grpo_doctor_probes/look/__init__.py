@@ -7,6 +7,7 @@ because a process ends meanwhile or hides from us: such records have a `problem`
 from __future__ import annotations
 
 from grpo_doctor_probes.look.blocked import blocked
+from grpo_doctor_probes.look.coroutines import awaits
 from grpo_doctor_probes.look.filecalls import lock_file
 from grpo_doctor_probes.look.gpus import gpus
 from grpo_doctor_probes.look.host import host
@@ -21,6 +22,7 @@ from grpo_doctor_probes.look.stackreading import native_stacks, stacks, stacks_a
 
 __all__ = [
     "arguments",
+    "awaits",
     "blocked",
     "engines",
     "gpus",
