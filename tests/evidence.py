@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpo_doctor_probes.evidence import (
+    Await,
     Blocked,
     CallArguments,
     Disk,
@@ -78,6 +79,7 @@ class FakeProcess:
     owns_gil: bool = False
     limits: tuple[Limits, Limits] | None = None
     blocked: list[Blocked] = field(default_factory=list)
+    awaits: list[Await] = field(default_factory=list)
 
     def blocks(self, kind: Any, target: str = "", *peers: int, **more: Any) -> None:
         """Its main thread is blocked on something whose other ends are `peers`."""
@@ -221,6 +223,7 @@ class EvidenceBuilder:
                 for n in (0, 1)
             ),
             blocked=tuple(row for p in chosen for row in p.blocked),
+            awaits=tuple(row for p in chosen for row in p.awaits),
             arguments=tuple(self.arguments),
             gpus=tuple(self.gpus),
             engines=tuple(self.engines),

@@ -17,6 +17,7 @@ from grpo_doctor_probes.evidence import Evidence
 What = Literal[
     "sample",  # of all processes
     "variables",  # arguments of the named functions on the stack of a process
+    "coroutines",  # what those of event loops wait for
     "lock-file",  # that a process tries again and again, and the process that has it
     "memory",  # flight recorders that are in the memory of ranks
     "recorders",  # flight recorders by every way
@@ -33,6 +34,7 @@ ROOTED = frozenset(
 CREATING = frozenset({"new_group", "new_subgroups", "split_group"})
 CREATES = frozenset({"_new_process_group_helper", "_new_group_with_tag"})
 MOST_ROOTED = 8
+MOST_LOOPS = 64
 MOST_CREATING = 16
 
 
@@ -43,6 +45,7 @@ class Request:
     what: What
     pid: int | None = None
     functions: frozenset[str] = frozenset()
+    loops: tuple[tuple[int, int], ...] = ()  # process and thread of each
 
 
 def wants(evidence: Evidence, answered: Set[What]) -> tuple[Request, ...]:
@@ -81,6 +84,13 @@ def _early(view: JobView, stall: Stall) -> Iterator[Request]:
     for proc in list(filter(tasks.asks_again, ranks))[:MOST_ROOTED]:
         yield Request("variables", proc.pid, frozenset({short(proc.place.frames[0].function)}))
     moved = any(proc.activity.progressed for proc in ranks)
+    loops = [
+        (proc.pid, loop.tid if loop is not None else proc.pid)
+        for proc in view.procs
+        if (loop := proc.idle_loop) is not None or proc.place.call in ("pool", "asyncio")
+    ]
+    if loops and not moved:
+        yield Request("coroutines", loops=tuple(loops[:MOST_LOOPS]))
     if tasks.all_ask(view) or not (moved or stall.stalled):
         yield Request("memory")  # do they ask in vain, or start collectives meanwhile?
     if not moved:

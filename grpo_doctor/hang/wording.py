@@ -76,6 +76,20 @@ def call_text(kind: str, target: str) -> str:
     return f"{kind.replace('-', ' ')} {target}".strip()
 
 
+_AWAITED = {
+    "asyncio.sleep": "sleeps in asyncio.sleep",
+    "connection": "awaits data on a connection",
+    "future": "awaits a future that is not set",
+    "ray": "awaits the result of a Ray task",
+    "thread": "awaits a future of another thread",
+}
+
+
+def awaited_text(what: str) -> str:
+    """`awaits an asyncio.Semaphore`: what a coroutine waits for."""
+    return _AWAITED.get(what) or f"awaits an {what}"
+
+
 def shorten(text: str, limit: int = 80) -> str:
     """At most so many characters, cut in the middle."""
     if len(text) <= limit:

@@ -88,6 +88,7 @@ STOPS = "os.kill(os.getpid(), signal.SIGSTOP)"
     [
         ("torchrun", "judge", "reward-blocked", ASKS),
         ("deepspeed", "stopped", "rank-stopped", STOPS),
+        ("torchrun", "gate", "reward-blocked", "async with gate:"),
         ("torchrun", "terminal", "reward-blocked", 'input("continue? ")'),
     ],
 )

@@ -11,9 +11,11 @@ from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.description import (
     RECORDER,
     blocked_class,
+    coroutine_items,
     doing,
     in_phase,
     is_blocked_in,
+    one_of,
     peers_seen,
     place_text,
     process_item,
@@ -24,7 +26,6 @@ from grpo_doctor.hang.causes.description import (
 from grpo_doctor.hang.causes.gpu import even_items
 from grpo_doctor.hang.model.hosts import parted
 from grpo_doctor.hang.model.matching.model import GroupStatus, Matching, Wait
-from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.progress import HALTED
 from grpo_doctor.hang.model.process.stacks import short
 from grpo_doctor.hang.model.view import JobView, Process
@@ -32,8 +33,8 @@ from grpo_doctor.hang.model.waiting import tasks, wakeups
 from grpo_doctor.hang.model.waiting.waits import asks_engine
 from grpo_doctor.hang.model.waiting.wakeups import end_of, place_of_server
 from grpo_doctor.hang.verdict import Fix, Item
-from grpo_doctor.hang.wording import ranks_text
-from grpo_doctor_probes.evidence import Blocked, PythonThread
+from grpo_doctor.hang.wording import awaited_text, ranks_text
+from grpo_doctor_probes.evidence import Blocked
 
 _SURE, _LIKELY = 2, 1  # how much an end of a connection counts
 
@@ -206,6 +207,7 @@ _SLEEP_FIX = "Remove or bound this sleep, and raise an error when it takes too l
 _HOLDS = {"sleep": "sleeps", "poll": "waits in poll"}
 # No service is at the other end of these, whatever the phase of the rank says.
 _CAN_GO_ON = {
+    "coroutine": "Only if another coroutine of its event loop ends the wait.",
     "lock": "Only if another thread of its process still wakes it; nothing "
     "outside that process can.",
     "sleep": "Yes, when the sleep returns, unless it is in a polling loop.",
@@ -374,8 +376,8 @@ def _socket(view: JobView, proc: Process, hold: Blocked) -> Candidate:
         target = f"the name server (DNS){address}"
     return Candidate(
         cause=blocked_class(proc),
-        reason=f"{_VERBS[hold.kind]} {target or 'a socket'}{in_phase(proc)}",
-        evidence=(_held_item(proc, hold, peers), *standstill(proc)),
+        reason=f"{_VERBS[hold.kind]} {target or 'a socket'}{in_phase(proc)}{one_of(proc)}",
+        evidence=(_held_item(proc, hold, peers), *standstill(proc), *coroutine_items(proc)),
         sink=Sink.ANSWER,
         liveness=_answers(peers_seen(view, hold), hold),
         fixes=(
@@ -413,28 +415,26 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
         sleeps = proc.blocking_thread is not None and "nanosleep" in proc.blocking_thread.wchan
         kind, does = ("sleep", "sleeps") if sleeps else ("", "makes no progress")
     for_what = ""
-    loop = _idle_loop(proc) if kind in ("pool", "asyncio") and proc.tid == proc.pid else None
-    if loop is not None:
+    loop = proc.idle_loop if kind in ("pool", "asyncio") and proc.tid == proc.pid else None
+    if proc.coroutine is not None:
+        what = proc.coroutine.what
+        inside = "coroutine" if what.startswith("asyncio.") else ""
+        kind, does = "sleep" if what == "asyncio.sleep" else inside, awaited_text(what)
+    elif loop is not None:
         does = "awaits a coroutine, and no stack shows its line,"
     elif proc.activity.kind == "polling" and kind in _ASKS:
         does, for_what = _ASKS[kind], tasks.what_for(view, proc)
+    advice = _SLEEP_FIX if kind == "sleep" else _WAIT_FIX
+    if loop is not None or proc.coroutine is not None:
+        advice = _AWAIT_FIX
     hidden = asks_engine(proc) and bool(view.engine_parts())
     return Candidate(
         cause=blocked_class(proc),
-        reason=f"{does}{in_phase(proc)}{for_what}",
-        evidence=standstill(proc),
+        reason=f"{does}{in_phase(proc)}{for_what}{one_of(proc)}",
+        evidence=(*standstill(proc), *coroutine_items(proc)),
         sink=Sink.NOTHING if hidden or not proc.place.frames else Sink.LINE,
-        fixes=(Fix(_AWAIT_FIX if loop else _SLEEP_FIX if kind == "sleep" else _WAIT_FIX),),
+        liveness="unseen" if proc.coroutine is None or kind == "coroutine" else "outside",
+        fixes=(Fix(advice),),
         confirm=(proc.shell(_AGAIN),),
         can_go_on=_CAN_GO_ON.get(kind, ""),
     )
-
-
-def _idle_loop(proc: Process) -> PythonThread | None:
-    """Return the thread of an event loop all of whose coroutines wait: none of them has a stack."""
-    loops = (
-        thread
-        for thread in proc.python_threads
-        if any("/asyncio/" in frame.file for frame in thread.frames)
-    )
-    return next(filter(ray_code.waits_for_events, loops), None)

@@ -10,11 +10,11 @@ from grpo_doctor.hang.model.process.progress import (
     HALTED,
     TICKS_PER_SECOND,
 )
-from grpo_doctor.hang.model.process.stacks import Place
+from grpo_doctor.hang.model.process.stacks import Place, is_library
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.verdict import Item
-from grpo_doctor.hang.wording import bytes_text, call_text, seconds_text
-from grpo_doctor_probes.evidence import Blocked, Frame
+from grpo_doctor.hang.wording import awaited_text, bytes_text, call_text, seconds_text
+from grpo_doctor_probes.evidence import Await, Blocked, Frame
 
 _RECORDER = "/grpo_doctor_probes/"  # spans around the job's own functions
 SHORTEST_S = 0.2  # a tick of the kernel's CPU time is 0.01 s: over less no rate means anything
@@ -23,6 +23,7 @@ _BLOCKED = {
     "sync": "weight-sync-blocked",
     "dataload": "dataload-blocked",
 }
+MOST_COROUTINES = 4
 RECORDER = "flight recorder"  # as a source of evidence
 KernelSleep = Literal["memory", "vfork", "gpu", ""]
 _KERNEL_FUNCTIONS: dict[KernelSleep, tuple[str, ...]] = {
@@ -112,6 +113,25 @@ def stack_item(proc: Process, frames: int = 4) -> Item:
     own = [frame for frame in proc.place.frames if _RECORDER not in frame.file]
     lines = [frame_text(frame) for frame in own[:frames]]
     return Item("stack", proc.rank, " < ".join(lines) if lines else "no Python stack")
+
+
+def one_of(proc: Process) -> str:
+    """`; 7 more of its coroutines wait`; "" where no other one does, or none was read."""
+    count = sum(each.count for each in proc.awaits) - 1 if proc.coroutine is not None else 0
+    return f"; {count} more of its coroutines wait{'s' if count == 1 else ''}" if count else ""
+
+
+def coroutine_items(proc: Process) -> tuple[Item, ...]:
+    """What its coroutines await, where they were read: innermost first, few of libraries."""
+    read = proc.awaits[:MOST_COROUTINES] if proc.coroutine is not None else ()
+    return tuple(Item("coroutine", proc.rank, _awaited(each)) for each in read)
+
+
+def _awaited(coroutine: Await) -> str:
+    inner, *outer = coroutine.frames
+    shown = [inner, *(frame for frame in outer if not is_library(frame))]
+    several = f" ({coroutine.count} coroutines)" if coroutine.count > 1 else ""
+    return f"{awaited_text(coroutine.what)}{several}: {' < '.join(map(frame_text, shown[:4]))}"
 
 
 def still_item(proc: Process) -> Item:

@@ -156,9 +156,13 @@ def _collect(
         return _look_again(visit, options, progress)
     if request.what == "native":
         return _native(visit, request, options, progress)
-    if request.what in ("memory", "recorders", "ras"):
-        with visit.part("recorders"):
-            if request.what == "memory":
+    if request.what in ("memory", "recorders", "ras", "coroutines"):
+        with visit.part("coroutines" if request.what == "coroutines" else "recorders"):
+            if request.what == "coroutines":
+                rows, ends = look.awaits(request.loops)
+                visit.awaits += rows
+                visit.blocked = (*visit.blocked, *ends)
+            elif request.what == "memory":
                 read_memory(visit, at_most_s=ASKED_S)
             elif request.what == "ras":
                 ask_ras(visit)

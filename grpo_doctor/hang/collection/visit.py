@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_doctor_probes.evidence import (
+    Await,
     Blocked,
     CallArguments,
     Cost,
@@ -31,8 +32,8 @@ from grpo_doctor_probes.evidence import (
 )
 
 _LISTS = (
-    "looks", "stacks", "limits", "blocked", "arguments", "positions", "locals_seen", "gpus",
-    "engines", "spans", "dumps", "ras", "logs",
+    "looks", "stacks", "limits", "blocked", "awaits", "arguments", "positions", "locals_seen",
+    "gpus", "engines", "spans", "dumps", "ras", "logs",
 )  # fmt: skip
 _NO_PYTHON = "Failed to find python version"  # py-spy 0.4
 
@@ -50,6 +51,7 @@ class Visit:
     gpus: list[tuple[GpuLook, ...]] = field(default_factory=list)
     engines: list[tuple[EngineLook, ...]] = field(default_factory=list)
     blocked: tuple[Blocked, ...] = ()
+    awaits: list[Await] = field(default_factory=list)
     arguments: list[CallArguments] = field(default_factory=list)
     positions: tuple[Position, ...] = ()
     locals_seen: tuple[Locals, ...] = ()

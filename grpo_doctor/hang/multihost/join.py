@@ -141,7 +141,8 @@ _ARROW = " -> "
 _LOOPBACK = ("127.", "[::1]")
 OF_ONE_LOOK = ("stacks", "limits", "gpus", "engines")
 OF_ALL_LOOKS = (
-    *("blocked", "arguments", "positions", "locals_seen", "spans", "dumps", "ras", "ray", "logs"),
+    *("blocked", "awaits", "arguments", "positions", "locals_seen", "spans"),
+    *("dumps", "ras", "ray", "logs"),
 )
 
 

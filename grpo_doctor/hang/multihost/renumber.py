@@ -46,6 +46,7 @@ def renumbered(evidence: Evidence, home: Home) -> Evidence:
             tuple(replace(row, pid=pid(row.pid)) for row in look) for look in evidence.limits
         ),
         blocked=tuple(_blocked(row, home) for row in evidence.blocked),
+        awaits=tuple(replace(row, pid=pid(row.pid), tid=pid(row.tid)) for row in evidence.awaits),
         arguments=tuple(replace(row, pid=pid(row.pid)) for row in evidence.arguments),
         positions=tuple(
             replace(row, pid=pid(row.pid), tid=pid(row.tid), at_ns=at(row.at_ns))

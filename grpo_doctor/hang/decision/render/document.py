@@ -18,7 +18,14 @@ from grpo_doctor.hang.model.process.progress import HALTED
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.verdict import Edge, Fix, Item, Node, Problem, RankState, StackGroup, Verdict
-from grpo_doctor.hang.wording import call_text, ranks_text, runs, seconds_text, shorten
+from grpo_doctor.hang.wording import (
+    awaited_text,
+    call_text,
+    ranks_text,
+    runs,
+    seconds_text,
+    shorten,
+)
 
 _MOST = 4  # culprits whose places are said
 # What to set a knob to when it is a fix for a hang.
@@ -206,6 +213,8 @@ def _waiting_for(view: JobView, graph: Graph, proc: Process) -> str:
     parts = [text for text in (ranks, *labels) if text]
     if not parts:
         hold = proc.hold
+        if proc.coroutine is not None and (hold is None or hold.fd < 0):
+            return awaited_text(proc.coroutine.what).removeprefix("awaits ")
         return call_text(hold.kind, hold.target) if hold is not None else ""
     label = next((link.label for link in links if link.label and ranks), "")
     return f"{', '.join(parts)}{f', in {label}' if label else ''}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -29,6 +29,7 @@ from grpo_doctor.hang.model.process.stacks import (
 )
 from grpo_doctor.phases import phase_of
 from grpo_doctor_probes.evidence import (
+    Await,
     Blocked,
     Evidence,
     Frame,
@@ -71,6 +72,7 @@ class Observation:
     limits: tuple[Limits, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     spans: tuple[OpenSpanSeen, ...] = ()
+    awaits: tuple[Await, ...] = ()
     frozen: bool = False
     closer: SpinSample = field(default_factory=SpinSample)
 
@@ -109,6 +111,7 @@ def index(evidence: Evidence) -> dict[int, Observation]:
     stacks = [_of_each(look) for look in evidence.stacks]
     limits = [_first_of_each(look) for look in evidence.limits]
     blocked, spans = _of_each(evidence.blocked), _of_each(evidence.spans)
+    awaits = _of_each(evidence.awaits)
     positions, digests = _of_each(evidence.positions), _of_each(evidence.locals_seen)
     ranks = {member.pid for member in evidence.job.ranks()}
     by_pid: dict[int, Observation] = {}
@@ -120,6 +123,7 @@ def index(evidence: Evidence) -> dict[int, Observation]:
             limits=own,
             blocked=blocked.get(pid, ()),
             spans=spans.get(pid, ()),
+            awaits=awaits.get(pid, ()),
             closer=SpinSample(positions.get(pid, ()), digests.get(pid, ()), pid in ranks),
             frozen=bool(limits) and pid in limits[-1] and limits[-1][pid].frozen,
         )
@@ -164,7 +168,7 @@ class Process:
     """One process of the job.
 
     `place` is of its main thread, in the last sample that had a stack. `blocking_place` and `tid`
-    are of the thread of its own that the main one waits for, else of the main one.
+    are of the thread or coroutine of its own that the main one waits for, else of the main one.
     """
 
     member: Member
@@ -180,6 +184,7 @@ class Process:
     spans: tuple[OpenSpanSeen, ...] = ()
     ended_meanwhile: bool = False  # between the first look and the last
     outstanding: bool = False  # has joined a collective that is not done, and missed none
+    awaits: tuple[Await, ...] = ()  # what coroutines of its event loop wait for
     positions: tuple[Position, ...] = ()  # of its threads that use a core
     at_store: bool = False  # waits for an answer of the rendezvous store
 
@@ -282,7 +287,8 @@ class Process:
         frames, own = self.place.frames, (row for row in self.blocked if row.tid == self.tid)
         of_ray = ray_code.is_actor(self.member) or self.member.role == "ray"
         sleeps = of_ray and ray_code.in_framework(frames) and any(r.kind == "sleep" for r in own)
-        return not self.cannot_run and (ray_code.asks(frames) or sleeps)
+        awaits = bool(self.awaits) and all(each.what == "ray" for each in self.awaits)
+        return not self.cannot_run and (ray_code.asks(frames) or sleeps or awaits)
 
     @property
     def actor(self) -> str:
@@ -383,6 +389,23 @@ class Process:
         return row.peers == (self.pid,) and self.place.call == "asyncio"
 
     @property
+    def idle_loop(self) -> PythonThread | None:
+        """The thread of an event loop all of whose coroutines wait: none of them has a stack."""
+        loops = (
+            thread
+            for thread in self.python_threads
+            if any("/asyncio/" in frame.file for frame in thread.frames)
+            or ray_code.LOOP_THREAD.search(thread.name)
+        )
+        return next(filter(ray_code.waits_for_events, loops), None)
+
+    @property
+    def coroutine(self) -> Await | None:
+        """The coroutine that `blocking_place` is of, if it is of one."""
+        own = self.awaits[:1]
+        return own[0] if own and own[0].frames == self.blocking_place.frames else None
+
+    @property
     def waits_in_c(self) -> bool:
         """Return whether its main thread sleeps in a C call of the user's own line that is no plain
         lock; only its native stack shows which call.
@@ -422,6 +445,20 @@ def _outstanding(matching: Matching, member: Member, place: Place, activity: Act
     return not behind or (place.in_torch and activity.kind in ("still", "polling"))
 
 
+def coroutine_of(awaits: Sequence[Await], beside: PythonThread | None) -> Iterator[PythonThread]:
+    """Yield the coroutine that decides, as if it were a thread: its event loop's, or `beside`."""
+    for first in awaits[:1]:
+        yield PythonThread(beside.tid if beside is not None else first.tid, "", first.frames)
+
+
+def without_others(rows: tuple[Blocked, ...], awaits: Sequence[Await]) -> tuple[Blocked, ...]:
+    """Return `rows` without connections of an event loop for which the coroutine does not wait."""
+    if not awaits or (awaits[0].what == "connection" and awaits[0].fd < 0):
+        return rows
+    tid, fd = awaits[0].tid, awaits[0].fd
+    return tuple(row for row in rows if row.tid != tid or row.fd == fd >= 0)
+
+
 def process_of(
     observed: Observation, member: Member, matching: Matching, store_port: str, in_cpp: NativeCalls
 ) -> Process:
@@ -436,6 +473,9 @@ def process_of(
         place = replace(place, call=in_cpp[place.frames], operation="Work.wait")
     rows = observed.blocked
     helper = awaited(place, [t for t in threads if t is not main], rows)
+    if place.call in ("pool", "asyncio") and (helper is None or place_of(helper).user is None):
+        helper = next(iter(coroutine_of(observed.awaits, helper)), helper)
+        rows = without_others(rows, observed.awaits)
     return Process(
         member=member,
         activity=observed.activity,
@@ -448,6 +488,7 @@ def process_of(
         blocked=rows,
         limits=observed.limits,
         spans=observed.spans,
+        awaits=observed.awaits,
         ended_meanwhile=observed.ended_meanwhile,
         outstanding=_outstanding(matching, member, place, observed.activity),
         positions=observed.closer.positions,

@@ -17,6 +17,7 @@ from grpo_doctor_probes.evidence import Frame, Member, PythonThread
 _WORKER = re.compile(r"/ray/_private/worker\.py$")
 _STARTED = re.compile(r"/ray/_private/workers/default_worker\.py$")
 _ASKS = ("get", "wait")
+LOOP_THREAD = re.compile(r"^AsyncIO Thread|\(run_forever\)$")
 _AGENTS = re.compile(r"ray::(DashboardAgent|RuntimeEnvAgent|IDLE_|SPILL|RESTORE|DELETE)")
 _DAEMONS = re.compile(r"/ray/(core|autoscaler|dashboard|_private|util)/")
 _EVENTS = re.compile(r"/asyncio/base_events\.py$")
@@ -98,9 +99,15 @@ def carries(thread: PythonThread) -> bool:
 
 
 def waits_for_events(thread: PythonThread) -> bool:
-    """Return whether it is an event loop that has nothing to run: its coroutines all wait."""
+    """Return whether it is an event loop that has nothing to run: its coroutines all wait.
+
+    That of uvloop is C code without a line of its own.
+    """
     inner = thread.frames[:3]
-    return bool(inner) and any(frame.file.endswith("/selectors.py") for frame in inner)
+    in_c = any(frame.file.endswith("/asyncio/runners.py") for frame in inner[:1]) or (
+        LOOP_THREAD.search(thread.name) and inner and inner[0].file.endswith("/threading.py")
+    )
+    return bool(in_c) or any(frame.file.endswith("/selectors.py") for frame in inner)
 
 
 def _least_telling(thread: PythonThread) -> tuple[bool, bool, int]:

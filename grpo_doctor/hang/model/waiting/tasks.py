@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpo_doctor.hang.model.process import ray_code
+from grpo_doctor.hang.model.process.proc import coroutine_of, without_others
 from grpo_doctor.hang.model.process.progress import Activity, activity
 from grpo_doctor.hang.model.process.stacks import is_heartbeat, place_of
 from grpo_doctor.hang.model.view import JobView, Process
@@ -133,7 +134,13 @@ def seen_through(view: JobView, proc: Process) -> Process:
     ]
     loop = event_loop_of(proc)
     if not carrying and loop is not None:
-        return replace(proc, activity=activity_of(view, proc.pid, loop.tid), tid=loop.tid)
+        own = next(iter(coroutine_of(proc.awaits, None)), None)
+        place = place_of(own) if own is not None else proc.place
+        moved = activity_of(view, proc.pid, loop.tid)
+        rows = without_others(proc.blocked, proc.awaits)
+        return replace(
+            proc, place=place, blocking_place=place, tid=loop.tid, activity=moved, blocked=rows
+        )
     threads = [_as_thread(view, proc, thread) for thread in carrying]
     return min(threads, key=_decides, default=proc)
 

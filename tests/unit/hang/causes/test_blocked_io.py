@@ -10,7 +10,7 @@ from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.causes.connections import blocked_io
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode
-from grpo_doctor_probes.evidence import Frame, PythonThread, Role, Thread
+from grpo_doctor_probes.evidence import Await, Frame, PythonThread, Role, Thread
 from tests.evidence import EvidenceBuilder, FakeProcess, frames
 from tests.unit.hang.causes.proposed import only
 from tests.verdicts import REWARD, UPDATE, expect
@@ -365,8 +365,8 @@ LOOP = frames(
 )
 
 
-@pytest.mark.parametrize("beside", [True, False])
-def test_a_coroutine_is_not_called_a_pool(beside: bool) -> None:
+def in_coroutine(*, beside: bool) -> tuple[EvidenceBuilder, FakeProcess]:
+    """A rank that waits for an event loop, in a thread of its own or in the main thread."""
     build = EvidenceBuilder()
     reward = frames("calculate_rewards /home/me/train.py:22", "main /home/me/train.py:28")
     result = frames("result /usr/lib/python3.11/concurrent/futures/_base.py:451")
@@ -375,8 +375,90 @@ def test_a_coroutine_is_not_called_a_pool(beside: bool) -> None:
         task = Thread(901, "loop", "S", "do_epoll_wait", last_ran_ns=1)
         process.threads = [(PythonThread(901, "loop", LOOP), task)]
     process.blocks("futex")
+    return build, process
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_coroutine_is_not_called_a_pool(beside: bool) -> None:
+    build, _ = in_coroutine(beside=beside)
     verdict = expect(build, "reward-blocked", 1).verdict
     assert "awaits a coroutine, and no stack shows its line, in reward" in verdict.summary
     assert "train.py:22" in verdict.summary
     assert "pool" not in verdict.summary
     assert "asyncio.wait_for" in verdict.fixes[0].text
+
+
+def awaited(what: str, *lines: str, tid: int, fd: int = -1, count: int = 1) -> Await:
+    return Await(101, tid, frames(*lines), what, fd, count)
+
+
+ACQUIRE = "Semaphore.acquire /usr/lib/python3.11/asyncio/locks.py:387"
+JUDGE = "judge /home/me/rewards.py:30"
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("asyncio.Semaphore", "awaits an asyncio.Semaphore"),
+        ("asyncio.sleep", "sleeps in asyncio.sleep"),
+        ("future", "awaits a future that is not set"),
+        ("thread", "awaits a future of another thread"),
+        ("connection", "awaits data on a connection"),
+    ],
+)
+@pytest.mark.parametrize("beside", [True, False])
+def test_what_was_read_of_a_coroutine_is_said_with_its_line(
+    beside: bool, what: str, says: str
+) -> None:
+    build, process = in_coroutine(beside=beside)
+    process.awaits = [awaited(what, ACQUIRE, JUDGE, tid=901 if beside else 101)]
+    inside = what == "asyncio.Semaphore"
+    expect(build, "reward-blocked", 1, state="stuck" if inside else "slow")
+    build.waited_s = process.still_s = 70.0  # what comes from outside may take a minute
+    diagnosis = expect(build, "reward-blocked", 1)
+    assert f"{says} in reward (rewards.py:30, judge)" in diagnosis.verdict.summary
+    assert ("Only if another coroutine" in diagnosis.verdict.can_go_on) is inside
+    items = [item.text for item in diagnosis.verdict.evidence if item.source == "coroutine"]
+    assert items == [f"{says}: locks.py:387, Semaphore.acquire < rewards.py:30, judge"]
+    assert next(row for row in diagnosis.ranks if row.rank == 1).waiting_for in says
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_of_several_connections_the_awaited_one_is_named(beside: bool) -> None:
+    build, process = in_coroutine(beside=beside)
+    tid = 901 if beside else 101
+    for fd, port in ((5, 9005), (7, 9007), (9, 9009)):
+        process.blocks("socket-receive", f"10.0.0.1:1 -> 10.0.0.7:{port}", fd=fd, tid=tid)
+    process.awaits = [awaited("connection", JUDGE, tid=tid, fd=7)]
+    summary = expect(build, "reward-blocked", 1, state="slow").verdict.summary
+    assert (
+        "waits for a response from 10.0.0.1:1 -> 10.0.0.7:9007 in reward (rewards.py:30" in summary
+    )
+
+
+def test_other_coroutines_are_counted() -> None:
+    build, process = in_coroutine(beside=True)
+    process.awaits = [
+        awaited("asyncio.Queue", JUDGE, tid=901, count=5),
+        awaited("asyncio.sleep", "idle /home/me/rewards.py:44", tid=901),
+    ]
+    verdict = expect(build, "reward-blocked", 1).verdict
+    assert "awaits an asyncio.Queue in reward" in verdict.summary
+    assert "; 5 more of its coroutines wait" in verdict.summary
+    texts = [item.text for item in verdict.evidence if item.source == "coroutine"]
+    assert texts == [
+        "awaits an asyncio.Queue (5 coroutines): rewards.py:30, judge",
+        "sleeps in asyncio.sleep: rewards.py:44, idle",
+    ]
+
+
+def test_a_pool_s_thread_with_code_of_the_user_says_more_than_the_coroutine() -> None:
+    build, process = in_coroutine(beside=True)
+    stack = frames(
+        "check /home/me/rewards.py:90",
+        "_worker /usr/lib/python3.11/concurrent/futures/thread.py:83",
+    )
+    task = Thread(902, "asyncio_0", "S", "futex_do_wait", last_ran_ns=1)
+    process.threads.append((PythonThread(902, "asyncio_0", stack), task))
+    process.awaits = [awaited("thread", JUDGE, tid=901)]
+    assert "rewards.py:90, check" in expect(build, "reward-blocked", 1).verdict.summary

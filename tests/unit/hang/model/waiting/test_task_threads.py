@@ -10,7 +10,7 @@ from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.verdict import Verdict
-from grpo_doctor_probes.evidence import PythonThread, Thread
+from grpo_doctor_probes.evidence import Await, PythonThread, Thread
 from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, EvidenceBuilder, FakeProcess, frames
 
 LIBRARY = "/opt/venv/lib/python3.11"
@@ -169,6 +169,26 @@ def test_a_coroutine_has_no_line_and_its_actor_is_named_by_its_title() -> None:
     assert verdict.cause == "reward-blocked"
     assert "RewardLoopWorker.compute_score" in verdict.summary
     assert "coroutine" in verdict.summary
+
+
+def test_a_coroutine_that_was_read_has_its_line() -> None:
+    job = VerlJob()
+    line = frames("ask_judge /home/me/rewards.py:28")
+    job.reward.awaits = [Await(REWARD, 71, line, "asyncio.Semaphore")]
+    verdict = job.verdict()
+    assert (verdict.state, verdict.cause) == ("stuck", "reward-blocked")
+    assert "RewardLoopWorker.compute_score" in verdict.summary
+    assert "awaits an asyncio.Semaphore in reward (rewards.py:28, ask_judge)" in verdict.summary
+
+
+def test_a_coroutine_that_awaits_another_actor_leads_to_that_one() -> None:
+    job = VerlJob()
+    generates = frames("generate /home/me/agents.py:9")
+    job.rollout.member = replace(job.rollout.member, command="ray::AgentLoopWorker.generate")
+    job.rollout.awaits = [Await(ROLLOUT, 81, generates, "ray", count=64)]
+    model = view.build(job.build.build())
+    assert [proc.pid for proc in tasks.at_work(model)] == [REWARD]
+    assert model.by_pid[ROLLOUT].asks
 
 
 @pytest.mark.parametrize("pid", [REWARD, ROLLOUT])
