@@ -19,6 +19,7 @@ from grpo_doctor.cli import (
     run,
     schema,
     selftest,
+    treat,
     watch,
     whatif,
 )
@@ -30,6 +31,7 @@ COMMANDS = (
     check,
     attach,
     diagnose,
+    treat,
     watch,
     report,
     compare,
@@ -50,6 +52,7 @@ examples:
   grpo-doctor check --gpus 8xA100-80G -- train.sh   does it fit in memory, is it set up well
   grpo-doctor attach                                why a job on this host is stuck
   grpo-doctor diagnose train.log                    what a log or traceback shows
+  grpo-doctor treat -- bash train.sh                try what gains, keep what proves it
   grpo-doctor watch                                 a run while it happens
   grpo-doctor report                                the report of the newest run
   grpo-doctor report trace.json --json
@@ -98,7 +101,7 @@ class Parser(argparse.ArgumentParser):
         unknown = arguments.split()[0].partition("=")[0]
         options = [option for action in self._actions for option in action.option_strings]
         close = _did_you_mean(unknown, options)
-        if close or not self.prog.endswith((" run", " check")):
+        if close or not self.prog.endswith((" run", " check", " treat")):
             return close
         job = arguments if self.prog.endswith(" run") else "..."
         return f". Put the job's own arguments after `--`: {self.prog} -- {job}"
@@ -138,6 +141,6 @@ def make_parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "-q", "--quiet", action="store_true", help="print results and problems, no progress"
         )
-        takes_job = command in (run, check)
+        takes_job = command in (run, check, treat)
         sub.set_defaults(run=command.execute, parser=sub, name=command.NAME, takes_job=takes_job)
     return parser

@@ -14,6 +14,8 @@ from grpo_doctor_reports.hang.terminal import hang_text
 from grpo_doctor_reports.markdown import render_annotations, render_markdown
 from grpo_doctor_reports.prometheus import render_prometheus
 from grpo_doctor_reports.schema import AnyDocument
+from grpo_doctor_reports.treatment import treatment_markdown as _treatment_markdown
+from grpo_doctor_reports.treatment import treatment_page as _treatment_page
 
 _RENDERERS = {
     "markdown": render_markdown, "github": render_annotations, "prometheus": render_prometheus,
@@ -54,6 +56,8 @@ def markdown(text: str, stream: TextIO | None) -> str:
 # Two runs, and the verdict on a job, as pages. OutputError if a page's parts are not installed.
 comparison_page = _errors_as_ours()(compare.comparison_page)
 verdict_page = _errors_as_ours()(hang_page)
+treatment_page = _errors_as_ours()(_treatment_page)
+treatment_markdown = _errors_as_ours()(_treatment_markdown)
 
 
 @_errors_as_ours()

@@ -46,6 +46,7 @@ examples:
                                                     a rollout server of that run
   grpo-doctor run --hang-after 300 -- bash train.sh
                                                     a phase of 5 minutes is suspicious here
+  grpo-doctor run --stop-after 20 -- bash train.sh  record 20 steps of it, then end it
   srun --ntasks-per-node=1 grpo-doctor run -o /shared/runs/1 -- bash train.sh
                                                     on each host of a Slurm job, one report
   grpo-doctor run -- --help                         the bundled trainer's flags
@@ -113,6 +114,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="inspect a rank that has been in one phase for S seconds; default: 3 x the 99th "
         "percentile of that phase in this run, at least 35",
+    )
+    parser.add_argument(
+        "--stop-after",
+        type=int,
+        metavar="STEPS",
+        help="end the job, first with SIGTERM, after so many recorded steps; exit code 0",
+    )
+    parser.add_argument(
+        "--at-most", type=float, metavar="S", help="end the job in the same way after S seconds"
     )
     parser.add_argument(
         "--no-watchdog",
@@ -208,6 +218,10 @@ def _check(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         )
     if options.hang_after is not None and not 1 <= options.hang_after < math.inf:
         raise UsageError(f"--hang-after {options.hang_after:g}: give at least 1 second.")
+    if options.stop_after is not None and options.stop_after < 1:
+        raise UsageError(f"--stop-after {options.stop_after}: give at least 1 step.")
+    if options.at_most is not None and not 1 <= options.at_most < math.inf:
+        raise UsageError(f"--at-most {options.at_most:g}: give at least 1 second.")
     if options.max_mb is not None and options.max_mb < 1:
         raise UsageError(f"--max-mb {options.max_mb}: at least 1 MiB is needed.")
 

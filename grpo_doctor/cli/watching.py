@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_doctor.cli.console import Quiet, inform, put, say
 from grpo_doctor.errors import OutputError
+from grpo_doctor_probes.procs.live import Header
 from grpo_doctor_probes.record.rundir import FLIGHT, HOOKS_VARIABLE
 from grpo_doctor_probes.supervisor import flightenv
 from grpo_doctor_probes.supervisor.deaths import DeathWatch
@@ -146,6 +147,8 @@ class Watching:
         self._defect = False
         self._beside = Beside("grpo-doctor-watching")
         self._hang_announced = False
+        self._limits = options.stop_after, options.at_most
+        self._first_step: int | None = None
         if not options.no_watchdog:
             limit_s = timeout_s(arguments, bundled=launch.bundled, gpus=visible_gpus())
             lengths = Lengths(options.hang_after, limit_s)
@@ -174,6 +177,7 @@ class Watching:
     def _tick(self, samples: Mapping[str, float], now_ns: int) -> None:
         self._members.refresh(now_ns)
         headers = self._headers.read(self._members.ranks)
+        self._end_when_due(headers)
         if self._hooks is not None:
             self._hooks.look(self._members.everyone, self._members.ranks, now_ns)
         if self._live is not None:
@@ -183,6 +187,19 @@ class Watching:
         elif self._watchdog is not None:
             deaths = self._deaths.deaths
             self._watchdog.tick(headers, self._members.groups, deaths, now_ns)
+
+    def _end_when_due(self, headers: Sequence[Header]) -> None:
+        """End the job after the steps or the time that the user wants recorded."""
+        steps, seconds = self._limits
+        number = min((header.step for header in headers if header.step is not None), default=None)
+        if self._first_step is None:
+            self._first_step = number
+        done = number - (self._first_step or 0) if number is not None else 0
+        late = seconds is not None and time.monotonic_ns() - self._job.started_ns > seconds * 1e9
+        if (late or (steps is not None and done >= steps)) and not self._job.is_stopped:
+            why = f"{seconds:g} s are over" if late else f"{steps} steps are recorded"
+            inform(f"{why}; ending the job")
+            self._job.stop(self._kill_ranks, hangs=False)
 
     def _give_up(self, error: Exception) -> None:
         self._defect = True
@@ -209,7 +226,7 @@ class Watching:
         if self._watchdog is not None:
             unexplained = end.state in ("failed", "killed")
             self._watchdog.close(wait_s=_LAST_LOOK_S if unexplained else 0.0)
-        if end.state == "hung":
+        if self._job.is_stopped:
             self._members.end(GRACE_S)
         deaths = self._deaths.close()
         self._members.close()

@@ -35,7 +35,7 @@ def compare(before: Trace, after: Trace) -> ComparisonDocument:
     first, second = ComparedRun.of(before), ComparedRun.of(after)
     problems = obstacles(first, second)
     step_time, per_token = times.step_time(first, second), times.per_token(first, second)
-    metrics = metric_changes(first, second)
+    metrics = metric_changes(before, after)
     return ComparisonDocument(
         schema=SCHEMA,
         tool=Tool(name="grpo-doctor", version=grpo_doctor.__version__),

@@ -7,10 +7,12 @@ the runs have diverged where their difference leaves that noise and does not com
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.compare.run import ComparedRun
+from grpo_doctor.trace.model import Trace
 from grpo_doctor_reports.schema.compare import MetricChange
 
 NEEDS_POINTS = 8
@@ -25,12 +27,26 @@ _CLOCKS = ("time", "second", "runtime", "throughput", "num_tokens", "epoch", "le
 _DIGITS = 6
 
 
-def metric_changes(before: ComparedRun, after: ComparedRun) -> list[MetricChange]:
-    """Return every metric that both runs log, those that part first, in order of the step."""
-    first, second = before.trace.metrics, after.trace.metrics
+def metric_changes(
+    before: Trace, after: Trace, *, bits: Callable[[str], bool] = lambda _: True
+) -> list[MetricChange]:
+    """Return every metric that both runs log, those that part first, in order of the step.
+
+    Args:
+        before: a recording.
+        after: the one that is compared with it.
+        bits: whether a metric may be judged by its bits, as where two such runs are bit-identical.
+    """
+    first, second = before.metrics, after.metrics
     _, left, right = np.intersect1d(first.steps, second.steps, return_indices=True)
     rows = [
-        _change(name, first.steps[left], first.values[name][left], second.values[name][right])
+        _change(
+            name,
+            first.steps[left],
+            first.values[name][left],
+            second.values[name][right],
+            bits(name),
+        )
         for name in sorted(set(first.values) & set(second.values))
         if not any(word in name.lower() for word in _CLOCKS)
     ]
@@ -39,11 +55,15 @@ def metric_changes(before: ComparedRun, after: ComparedRun) -> list[MetricChange
 
 
 def _change(
-    name: str, steps: NDArray[np.int64], a: NDArray[np.float64], b: NDArray[np.float64]
+    name: str,
+    steps: NDArray[np.int64],
+    a: NDArray[np.float64],
+    b: NDArray[np.float64],
+    bits: bool,
 ) -> MetricChange:
     in_both = np.isfinite(a) & np.isfinite(b)
     steps, a, b = steps[in_both], a[in_both], b[in_both]
-    state, step, note = _parting(steps, a, b)
+    state, step, note = _parting(steps, a, b, bits)
     return MetricChange(
         name=name,
         state=state,
@@ -55,7 +75,7 @@ def _change(
 
 
 def _parting(
-    steps: NDArray[np.int64], a: NDArray[np.float64], b: NDArray[np.float64]
+    steps: NDArray[np.int64], a: NDArray[np.float64], b: NDArray[np.float64], bits: bool
 ) -> tuple[str, int | None, str]:
     differ = np.flatnonzero(a != b)
     if len(a) and not len(differ):
@@ -63,7 +83,7 @@ def _parting(
     if len(a) < NEEDS_POINTS:
         return UNKNOWN, None, f"{len(a)} steps in common; needs {NEEDS_POINTS}"
     # Two curves that both stood still, at 0 or 1, say nothing of the same bits.
-    if differ[0] >= 2 and np.ptp(a[: differ[0]]) > 0:
+    if bits and differ[0] >= 2 and np.ptp(a[: differ[0]]) > 0:
         step = int(steps[differ[0]])
         return PARTED, step, f"bit-identical until step {int(steps[differ[0] - 1])}"
     return _from_noise(steps, a, b)

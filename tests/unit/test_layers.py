@@ -30,7 +30,7 @@ ALLOWED = {
 LAYERS = {
     "grpo_doctor": (
         {"cli", "__main__", "notebook"},
-        {"watch", "diagnose"},
+        {"watch", "diagnose", "treat"},
         {"document", "selftest", "compare"},
         {"findings", "hang"},
         {"whatif", "memory"},

@@ -58,6 +58,7 @@ class Job:
         self.started_unix_ns = time.time_ns()
         self._requests: list[tuple[float, signal.Signals]] = []
         self._stopping: Iterator[None] | None = None
+        self._for_a_hang = False
         # Under nohup SIGHUP is ignored: the job inherits that, and nothing is passed on.
         ignored = {n for n in FORWARDED if signal.getsignal(n) == signal.SIG_IGN}
         self._forwarded = FORWARDED - ignored
@@ -133,13 +134,19 @@ class Job:
             time.sleep(min(left_s, _LISTENS_EVERY_S))
         return info
 
-    def stop(self, kill_ranks: Callable[[], None]) -> None:
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was asked to end it."""
+        return self._stopping is not None
+
+    def stop(self, kill_ranks: Callable[[], None], *, hangs: bool = True) -> None:
         """End a job that hangs: SIGTERM, after GRACE_S `kill_ranks`, at last the launcher.
 
-        Returns at once; `wait` carries it out and then says `hung`.
+        Returns at once; `wait` carries it out and then says `hung`; of a job that does not hang,
+        and has done what it was started for, `interrupted` with code 0.
         """
         if self._stopping is None:
-            self._stopping = self._stop_in_order(kill_ranks)
+            self._stopping, self._for_a_hang = self._stop_in_order(kill_ranks), hangs
 
     def _stop_in_order(self, kill_ranks: Callable[[], None]) -> Iterator[None]:
         """Yield one pass of `wait` for each `next`."""
@@ -181,7 +188,9 @@ class Job:
         name = signal.Signals(-code).name if code < 0 else None
         shell_code = 128 - code if code < 0 else code
         if self._stopping is not None:
-            return Ended("hung", HUNG_CODE, None, now_ns)
+            if self._for_a_hang:
+                return Ended("hung", HUNG_CODE, None, now_ns)
+            return Ended("interrupted", 0, signal.SIGTERM.name, now_ns)
         if code == 0:
             return Ended("finished", 0, None, now_ns)
         if requests := self._requests_within(REASON_S):

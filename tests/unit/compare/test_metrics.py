@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from grpo_doctor.compare.metrics import metric_changes
-from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor_reports.schema.compare import MetricChange
 from tests.build import TraceBuilder
 
@@ -19,7 +18,7 @@ def runs(before: Sequence[float], after: Sequence[float], name: str = "reward") 
         for step, value in enumerate(values):
             build.step(0, step, float(step), {"train": 1.0})
             build.metrics(step, **{name: value})
-        made.append(ComparedRun.of(build.build()))
+        made.append(build.build())
     (change,) = metric_changes(*made)
     return change
 
@@ -77,7 +76,7 @@ def test_clocks_are_no_learning_curves() -> None:
         build = TraceBuilder(ranks=1)
         for step, value in enumerate(noisy(1, 12, seed)):
             build.step(0, step, float(step), {"train": 1.0}).metrics(step, step_time=value)
-        made.append(ComparedRun.of(build.build()))
+        made.append(build.build())
     assert metric_changes(*made) == []
 
 
@@ -113,7 +112,7 @@ def test_metrics_that_part_come_first_then_by_step_and_name() -> None:
                 also=curve + value * (step > 6),
                 noisy=curve + (value and 0.001 * step),
             )
-        made.append(ComparedRun.of(build.build()))
+        made.append(build.build())
     order = [(m.name, m.state) for m in metric_changes(*made)]
     assert order == [
         ("early", "parted"),

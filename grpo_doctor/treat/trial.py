@@ -1,0 +1,174 @@
+"""One short run of a command, through `grpo-doctor run`: it ends after so many steps, whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from msgspec.structs import replace
+
+from grpo_doctor.analysis import analyse
+from grpo_doctor.analysis.per_step import counted
+from grpo_doctor.compare.run import TOKENS
+from grpo_doctor.errors import GrpoDoctorError, LaunchError
+from grpo_doctor.trace.read import load
+from grpo_doctor.treat.decision import MEASURED, OUT_OF_MEMORY
+from grpo_doctor_probes.record.redact import redact_text
+from grpo_doctor_probes.record.rundir import RUN_JSON
+from grpo_doctor_probes.supervisor.deaths import DeathWatch
+from grpo_doctor_probes.supervisor.members import Members
+from grpo_doctor_reports.schema.treat import TrialEntry
+
+LOG, OUTPUT = "job.log", "out"
+LEAST_STEPS = 4
+# Trackers of the user's must not list trials.
+_ENVIRONMENT = {"WANDB_MODE": "disabled", "SWANLAB_MODE": "disabled", "COMET_MODE": "disabled"}
+_OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|Cannot allocate memory", re.IGNORECASE)
+_NO_TERMINAL = re.compile(r"not a (tty|terminal)|Inappropriate ioctl|EOF when reading a line")
+_KILLED, _STUCK, _NOT_STARTED = 137, 3, 127
+_TAIL_BYTES = 20_000
+_LAST_WORDS = 300
+# After the job's own limit `run` ends it within 15 s, then merges the recording.
+_MORE_S, _GRACE_S, _INTERRUPT_S = 90.0, 5.0, 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A trial ends after so many recorded `steps`, or after `seconds`."""
+
+    steps: int
+    seconds: float
+
+
+def run_trial(
+    entry: TrialEntry, words: Sequence[str], limits: Limits, python: str = sys.executable
+) -> TrialEntry:
+    """Run a command and return what was measured, or how it ended.
+
+    Args:
+        entry: its number, side and folder, which must not exist.
+        words: the command.
+        limits: when it is ended.
+        python: the interpreter of grpo-doctor.
+
+    Raises:
+        LaunchError: there is no such command.
+        KeyboardInterrupt: the trial was ended; nothing of the job is left.
+    """
+    folder, began = Path(entry.folder), time.monotonic()
+    log = folder.with_suffix(".log")
+    command = [
+        python, "-m", "grpo_doctor", "run", "--no-report", "--no-live", "--no-check", "--quiet",
+        "--on-hang", "stop", "--stop-after", str(limits.steps), "--at-most", f"{limits.seconds:g}",
+        "-o", str(folder), "--", *words,
+    ]  # fmt: skip
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            env={**os.environ, **_ENVIRONMENT}, start_new_session=True,
+        )  # fmt: skip
+    try:
+        code = process.wait(limits.seconds + _MORE_S)
+    except subprocess.TimeoutExpired:
+        code = None
+    finally:
+        _end(process, folder)
+        shutil.rmtree(folder / OUTPUT, ignore_errors=True)
+    if folder.is_dir():
+        log = log.replace(folder / LOG)
+    wall_s = time.monotonic() - began
+    said = _tail(log)
+    if code == _NOT_STARTED and not folder.exists():
+        raise LaunchError(_last_line(said).removeprefix("grpo-doctor: "))
+    return _outcome(entry, folder, code, said, round(wall_s, 3))
+
+
+def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """End what is left of a trial: its supervisor, and then each process of the job."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(_INTERRUPT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        job = int(json.loads((folder / RUN_JSON).read_bytes())["job_pid"])
+        deaths = DeathWatch()
+        members = Members(job, folder, deaths)
+        members.refresh(time.monotonic_ns())
+        members.end(_GRACE_S)
+        members.close()
+        deaths.close()
+
+
+def _outcome(
+    entry: TrialEntry, folder: Path, code: int | None, said: str, wall_s: float
+) -> TrialEntry:
+    measured = steps_of(folder)
+    entry = replace(entry, wall_s=wall_s, **measured)
+    if code == 0 and len(entry.steps) >= LEAST_STEPS:
+        return replace(entry, state=MEASURED)
+    state, why = _how_it_ended(code, said, len(entry.steps), wall_s)
+    return replace(entry, state=state, why=redact_text(why)[:_LAST_WORDS])
+
+
+def _how_it_ended(code: int | None, said: str, steps: int, wall_s: float) -> tuple[str, str]:
+    last = _last_line(said)
+    if code == _KILLED or (code and _OUT_OF_MEMORY.search(said)):
+        line = next((ln for ln in reversed(said.splitlines()) if _OUT_OF_MEMORY.search(ln)), last)
+        return OUT_OF_MEMORY, line.strip()
+    if code == _STUCK:
+        return "stuck", last
+    if _NO_TERMINAL.search(said) and code:
+        return "failed", f"it needs a terminal, which a trial does not have: {last}"
+    if code:
+        when = f"after {steps} steps" if steps else "before its first step"
+        return "failed", f"exit code {code} after {wall_s:.0f} s, {when}: {last}"
+    if code is None:
+        return "failed", f"it could not be ended within {_MORE_S:g} s of its limit"
+    return "no steps", f"{steps} complete steps were recorded in {wall_s:.0f} s; at least 4 count"
+
+
+def steps_of(folder: Path) -> Mapping[str, list[int] | list[float]]:
+    """Return the numbers, seconds and tokens of each complete step; empty where there is none."""
+    try:
+        analysis = analyse(load(folder))
+    except GrpoDoctorError:
+        return {"steps": [], "seconds": [], "tokens": []}
+    steps = analysis.steps
+    complete = steps.closed[:, steps.stepping].all(axis=1) & steps.stepping.any()
+    rows = np.flatnonzero(complete)
+    of_used = np.nansum(counted(analysis, TOKENS), axis=1)
+    tokens = [0.0] * steps.warmup + of_used.tolist() if of_used.sum() > 0 else []
+    return {
+        "steps": steps.numbers[rows].tolist(),
+        "seconds": steps.seconds[rows][:, steps.stepping].mean(axis=1).round(6).tolist(),
+        "tokens": tokens,
+    }
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _last_line(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines()]
+    own = [line for line in lines if line and not line.startswith("grpo-doctor:")]
+    return (own or [line for line in lines if line] or ["it printed nothing"])[-1]
