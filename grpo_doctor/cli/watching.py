@@ -226,7 +226,7 @@ class Watching:
         if self._watchdog is not None:
             unexplained = end.state in ("failed", "killed")
             self._watchdog.close(wait_s=_LAST_LOOK_S if unexplained else 0.0)
-        if self._job.is_stopped:
+        if end.state == "hung" or self._job.is_stopped:
             self._members.end(GRACE_S)
         deaths = self._deaths.close()
         self._members.close()

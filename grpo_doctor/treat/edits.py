@@ -89,16 +89,17 @@ def with_options(command: Command, text: str, read: Reader, scratch: Path) -> Co
         CannotEditError: no place was found where this changes these options alone.
     """
     removed = _REMOVED.findall(text)
-    options = [[name] for name in removed] + list(_options(shlex.split(_REMOVED.sub("", text))))
-    names = {_name(option[0]) for option in options}
+    added = list(_options(shlex.split(_REMOVED.sub("", text))))
+    options = [[name] for name in removed] + added
     gone = {_name(name) for name in removed}
+    wanted = {**dict.fromkeys(gone), **{_name(option[0]): _value(option) for option in added}}
     before = read(command.started(scratch)).options
     for tried in _attempts(command, options, gone, read, scratch):
         try:
             after = read(tried.started(scratch)).options
         except UsageError:
             continue
-        if _is_change(before, after, names, gone):
+        if _is_change(before, after, wanted):
             return tried
     if command.place is not None and _OWN_PLACE.search(_text_of(command)):
         raise CannotEditError(
@@ -109,11 +110,20 @@ def with_options(command: Command, text: str, read: Reader, scratch: Path) -> Co
 
 
 def _is_change(
-    before: Mapping[str, object], after: Mapping[str, object], names: set[str], gone: set[str]
+    before: Mapping[str, object], after: Mapping[str, object], wanted: Mapping[str, object]
 ) -> bool:
-    differ = {name for name in {*before, *after} if before.get(name) != after.get(name)}
-    there = {_name(name) for name in after}
-    return {_name(n) for n in differ} <= names and names - gone <= there and not gone & there
+    """Whether the options that are wanted hold, None for none, and all others are as before."""
+    was, now = ({_name(name): value for name, value in told.items()} for told in (before, after))
+    differ = {name for name in {*was, *now} if was.get(name) != now.get(name)}
+    return differ <= set(wanted) and all(now.get(name) == wanted[name] for name in wanted)
+
+
+def _value(option: Sequence[str]) -> object:
+    """What an option says, as a launch is read."""
+    name, *values = option
+    if not name.startswith("--"):
+        return name.partition("=")[2].strip("'\"")
+    return values[0] if len(values) == 1 else values or True
 
 
 def _attempts(

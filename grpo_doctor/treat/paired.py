@@ -11,21 +11,22 @@ from math import exp, log, sqrt
 
 from grpo_doctor_reports.schema.treat import Percent, TrialEntry
 
-# Student's t at 97.5% by degrees of freedom, from one on.
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365)
-MOST_PAIRS = len(_T) + 1
+# Student's t by number of pairs. Asking again after each block would keep noise too often, so the
+# first answer is at 97.5% and later ones are at 99%, 99.25% and 99.25%: together they err in 5%.
+_T = {2: 12.706, 4: 4.541, 6: 3.634, 8: 3.203}
+MOST_PAIRS = max(_T)
 
 
 def interval(ratios: Sequence[float]) -> Percent:
-    """Return the mean change and its 95% interval, in percent.
+    """Return the mean change in percent and its interval: 95%, of later blocks wider.
 
     Args:
-        ratios: logarithm of after over before, one for each pair; 2 to MOST_PAIRS of them.
+        ratios: logarithm of after over before, one for each pair; 2, 4, 6 or 8 of them.
     """
     count = len(ratios)
     mean = sum(ratios) / count
     spread = sqrt(sum((ratio - mean) ** 2 for ratio in ratios) / (count - 1))
-    half = _T[count - 2] * spread / sqrt(count)
+    half = _T[count] * spread / sqrt(count)
     low, mid, high = (100 * (exp(mean + end) - 1) for end in (-half, 0.0, half))
     return Percent(low=low, mid=mid, high=high)
 

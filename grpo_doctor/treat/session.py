@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class Session:
     launch: Launch
     doctor: Doctor
     document: TreatDocument
-    began_s: float = field(default_factory=time.monotonic)
+    began_s: float = 0.0
     spent_before_s: float = 0.0
 
     def run(self) -> TreatDocument:
@@ -89,7 +89,7 @@ class Session:
             NothingMeasuredError: the command as it is gave no steps to go by.
             KeyboardInterrupt: after the best so far was kept.
         """
-        self.spent_before_s = self.document.spent_s
+        self.began_s, self.spent_before_s = time.monotonic(), self.document.spent_s
         try:
             if not any(trial.state == decision.MEASURED for trial in self.document.trials):
                 self._survey()

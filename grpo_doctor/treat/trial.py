@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from grpo_doctor.analysis import analyse
+from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.analysis.per_step import counted
 from grpo_doctor.compare.run import TOKENS
 from grpo_doctor.errors import GrpoDoctorError, LaunchError
@@ -36,7 +36,7 @@ LEAST_STEPS = 4
 _ENVIRONMENT = {"WANDB_MODE": "disabled", "SWANLAB_MODE": "disabled", "COMET_MODE": "disabled"}
 _OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|Cannot allocate memory", re.IGNORECASE)
 _NO_TERMINAL = re.compile(r"not a (tty|terminal)|Inappropriate ioctl|EOF when reading a line")
-_KILLED, _STUCK, _NOT_STARTED = 137, 3, 127
+_KILLED, _NOT_STARTED = 137, 127
 _TAIL_BYTES = 20_000
 _LAST_WORDS = 300
 # After the job's own limit `run` ends it within 15 s, then merges the recording.
@@ -91,7 +91,7 @@ def run_trial(
     said = _tail(log)
     if code == _NOT_STARTED and not folder.exists():
         raise LaunchError(_last_line(said).removeprefix("grpo-doctor: "))
-    return _outcome(entry, folder, code, said, round(wall_s, 3))
+    return _outcome(entry, code, said, round(wall_s, 3))
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
@@ -113,49 +113,45 @@ def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
         deaths.close()
 
 
-def _outcome(
-    entry: TrialEntry, folder: Path, code: int | None, said: str, wall_s: float
-) -> TrialEntry:
-    measured = steps_of(folder)
-    entry = replace(entry, wall_s=wall_s, **measured)
-    if code == 0 and len(entry.steps) >= LEAST_STEPS:
-        return replace(entry, state=MEASURED)
-    state, why = _how_it_ended(code, said, len(entry.steps), wall_s)
-    return replace(entry, state=state, why=redact_text(why)[:_LAST_WORDS])
+def _outcome(entry: TrialEntry, code: int | None, said: str, wall_s: float) -> TrialEntry:
+    try:
+        analysis = analyse(load(Path(entry.folder)))
+    except GrpoDoctorError:
+        analysis = None
+    if analysis is not None and len(analysis.steps.used):
+        entry = replace(entry, **_steps_of(analysis))
+    state, why = MEASURED, ""
+    if code != 0 or len(entry.steps) < LEAST_STEPS:
+        is_stuck = analysis is not None and analysis.trace.run.exit.state == "hung"
+        ended = _how_it_ended(code, said, len(entry.steps), wall_s)
+        state, why = ("stuck", _last_line(said)) if is_stuck else ended
+    return replace(entry, wall_s=wall_s, state=state, why=redact_text(why)[:_LAST_WORDS])
 
 
 def _how_it_ended(code: int | None, said: str, steps: int, wall_s: float) -> tuple[str, str]:
     last = _last_line(said)
     if code == _KILLED or (code and _OUT_OF_MEMORY.search(said)):
-        line = next((ln for ln in reversed(said.splitlines()) if _OUT_OF_MEMORY.search(ln)), last)
-        return OUT_OF_MEMORY, line.strip()
-    if code == _STUCK:
-        return "stuck", last
-    if _NO_TERMINAL.search(said) and code:
-        return "failed", f"it needs a terminal, which a trial does not have: {last}"
-    if code:
-        when = f"after {steps} steps" if steps else "before its first step"
-        return "failed", f"exit code {code} after {wall_s:.0f} s, {when}: {last}"
+        lines = [line for line in said.splitlines() if _OUT_OF_MEMORY.search(line)]
+        return OUT_OF_MEMORY, (lines or [last])[-1].strip()
     if code is None:
         return "failed", f"it could not be ended within {_MORE_S:g} s of its limit"
+    if code:
+        when = f"after {steps} steps" if steps else "before its first step"
+        terminal = "it needs a terminal, which a trial does not have: "
+        why = terminal * bool(_NO_TERMINAL.search(said)) + last
+        return "failed", f"exit code {code} after {wall_s:.0f} s, {when}: {why}"
     return "no steps", f"{steps} complete steps were recorded in {wall_s:.0f} s; at least 4 count"
 
 
-def steps_of(folder: Path) -> Mapping[str, list[int] | list[float]]:
-    """Return the numbers, seconds and tokens of each complete step; empty where there is none."""
-    try:
-        analysis = analyse(load(folder))
-    except GrpoDoctorError:
-        return {"steps": [], "seconds": [], "tokens": []}
+def _steps_of(analysis: Analysis) -> Mapping[str, list[int] | list[float]]:
+    """Return the numbers, seconds and tokens of each complete step."""
     steps = analysis.steps
-    complete = steps.closed[:, steps.stepping].all(axis=1) & steps.stepping.any()
-    rows = np.flatnonzero(complete)
-    of_used = np.nansum(counted(analysis, TOKENS), axis=1)
-    tokens = [0.0] * steps.warmup + of_used.tolist() if of_used.sum() > 0 else []
+    rows = np.flatnonzero(steps.closed[:, steps.stepping].all(axis=1))
+    tokens = np.nansum(counted(analysis, TOKENS), axis=1)
     return {
         "steps": steps.numbers[rows].tolist(),
         "seconds": steps.seconds[rows][:, steps.stepping].mean(axis=1).round(6).tolist(),
-        "tokens": tokens,
+        "tokens": [0.0] * steps.warmup + tokens.tolist() if tokens.sum() > 0 else [],
     }
 
 

@@ -24,7 +24,14 @@ from grpo_doctor_probes.supervisor.members import Members
 from grpo_doctor_probes.supervisor.watchdog import Hang, Suspicion
 from tests.unit.probes.supervisor.headers_in_code import header, span
 
-OPTIONS = argparse.Namespace(no_live=True, no_watchdog=False, hang_after=None, on_hang="report")
+OPTIONS = argparse.Namespace(
+    no_live=True,
+    no_watchdog=False,
+    hang_after=None,
+    on_hang="report",
+    stop_after=None,
+    at_most=None,
+)
 LAUNCH = Launch(("true",), dict(os.environ), bundled=False, world_size=None)
 
 

@@ -1,0 +1,210 @@
+"""A whole treatment of jobs made in code: what is tried, kept, rolled back, refused, continued."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from grpo_doctor.launches import read
+from grpo_doctor.trace.write import write_trace
+from grpo_doctor.treat import session as sessions
+from grpo_doctor.treat.session import Doctor, NothingMeasuredError, Session
+from grpo_doctor.treat.trial import Limits
+from grpo_doctor_reports.schema.treat import TreatDocument, TrialEntry
+from tests.build import TraceBuilder
+
+WORDS = ("--dataset", "d.jsonl", "--dataloader_num_workers", "0", "--output_dir", "mine")
+WORKERS = "--dataloader_num_workers 4"
+
+
+class Job:
+    """A job whose steps wait for their data without loader processes.
+
+    Attributes:
+        trials: the words of each.
+        ends: by the number of a trial, the state in which it ends instead.
+        reward: what a step logs, by its number and whether there are processes.
+        cost_s: seconds of the clock for each trial.
+    """
+
+    def __init__(self, wait_s: float = 3.0, after_s: float = 0.05) -> None:
+        self.wait_s, self.after_s = wait_s, after_s
+        self.trials: list[list[str]] = []
+        self.ends: dict[int, str] = {}
+        self.reward: Callable[[int, bool], float] = lambda step, _: float(np.sin(step))
+        self.now_s, self.cost_s = 0.0, 30.0
+        self.on_trial: Callable[[int], None] = lambda _: None
+
+    def __call__(self, entry: TrialEntry, words: Sequence[str], limits: Limits) -> TrialEntry:
+        number = len(self.trials)
+        self.trials.append(list(words))
+        self.now_s += self.cost_s
+        self.on_trial(number)
+        if number in self.ends:
+            return replace(entry, state=self.ends[number], why="it says so", wall_s=self.cost_s)
+        has_workers = dict(itertools.pairwise(words))["--dataloader_num_workers"] != "0"
+        lengths = self._write(Path(entry.folder), number, limits.steps, has_workers)
+        return replace(
+            entry, state="measured", wall_s=self.cost_s, steps=list(range(limits.steps)),
+            seconds=list(lengths),
+        )  # fmt: skip
+
+    def _write(self, folder: Path, number: int, steps: int, has_workers: bool) -> list[float]:
+        noise = 1 + 0.01 * np.random.default_rng(number).normal()
+        workers = 4 if has_workers else 0
+        build = TraceBuilder(
+            ranks=2, framework="bundled", framework_version="0.1.0",
+            knobs={"dataload.num_workers": workers},
+        )  # fmt: skip
+        phases = {"dataload": self.after_s if has_workers else self.wait_s}
+        phases |= {"rollout": 2.0, "train": 1.0}
+        phases = {name: seconds * noise for name, seconds in phases.items()}
+        length = sum(phases.values())
+        for step in range(steps):
+            for rank in range(2):
+                build.step(rank, step, step * length, phases)
+            build.metrics(step, reward=self.reward(step, has_workers), loss=0.1 * step)
+        folder.mkdir(parents=True)
+        write_trace(build.build(), folder / "trace.json")
+        return [length] * steps
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Job:
+    made = Job()
+    monkeypatch.setattr(sessions, "run_trial", made)
+    monkeypatch.setattr(time, "monotonic", lambda: made.now_s)
+    return made
+
+
+def session(
+    folder: Path, document: TreatDocument | None = None, refusal: str | None = None,
+    budget_s: float = 1800.0,
+) -> Session:  # fmt: skip
+    def reader(words: Sequence[str]) -> object:
+        return read(words, environment={}, versions={})
+
+    doctor = Doctor(
+        read=reader,  # type: ignore[arg-type]
+        refusal=lambda words: refusal if WORKERS in " ".join(words) else None,
+        keep=lambda _: None,
+        say=lambda _: None,
+    )
+    new = TreatDocument(framework="bundled", budget_s=budget_s)
+    return Session(folder, WORDS, read(WORDS, environment={}), doctor, document or new)
+
+
+def states(document: TreatDocument) -> dict[str, str]:
+    return {change.text: change.state for change in document.changes}
+
+
+def test_what_gains_is_kept_and_proved_by_pairs(job: Job, tmp_path: Path) -> None:
+    document = session(tmp_path).run()
+    assert states(document)[WORKERS] == "kept"
+    assert [trial.side for trial in document.trials] == [
+        "survey", "before", "after", "after", "before",
+    ]  # fmt: skip
+    (kept,) = [change for change in document.changes if change.state == "kept"]
+    assert kept.measured
+    assert kept.measured.mid == pytest.approx(100 * (3.05 / 6 - 1), abs=3)
+    assert kept.as_predicted is not None
+    assert " ".join(document.result) == "--dataset d.jsonl " + WORKERS + " --output_dir mine"
+    assert document.state == "ended"
+    assert document.verdict.startswith(f"Kept {WORKERS}: step time \N{MINUS SIGN}")
+
+
+def test_each_trial_has_its_own_output_folder_and_number_of_steps(job: Job, tmp_path: Path) -> None:
+    session(tmp_path).run()
+    folders = [words[words.index("--output_dir") + 1] for words in job.trials]
+    assert len(set(folders)) == len(folders)
+    assert all(Path(folder).is_relative_to(tmp_path) for folder in folders)
+    assert all("--max_steps" in words for words in job.trials)
+
+
+def test_a_change_without_the_predicted_gain_is_rolled_back(job: Job, tmp_path: Path) -> None:
+    job.after_s = job.wait_s
+    document = session(tmp_path).run()
+    assert states(document)[WORKERS] == "rolled back"
+    assert list(document.result) == list(WORDS)
+
+
+def test_a_gain_that_changes_the_rewards_is_rolled_back(job: Job, tmp_path: Path) -> None:
+    job.reward = lambda step, changed: float(np.sin(step)) + 9 * changed
+    document = session(tmp_path).run()
+    (change,) = [c for c in document.changes if c.text == WORKERS]
+    assert change.state == "rolled back"
+    assert "but reward diverges" in change.why
+
+
+def test_what_check_refuses_is_never_run(job: Job, tmp_path: Path) -> None:
+    document = session(tmp_path, refusal="It probably does not fit").run()
+    assert states(document)[WORKERS] == "refused"
+    assert not any(WORKERS in " ".join(words) for words in job.trials)
+
+
+@pytest.mark.parametrize(
+    ("ends", "state"),
+    [
+        ({2: "failed"}, "kept"),  # once: run again
+        ({2: "failed", 4: "failed"}, "rolled back"),
+        ({2: "out of memory"}, "rolled back"),
+        ({1: "failed"}, "kept"),
+    ],
+)
+def test_trials_that_fail_are_a_result(
+    ends: dict[int, str], state: str, job: Job, tmp_path: Path
+) -> None:
+    job.ends = ends
+    document = session(tmp_path).run()
+    assert states(document)[WORKERS] == state, document.changes
+    assert document.state == "ended"
+
+
+def test_a_command_that_fails_by_itself_ends_it(job: Job, tmp_path: Path) -> None:
+    job.ends = dict.fromkeys((1, 2, 3), "failed")
+    made = session(tmp_path)
+    with pytest.raises(NothingMeasuredError, match="trials without a change failed"):
+        made.run()
+    assert made.document.state == "failed"
+
+
+def test_a_first_run_without_steps_ends_it_with_the_log(job: Job, tmp_path: Path) -> None:
+    job.ends = {0: "no steps"}
+    with pytest.raises(NothingMeasuredError, match=r"it says so.*job\.log"):
+        session(tmp_path).run()
+
+
+def test_the_budget_ends_it_before_a_trial_that_would_be_late(job: Job, tmp_path: Path) -> None:
+    document = session(tmp_path, budget_s=100.0).run()
+    assert document.state == "out of budget"
+    assert len(job.trials) == 1
+    assert "continue" in document.next_step
+
+
+def test_ctrl_c_loses_nothing_and_the_same_folder_continues(job: Job, tmp_path: Path) -> None:
+    def interrupt(number: int) -> None:
+        if number == 3:
+            raise KeyboardInterrupt
+
+    job.on_trial = interrupt
+    made = session(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    assert made.document.state == "interrupted"
+    assert len(made.document.trials) == 3
+    job.on_trial = lambda _: None
+    document = session(tmp_path, replace(made.document, state="running")).run()
+    assert states(document)[WORKERS] == "kept"
+    assert [trial.side for trial in document.trials].count("survey") == 1
+
+
+def test_a_dry_run_starts_nothing(job: Job, tmp_path: Path) -> None:
+    document = session(tmp_path).plan()
+    assert not job.trials
+    assert "--max_steps" in document.result
