@@ -31,11 +31,12 @@ is a command, or a patch of your script, and a card with each trial. Your files 
 EPILOG = """\
 examples:
   grpo-doctor treat -- bash train.sh                 30 minutes of trials
-  grpo-doctor treat --budget 2h -o treated -- torchrun --nproc_per_node 8 train.py --beta 0
+  grpo-doctor treat --budget 2h -o treated -- bash train.sh
   grpo-doctor treat -o treated -- bash train.sh      the same folder: it continues
   grpo-doctor treat -o treated --write -- bash train.sh
                                                      also change train.sh as the result says
-  grpo-doctor treat --allow algorithm -- ...         also batch sizes, lengths and learning rates
+  grpo-doctor treat --allow algorithm -- bash train.sh
+                                                     also batch sizes, lengths, learning rates
   grpo-doctor treat --dry-run -- bash train.sh       what a trial would be; nothing is started
 
 Changes are options of the command. Each trial is a run of its own, with its own output folder, and
@@ -45,46 +46,36 @@ exit codes: 0 ended, with or without a change that is kept; 2 wrong usage, or th
 options; 4 a result can't be written; 8 nothing could be measured, for example no step was recorded;
 9 it does not fit or would not start, by `check`; 127 it can't be started; 130 Ctrl-C.
 """
-DOES_NOT_FIT, _INTERRUPTED = 9, 130
-_CARD = "treat.json"
-_UNITS = {"s": 1, "m": 60, "h": 3600, "": 60}
+_CARD, _INTERRUPTED = "treat.json", 130
+_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 class DoesNotFitError(GrpoDoctorError):
     """`check` says that the command does not fit, or would not start."""
 
-    exit_code = DOES_NOT_FIT
+    exit_code = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "--budget", type=_seconds, default=1800.0, metavar="TIME",
-        help="30m (default), 90s, 2h: no trial begins that would end later",
-    )  # fmt: skip
-    parser.add_argument(
-        "--goal", choices=("step-time", "tokens"), default="step-time",
-        help="seconds per step (default), or per completion token",
-    )  # fmt: skip
-    parser.add_argument(
-        "--allow", choices=("algorithm",), action="append", default=[],
+    add = parser.add_argument
+    add("--budget", type=_seconds, default=1800.0, metavar="TIME",
+        help="30m (default), 90s, 2h: no trial begins that would end later")  # fmt: skip
+    add("--goal", choices=("step-time", "tokens"), default="step-time",
+        help="seconds per step (default), or per completion token")  # fmt: skip
+    add("--allow", choices=("algorithm",), action="append", default=[],
         help="also try changes of the math: batch, generations, lengths, learning rate",
     )  # fmt: skip
-    add_output(
-        parser, "DIR", "folder of the trials and the card; one of an earlier `treat` of this "
-        "command is continued; default: grpo-doctor-out/treat-<date>-<time>", "--run-dir",
-    )  # fmt: skip
-    parser.add_argument(
-        "--write", action="store_true", help="at the end, apply the patch to your script"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print what would be done; start nothing"
-    )
-    parser.add_argument("--json", action="store_true", help="print the card as JSON (schema 1)")
+    text = "folder of the trials and the card; that of an earlier `treat` of this command is "
+    text += "continued; default: grpo-doctor-out/treat-<date>-<time>"
+    add_output(parser, "DIR", text, "--run-dir")
+    add("--write", action="store_true", help="at the end, apply the patch to your script")
+    add("--dry-run", action="store_true", help="print what a trial would be; start nothing")
+    add("--json", action="store_true", help="print the card as JSON (schema 1)")
 
 
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
     if found is None or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text}: give a time such as 30m, 90s or 2h")
     return float(found[1]) * _UNITS[found[2]]
@@ -100,33 +91,27 @@ def execute(options: argparse.Namespace) -> int:
     words: list[str] = options.job_arguments
     launch, _ = launch_here(words)
     _require_flags(launch, words)
-    refusal = _refusal(words)
-    if refusal is not None:
+    if (refusal := _refusal(words)) is not None:
         raise DoesNotFitError(f"nothing was started: {refusal}")
     folder = options.output or Path("grpo-doctor-out") / time.strftime("treat-%Y%m%d-%H%M%S")
-    document = _begun(options, folder, launch, words)
     doctor = Doctor(
-        read=lambda given: launch_here(given)[0],
-        refusal=_refusal,
-        keep=lambda card: _keep(folder, card),
-        say=inform,
+        lambda given: launch_here(given)[0], _refusal, lambda card: _keep(folder, card), inform
     )
-    session = Session(folder, words, launch, doctor, document)
+    session = Session(folder, words, launch, doctor, _begun(options, folder, launch, words))
     if options.dry_run:
         return _show(options, session.plan())
     folder.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, _interrupt)
     code = 0
     try:
-        document = session.run()
+        session.run()
     except KeyboardInterrupt:
         code = _INTERRUPTED
     finally:
         inform(f"card    {folder / 'treat.html'}")
     if options.write and not code and (text := session.script_text()):
-        path = Path(session.document.script)
-        write_bytes(text.encode(), str(path))
-        inform(f"changed {path}")
+        write_bytes(text.encode(), session.document.script)
+        inform(f"changed {session.document.script}")
     return _show(options, session.document) or code
 
 
@@ -144,9 +129,8 @@ def _require_flags(launch: Launch, words: Sequence[str]) -> None:
         raise UsageError(f"no change is known for this command: {launch.outside}.")
     place = place_of(words, launch.framework, (Path.cwd(),), time.time_ns())
     if place.form != "flag" or place.where.startswith("if "):
-        where = place.where or "in the script"
         raise UsageError(
-            f"the settings are {where}, and treat changes only options of a command. Record it "
+            f"the settings are {place.where}, and treat changes options of a command. Record it "
             "with `grpo-doctor run`, and change what the report says, or let the script parse them."
         )
 
@@ -166,44 +150,35 @@ def _begun(
     options: argparse.Namespace, folder: Path, launch: Launch, words: Sequence[str]
 ) -> TreatDocument:
     """Return a new document, or the one that the folder has."""
-    from msgspec.structs import replace  # noqa: PLC0415
-
-    from grpo_doctor import __version__  # noqa: PLC0415
-    from grpo_doctor_reports.schema.report import Tool  # noqa: PLC0415
-    from grpo_doctor_reports.schema.treat import TreatDocument  # noqa: PLC0415
-
-    new = TreatDocument(
-        tool=Tool(name="grpo-doctor", version=__version__),
-        command=redact_command(words),
-        framework=launch.framework,
-        framework_version=launch.version,
-        goal=options.goal,
-        allows_algorithm=bool(options.allow),
-        budget_s=options.budget,
-    )
-    if not folder.exists() or not any(folder.iterdir()):
-        return new
-    former = _former(folder)
-    if former.command != new.command or former.goal != new.goal:
-        raise UsageError(f"-o: {folder} has the treatment of another command or goal.")
-    allowed = new.allows_algorithm or former.allows_algorithm
-    return replace(
-        former, state="running", budget_s=options.budget, allows_algorithm=allowed, tool=new.tool
-    )
-
-
-def _former(folder: Path) -> TreatDocument:
     import msgspec  # noqa: PLC0415
 
+    from grpo_doctor import __version__  # noqa: PLC0415
     from grpo_doctor_reports.errors import ReportError  # noqa: PLC0415
-    from grpo_doctor_reports.schema.treat import read_treatment  # noqa: PLC0415
+    from grpo_doctor_reports.schema import report, treat  # noqa: PLC0415
 
+    command, version = redact_command(words), launch.version
+    if not folder.exists() or not any(folder.iterdir()):
+        return treat.TreatDocument(
+            tool=report.Tool(name="grpo-doctor", version=__version__),
+            command=command,
+            framework=launch.framework,
+            framework_version=version,
+            goal=options.goal,
+            allows_algorithm=bool(options.allow),
+            budget_s=options.budget,
+        )
     try:
-        return read_treatment(msgspec.json.decode((folder / _CARD).read_bytes()))
+        former = treat.read_treatment(msgspec.json.decode((folder / _CARD).read_bytes()))
     except (OSError, ReportError, msgspec.DecodeError) as problem:
+        raise UsageError(f"-o: {folder} has other files, and no card ({problem}).") from problem
+    now = (command, options.goal, version, bool(options.allow))
+    if now != (
+        former.command, former.goal, former.framework_version, former.allows_algorithm
+    ):  # fmt: skip
         raise UsageError(
-            f"-o: {folder} is not empty and has no card to continue from ({problem})."
-        ) from problem
+            f"-o: {folder} has a treatment of another command, version, goal or --allow."
+        )
+    return msgspec.structs.replace(former, state="running", budget_s=options.budget)
 
 
 def _keep(folder: Path, card: TreatDocument) -> None:
@@ -219,8 +194,6 @@ def _keep(folder: Path, card: TreatDocument) -> None:
 def _show(options: argparse.Namespace, card: TreatDocument) -> int:
     from grpo_doctor.cli.rendering import markdown, treatment_markdown  # noqa: PLC0415
 
-    if options.json:
-        write_bytes(document_json(card), STDOUT)
-    else:
-        write_bytes(markdown(treatment_markdown(card), sys.stdout).encode(), STDOUT)
+    text = markdown(treatment_markdown(card), sys.stdout).encode()
+    write_bytes(document_json(card) if options.json else text, STDOUT)
     return 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Literal, NamedTuple
 
 from grpo_doctor.treat.paired import MOST_PAIRS, interval
 from grpo_doctor_reports.formatting import signed_percent
 from grpo_doctor_reports.schema.treat import ChangeEntry, Percent, TrialEntry
 
-# A gain below is less than two runs of the same settings differ by (`whatif.prediction`).
+# Two runs of the same settings differ by as much (`whatif.prediction`).
 LEAST_GAIN_PCT = 2.0
 ORDER = ("before", "after", "after", "before")
 # A change whose trials fail this often is not what a user wants, whatever it gains.
@@ -52,40 +53,32 @@ def judge(ratios: Sequence[float]) -> Judged:
     if len(ratios) < 2 or len(ratios) % 2:
         return Judged("more", None, "")
     measured = interval(ratios)
-    words = f"{signed_percent(measured.mid)} ({_range(measured)})"
     if measured.high < -LEAST_GAIN_PCT:
-        return Judged("kept", measured, f"measured {words}")
+        return Judged("kept", measured, "the whole interval is a gain above 2%")
     if measured.mid > -LEAST_GAIN_PCT:
-        return Judged("rolled back", measured, f"measured {words}: no gain above 2%")
+        return Judged("rolled back", measured, "no gain above 2%")
     if len(ratios) >= MOST_PAIRS:
-        many = f"after {len(ratios)} pairs"
-        return Judged("rolled back", measured, f"measured {words}: not certain {many}")
-    return Judged("more", measured, f"measured {words} so far")
-
-
-def _range(change: Percent) -> str:
-    return f"95% interval {signed_percent(change.low)} to {signed_percent(change.high)}"
+        return Judged("rolled back", measured, f"not certain after {len(ratios)} pairs")
+    return Judged("more", measured, "")
 
 
 def failures(trials: Sequence[TrialEntry], change: int) -> Judged | None:
     """Return the verdict on a change whose trials fail; None where they do not, or may recover."""
-    failed = [t for t in trials if t.change == change and t.side == "after" and t.state != MEASURED]
-    out = next((t for t in failed if t.state == OUT_OF_MEMORY), None)
-    if out is not None:
-        return Judged("rolled back", None, f"out of memory: {out.why}")
+    after = [t for t in trials if t.change == change and t.side == "after"]
+    failed = [t for t in after if t.state != MEASURED]
+    if any(t.state == OUT_OF_MEMORY for t in failed):
+        return Judged("rolled back", None, f"out of memory: {failed[-1].why}")
     if len(failed) < MOST_FAILURES:
         return None
-    tries = sum(t.change == change and t.side == "after" for t in trials)
-    last = failed[-1]
-    return Judged(
-        "rolled back", None, f"{len(failed)} of {tries} trials ended as {last.state}: {last.why}"
-    )
+    ended = f"{len(failed)} of {len(after)} trials ended as {failed[-1].state}"
+    return Judged("rolled back", None, f"{ended}: {failed[-1].why}")
 
 
 def best(changes: Sequence[ChangeEntry], start_s: float, steps_s: float) -> ChangeEntry | None:
     """Return what to try next: the most predicted gain for a minute of trial.
 
-    What has no prediction comes after what has one, by what its finding costs at most.
+    Of equal ones the first, which its finding names first. What has no prediction comes after what
+    has one, by what its finding costs at most.
 
     Args:
         changes: all of them.
@@ -96,8 +89,8 @@ def best(changes: Sequence[ChangeEntry], start_s: float, steps_s: float) -> Chan
     def worth(change: ChangeEntry) -> tuple[bool, float]:
         if change.predicted is None:
             return False, change.cost_pct
-        minutes = (start_s + steps_s * (1 + change.predicted.mid / 100)) / 60
-        return True, -change.predicted.mid / max(minutes, 1e-9)
+        gain = round(-change.predicted.mid)
+        return True, gain / max(start_s + steps_s * (1 - gain / 100), 1e-9)
 
     untried = [change for change in changes if change.state == "untried"]
     return max(untried, key=worth, default=None)
@@ -112,19 +105,16 @@ def as_predicted(change: ChangeEntry, measured: Percent | None) -> bool | None:
 
 def verdict(changes: Sequence[ChangeEntry], goal: str) -> str:
     """Return what came of all of it in a sentence or two."""
-    kept = [change for change in changes if change.state == "kept" and change.measured]
-    what = "step time" if goal == "step-time" else "time per token"
-    rest = [
-        f"{count} {state}"
+    kept = [(c.text, c.measured.mid) for c in changes if c.state == "kept" and c.measured]
+    counts = {
+        state: sum(change.state == state for change in changes)
         for state in ("rolled back", "refused", "tried", "untried")
-        if (count := sum(change.state == state for change in changes))
-    ]
-    others = f" Other changes: {', '.join(rest)}." if rest else ""
+    }
+    listed = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    others = f" Other changes: {listed}." if listed else ""
     if not kept:
-        found = "none of the changes proved" if changes else "no finding has a flag that is worth"
-        return f"Nothing kept: {found} a gain above 2%.{others}"
-    factor = 1.0
-    for change in kept:
-        factor *= 1 + (change.measured.mid if change.measured else 0.0) / 100
-    names = " and ".join(change.text for change in kept)
-    return f"Kept {names}: {what} {signed_percent(100 * (factor - 1))}.{others}"
+        return f"Nothing kept: no change of the command proved a gain above 2%.{others}"
+    what = "step time" if goal == "step-time" else "time per token"
+    together = 100 * (prod(1 + mid / 100 for _, mid in kept) - 1)
+    names = " and ".join(text for text, _ in kept)
+    return f"Kept {names}: {what} {signed_percent(together)}.{others}"

@@ -1,4 +1,4 @@
-"""One treatment: a recorded run, then one change after the other, and what is known after each.
+"""One treatment: a recorded run, then one change after the other.
 
 The document is all of the state: it is kept after each trial, and a session that begins with one
 continues where that ended.
@@ -24,7 +24,7 @@ from grpo_doctor.treat.agreement import disagreement
 from grpo_doctor.treat.candidates import changes_in
 from grpo_doctor.treat.edits import CannotEditError, Command, Reader, with_options
 from grpo_doctor.treat.paired import ratio
-from grpo_doctor.treat.trial import OUTPUT, Limits, run_trial
+from grpo_doctor.treat.trial import LOG, OUTPUT, Limits, run_trial
 from grpo_doctor_probes.record.redact import redact_command
 from grpo_doctor_reports.schema.treat import ChangeEntry, TreatDocument, TrialEntry
 
@@ -32,15 +32,14 @@ SURVEY_STEPS = 16
 # `compare` judges metrics from 8 common steps on. More steps than the start of a run is long cost
 # more than they tell; fewer waste the start.
 _LEAST, _MOST = 8, 24
-# Of the budget: the first run, and the longest that one trial may take.
-_SURVEY_SHARE, _TRIAL_SHARE = 0.25, 0.5
-# A trial may be slower than the first run by so much before it is ended.
+_SURVEY_SHARE = 0.25  # of the budget
+# A trial may be slower than the latest one by so much before it is ended.
 _SLOWER, _SPARE_S = 3.0, 60.0
 _TRIALS_TO_DECIDE = 4
 _MOST_FAILED = 3
-# Without it TRL and ms-swift log each tenth step.
+# Without it they log each tenth step.
 _LOG_EACH_STEP = {"trl": "--logging_steps 1", "ms-swift": "--logging_steps 1"}
-_NO_UPLOAD = {"push_to_hub": "--push_to_hub false"}
+_UPLOADS = "push_to_hub"
 
 
 class NothingMeasuredError(GrpoDoctorError):
@@ -55,14 +54,8 @@ class _BudgetError(Exception):
 
 @dataclass(frozen=True)
 class Doctor:
-    """What a session asks of others.
-
-    Attributes:
-        read: a launch, as `check` reads it.
-        refusal: why `check` says that a command does not fit or start; None if it does not.
-        keep: takes the document after each trial.
-        say: takes a line of progress.
-    """
+    """What a session asks of others: to `read` a launch, for the `refusal` of `check` (None: none),
+    to `keep` the document after each trial, and to `say` a line of progress."""
 
     read: Reader
     refusal: Callable[[Sequence[str]], str | None]
@@ -108,8 +101,7 @@ class Session:
 
     def plan(self) -> TreatDocument:
         """Return what the first trial would start; nothing is."""
-        scratch = self.folder / "trials" / "00-survey"
-        words = self._for_trial(self._command(), scratch, SURVEY_STEPS + 1).words
+        words = self._for_trial(self._command(), self._place("survey"), SURVEY_STEPS + 1).words
         return replace(
             self.document,
             state="dry run",
@@ -126,24 +118,20 @@ class Session:
 
     def _survey(self) -> None:
         self.doctor.say(f"recording up to {SURVEY_STEPS} steps as they are")
-        share = _SURVEY_SHARE * self.document.budget_s
-        trial = self._trial("survey", None, Limits(SURVEY_STEPS + 1, share))
+        share_s = _SURVEY_SHARE * self.document.budget_s
+        trial = self._trial("survey", None, Limits(SURVEY_STEPS + 1, share_s))
         if trial.state != decision.MEASURED:
-            late = f" within {share:.0f} s, a quarter of the budget" if share < trial.wall_s else ""
-            log = Path(trial.folder) / "job.log"
-            raise NothingMeasuredError(
-                f"nothing could be measured{late}: {trial.why}. The job's output: {log}"
-            )
+            late = f" within {share_s:.0f} s, a quarter of the budget" * (share_s < trial.wall_s)
+            raise _nothing(f"nothing could be measured{late}", trial)
         trace = load(Path(trial.folder))
         analysis = analyse(trace)
         steady = analysis.regimes.steady_from
-        first = int(analysis.steps.numbers[steady]) if steady is not None else trial.steps[0]
-        warmup = max(1, first - trial.steps[0])
-        step_s = sum(map(float, filter(None, trial.seconds))) / len(trial.seconds)
-        count = round(max(0.0, trial.wall_s - sum(trial_s(trial))) / max(step_s, 1e-3))
+        first = trial.steps[0] if steady is None else int(analysis.steps.numbers[steady])
+        steps_s = sum(trial_s(trial))
+        as_long = round((trial.wall_s - steps_s) / max(steps_s / len(trial.steps), 1e-3))
         self._change(
-            warmup=warmup,
-            steps=min(_MOST, max(_LEAST, count)),
+            warmup=max(1, first - trial.steps[0]),
+            steps=min(_MOST, max(_LEAST, as_long)),
             changes=changes_in(trace, algorithm=self.document.allows_algorithm),
         )
 
@@ -152,16 +140,14 @@ class Session:
         tried = next((c for c in self.document.changes if c.state == "tried"), None)
         if tried is not None:
             return tried
-        start_s, steps_s = self._expected_s()
-        while (change := decision.best(self.document.changes, start_s, steps_s)) is not None:
+        while change := decision.best(self.document.changes, *self._expected_s()):
             try:
                 words = self._command(change).started(self.folder / "scripts")
                 refusal = self.doctor.refusal(words)
             except CannotEditError as problem:
                 refusal = str(problem)
             if refusal is None:
-                self._set(replace(change, state="tried"))
-                return self._entry(change)
+                return self._set(replace(change, state="tried"))
             self._set(replace(change, state="refused", why=refusal))
         return None
 
@@ -169,90 +155,76 @@ class Session:
         """Run trials of a change until it is kept or rolled back."""
         predicted = f", predicted {change.predicted.mid:+.0f}%" if change.predicted else ""
         self.doctor.say(f"trying {change.text}{predicted}")
-        while True:
-            judged = self._judge(self._entry(change))
-            if judged.state != "more":
-                break
-            wanted = _TRIALS_TO_DECIDE if not self._of(change) else 1
-            start_s, steps_s = self._expected_s()
-            if self._left_s() < wanted * (start_s + steps_s):
+        while (judged := self._judge(change)).state == "more":
+            wanted = 1 if decision.of_change(self.document.trials, change.index) else 0
+            expected_s = sum(self._expected_s())
+            left_s = self.document.budget_s - (time.monotonic() - self.began_s)
+            if left_s < (wanted or _TRIALS_TO_DECIDE) * expected_s:
                 raise _BudgetError
             side = decision.next_side(self.document.trials, change.index)
-            seconds = _SLOWER * (start_s + steps_s) + _SPARE_S
             steps = self.document.warmup + self.document.steps + 1
-            self._trial(side, change, Limits(steps, seconds))
-            self._give_up_if_it_fails()
+            self._trial(side, change, Limits(steps, _SLOWER * expected_s + _SPARE_S))
+            failed = [t for t in self.document.trials if t.side == "before" and t.why]
+            if len(failed) >= _MOST_FAILED:
+                raise _nothing(f"{len(failed)} trials without a change failed", failed[-1])
         self.doctor.say(f"{judged.state}: {change.text}: {judged.why}")
-        self._set(
-            replace(
-                self._entry(change),
-                state=judged.state,
-                why=judged.why,
-                as_predicted=decision.as_predicted(change, judged.measured),
-            )
-        )
+        right = decision.as_predicted(change, judged.measured)
+        change = self._document_entry(change)
+        self._set(replace(change, state=judged.state, why=judged.why, as_predicted=right))
         if judged.state == "kept":
             self._look_again(change)
 
     def _judge(self, change: ChangeEntry) -> decision.Judged:
-        trials, document = self.document.trials, self.document
-        failed = decision.failures(trials, change.index)
+        document = self.document
+        failed = decision.failures(document.trials, change.index)
         if failed is not None:
             return failed
-        pairs = decision.pairs_of(trials, change.index)
+        pairs = decision.pairs_of(document.trials, change.index)
+        sizes: Any = {"skip": document.warmup, "steps": document.steps, "goal": document.goal}
         try:
-            ratios = [
-                ratio(a, b, skip=document.warmup, steps=document.steps, goal=document.goal)
-                for a, b in pairs
-            ]
+            judged = decision.judge([ratio(before, after, **sizes) for before, after in pairs])
         except ValueError as problem:
             return decision.Judged("rolled back", None, str(problem))
-        judged = decision.judge(ratios)
-        self._set(replace(change, pairs=len(pairs), measured=judged.measured or change.measured))
+        if judged.measured:
+            self._set(replace(change, pairs=len(pairs), measured=judged.measured))
         if judged.state != "kept":
             return judged
         traces = [(load(Path(a.folder)), load(Path(b.folder))) for a, b in pairs]
         parted = disagreement(traces, change.math)
-        if not parted:
-            return judged
-        return judged._replace(state="rolled back", why=f"{judged.why}, but {parted}")
+        return judged._replace(state="rolled back", why=parted) if parted else judged
 
     def _look_again(self, kept: ChangeEntry) -> None:
         """Replace what is untried by what the last run with the change speaks for."""
         last = decision.pairs_of(self.document.trials, kept.index)[-1][1]
         settled = [c for c in self.document.changes if c.state != "untried"]
-        fresh = changes_in(
-            load(Path(last.folder)),
-            first=max(c.index for c in settled) + 1,
-            algorithm=self.document.allows_algorithm,
-        )
-        known = {c.text for c in settled}
+        known, first = {c.text for c in settled}, max(c.index for c in self.document.changes) + 1
+        algorithm = self.document.allows_algorithm
+        fresh = changes_in(load(Path(last.folder)), first=first, algorithm=algorithm)
         self._change(changes=[*settled, *(c for c in fresh if c.text not in known)])
 
-    def _give_up_if_it_fails(self) -> None:
-        failed = [t for t in self.document.trials if t.side == "before" and t.state != "measured"]
-        if len(failed) >= _MOST_FAILED:
-            raise NothingMeasuredError(
-                f"{len(failed)} trials without a change failed: {failed[-1].why}. The job's "
-                f"output: {Path(failed[-1].folder) / 'job.log'}"
-            )
-
     def _trial(self, side: str, change: ChangeEntry | None, limits: Limits) -> TrialEntry:
-        number = len(self.document.trials)
-        folder = self.folder / "trials" / f"{number:02d}-{side}"
+        folder = self._place(side)
         folder.parent.mkdir(parents=True, exist_ok=True)
+        command = self._command(change if side == "after" else None)
+        command = self._for_trial(command, folder, limits.steps)
         entry = TrialEntry(
-            number=number,
+            number=len(self.document.trials),
             side=side,
             change=change.index if change else None,
             folder=str(folder),
         )
-        command = self._command(change if side == "after" else None)
-        command = self._for_trial(command, folder, limits.steps)
         trial = run_trial(entry, command.started(self.folder / "scripts"), limits)
         self._change(trials=[*self.document.trials, trial])
-        self.doctor.say(f"  {side}: {_in_words(trial)}")
+        mean_s = sum(trial_s(trial)) / max(1, len(trial.steps))
+        measured = f"{mean_s:.3g} s per step, {trial.wall_s:.0f} s in all"
+        self.doctor.say(f"  {side}: {f'{trial.state}: {trial.why}' if trial.why else measured}")
         return trial
+
+    def _place(self, side: str) -> Path:
+        """Return a new folder for the next trial: one that was ended may have left its own."""
+        name = f"{len(self.document.trials):02d}-{side}"
+        count = sum(1 for _ in (self.folder / "trials").glob(f"{name}*"))
+        return self.folder / "trials" / (f"{name}-{count}" if count else name)
 
     # -- commands
 
@@ -269,9 +241,11 @@ class Session:
         where = self.launch.spell("checkpoint.directory", str((folder / OUTPUT).absolute()))
         if where is not None:
             command = self._with(command, where)
-        count = self.launch.spell("train.max_steps", steps)
-        extra = [count, _LOG_EACH_STEP.get(self.launch.framework)]
-        extra += [text for name, text in _NO_UPLOAD.items() if name in self.launch.options]
+        extra = [
+            self.launch.spell("train.max_steps", steps),
+            _LOG_EACH_STEP.get(self.launch.framework),
+            f"--{_UPLOADS} false" if _UPLOADS in self.launch.options else None,
+        ]
         for text in filter(None, extra):
             try:
                 command = self._with(command, text)
@@ -284,25 +258,20 @@ class Session:
 
     # -- the document
 
-    def _entry(self, change: ChangeEntry) -> ChangeEntry:
-        return next(c for c in self.document.changes if c.index == change.index)
-
-    def _of(self, change: ChangeEntry) -> list[TrialEntry]:
-        return decision.of_change(self.document.trials, change.index)
-
     def _expected_s(self) -> tuple[float, float]:
         """Return how long the start of a trial and its steps take, by the latest one."""
-        last = [t for t in self.document.trials if t.state == "measured" and t.side != "after"][-1]
+        last = [t for t in self.document.trials if t.steps and t.side != "after"][-1]
         steps_s = sum(trial_s(last))
         count = self.document.warmup + self.document.steps + 1
         return max(0.0, last.wall_s - steps_s), steps_s / len(last.steps) * count
 
-    def _left_s(self) -> float:
-        return self.document.budget_s - (time.monotonic() - self.began_s)
+    def _document_entry(self, change: ChangeEntry) -> ChangeEntry:
+        return next(c for c in self.document.changes if c.index == change.index)
 
-    def _set(self, change: ChangeEntry) -> None:
+    def _set(self, change: ChangeEntry) -> ChangeEntry:
         changes = [change if c.index == change.index else c for c in self.document.changes]
         self._change(changes=changes)
+        return change
 
     def _change(self, **members: Any) -> None:
         spent_s = self.spent_before_s + time.monotonic() - self.began_s
@@ -312,11 +281,9 @@ class Session:
     def _end(self, state: str, problem: str = "") -> None:
         command = self._command()
         said = problem or decision.verdict(self.document.changes, self.document.goal)
-        if state == "out of budget":
-            said += " The budget ended first."
         self._change(
             state=state,
-            verdict=said,
+            verdict=f"{said} The budget ended first." if state == "out of budget" else said,
             next_step=self._next_step(state, command),
             result=redact_command(command.words),
             script=str(command.script or ""),
@@ -324,15 +291,15 @@ class Session:
         )
 
     def _next_step(self, state: str, command: Command) -> str:
-        again = f"grpo-doctor treat -o {shlex.quote(str(self.folder))} -- ..."
+        again = f"grpo-doctor treat -o {shlex.quote(str(self.folder))}"
         if state in ("out of budget", "interrupted"):
-            return f"continue: {again}"
+            return f"continue: {again} -- ..."
         if state == "failed":
             return "read the job's output, then start again"
         if command.script is not None:
-            return f"apply the patch: {again.replace(' -- ', ' --write -- ')}"
+            return f"apply the patch: {again} --write -- ..."
         kept = any(change.state == "kept" for change in self.document.changes)
-        return "use the command below" if kept else "read the refused changes: some need code"
+        return "use the command above" if kept else "read what was refused: some of it needs code"
 
 
 def trial_s(trial: TrialEntry) -> list[float]:
@@ -340,8 +307,6 @@ def trial_s(trial: TrialEntry) -> list[float]:
     return [seconds or 0.0 for seconds in trial.seconds]
 
 
-def _in_words(trial: TrialEntry) -> str:
-    if trial.state != decision.MEASURED:
-        return f"{trial.state}: {trial.why}"
-    mean = sum(trial_s(trial)) / len(trial.seconds)
-    return f"{mean:.3g} s per step, {len(trial.steps)} steps, {trial.wall_s:.0f} s in all"
+def _nothing(what: str, trial: TrialEntry) -> NothingMeasuredError:
+    log = Path(trial.folder) / LOG
+    return NothingMeasuredError(f"{what}: {trial.why}. The job's output: {log}")

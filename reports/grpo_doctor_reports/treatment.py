@@ -20,21 +20,16 @@ from grpo_doctor_reports.schema.treat import (
 
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|"})
 _MATH = {
-    "same-math": "kept",
-    "changes-numerics": "kept but for rounding",
-    "changes-algorithm": "changed: another algorithm",
-    "needs-code": "not judged",
-}
-CHANGES = ("change", "finding", "math", "predicted", "measured", "pairs", "result")
-TRIALS = ("trial", "of change", "per step", "steps", "in all", "result")
+    "same-math": "kept", "changes-numerics": "kept but for rounding",
+    "changes-algorithm": "changed: another algorithm", "needs-code": "not judged",
+}  # fmt: skip
+_ORDER = ("kept", "tried", "untried", "rolled back", "refused")
+CHANGES = ("change", "finding", "math", "predicted", "measured", "result")
+TRIALS = ("trial", "change", "per step", "steps", "in all", "result")
 
 
 def treatment_page(document: AnyDocument) -> bytes:
-    """Return the card as one self-contained page.
-
-    Raises:
-        DocumentError: the document has another schema, or a part of the wrong type.
-    """
+    """Return the card as one self-contained page. Raises DocumentError of another document."""
     card, style = read_treatment(document), assets.compare_style()
     return assets.still_page(_environment(), "treat.html.j2", style, card=card)
 
@@ -47,70 +42,69 @@ def _environment() -> Environment:
 
 
 def treatment_markdown(document: AnyDocument) -> str:
-    """Return the card as Markdown. Raises DocumentError as `treatment_page` does."""
+    """Return the card as Markdown. Raises DocumentError of another document."""
     card = read_treatment(document)
     lines = [f"# {_plain(card.verdict or 'grpo-doctor treat')}", "", _plain(facts(card)), ""]
-    if card.changes:
-        rows = [[f"`{c.text}`" if c.text else "", *map(_plain, change_row(c)[1:])]
-                for c in card.changes]  # fmt: skip
-        lines += ["## Changes", "", *_table(CHANGES, rows), ""]
-    if card.trials:
-        rows = [list(map(_plain, trial_row(trial))) for trial in card.trials]
-        lines += ["## Trials", "", *_table(TRIALS, rows), ""]
+    for change in ordered(card):
+        text, finding, math, predicted, measured, result = change_row(change)
+        lines.append(f"- **{change.state}** `{text}` ({_plain(finding)})")
+        told = [f"math {math}", f"predicted {predicted}", measured and f"measured {measured}"]
+        lines.append(f"  - {_plain('; '.join(filter(None, [*told, result])))}")
+    rows = [TRIALS, ("---",) * len(TRIALS), *(map(_plain, trial_row(t)) for t in card.trials)]
+    lines += ["", *(f"| {' | '.join(row)} |" for row in rows if card.trials), ""]
     if card.result:
-        lines += ["## Command", "", "```", command(card), "```", ""]
+        lines += ["```", command(card), "```", ""]
     if card.patch:
-        lines += [f"## Patch of {_plain(card.script)}", "", "```diff", card.patch, "```", ""]
+        lines += [f"Patch of {_plain(card.script)}:", "", "```diff", card.patch, "```", ""]
     return "\n".join([*lines, _plain(f"Next: {card.next_step}"), ""])
-
-
-def _table(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
-    table = [list(head), ["---"] * len(head), *rows]
-    return [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in table]
 
 
 def _plain(text: str) -> str:
     return text.translate(_SPECIAL)
 
 
+def ordered(card: TreatDocument) -> list[ChangeEntry]:
+    """Return the changes, those that were kept first."""
+    return sorted(card.changes, key=lambda change: _ORDER.index(change.state))
+
+
 def facts(card: TreatDocument) -> str:
     """Return what was treated, in one line."""
     goal = "step time" if card.goal == "step-time" else "time per token"
-    spent = f"{card.spent_s / 60:.1f} of {card.budget_s / 60:.0f} minutes"
+    spent = f"{card.spent_s / 60:.1f} minutes"
     steps = f"{card.steps} steps after {card.warmup} of warm-up in each trial" if card.steps else ""
     framework = f"{card.framework} {card.framework_version or ''}".strip()
-    parts = (framework, f"goal: {goal}", steps, spent, card.state)
-    return " · ".join(part for part in parts if part)
+    return " · ".join(filter(None, (framework, f"goal: {goal}", steps, spent, card.state)))
 
 
 def command(card: TreatDocument) -> str:
     """Return the best command, as a shell takes it."""
     words = shlex.join(card.result)
-    return f"grpo-doctor run -- {words}" if card.result[0].startswith("-") else words
+    return words if card.result and not words.startswith("-") else f"grpo-doctor run -- {words}"
 
 
 def change_row(change: ChangeEntry) -> list[str]:
     """Return the cells of a change, in the order of CHANGES."""
-    predicted = _percent(change.predicted) or f"not predicted: {change.unpredicted}".strip(": ")
-    result = f"{change.state}: {change.why}" if change.why else change.state
+    predicted = _percent(change.predicted) or f"nothing: {change.unpredicted}".removesuffix(": ")
+    measured = _percent(change.measured)
+    if measured:
+        measured += f" in {formatting.count(change.pairs, 'pair')}"
+    result = change.why or change.state
     if change.as_predicted is not None:
         result += ", as predicted" if change.as_predicted else ", outside the predicted interval"
     if change.risk and change.state == "kept":
         result += f". {change.risk}"
-    return [
-        change.text, f"{change.finding} {change.title}", _MATH.get(change.math, change.math),
-        predicted, _percent(change.measured), str(change.pairs or ""), result,
-    ]  # fmt: skip
+    name = f"{change.finding} {change.title}"
+    return [change.text, name, _MATH.get(change.math, ""), predicted, measured, result]
 
 
 def trial_row(trial: TrialEntry) -> list[str]:
     """Return the cells of a trial, in the order of TRIALS."""
     seconds = [value or 0.0 for value in trial.seconds]
     mean = formatting.seconds(sum(seconds) / len(seconds)) if seconds else ""
-    of = "" if trial.change is None else str(trial.change + 1)
+    of = "" if trial.change is None else f"{trial.side} {trial.change}"
     result = f"{trial.state}: {trial.why}" if trial.why else trial.state
-    name = f"{trial.number} {trial.side}"
-    return [name, of, mean, str(len(seconds)), f"{trial.wall_s:.0f} s", result]
+    return [str(trial.number), of, mean, str(len(seconds)), f"{trial.wall_s:.0f} s", result]
 
 
 def _percent(change: Percent | None) -> str:

@@ -1,7 +1,5 @@
-"""The document that `treat --json` prints; `treat.json` has it after each trial, to go by.
-
-Changes are in percent of the goal, negative is less time; intervals are 95%.
-"""
+"""The document of `treat --json`, which `treat.json` has after each trial. Changes are in percent
+of the goal, negative is less time; intervals of measurements are at least 95%."""
 
 from __future__ import annotations
 
@@ -22,11 +20,8 @@ class Percent(Part, frozen=True):
 
 
 class ChangeEntry(Part, frozen=True):
-    """A change of the command.
-
-    `math` is `same-math`, `changes-numerics` (rounding alone) or `changes-algorithm`; `state` is
-    untried, tried, kept, rolled back or refused, and `why` the reason.
-    """
+    """A change. `math`: same-math, changes-numerics (rounding), changes-algorithm or needs-code.
+    `state`: untried, tried, kept, rolled back or refused; `why` is the reason."""
 
     index: int = 0
     finding: Name = ""
@@ -45,11 +40,8 @@ class ChangeEntry(Part, frozen=True):
 
 
 class TrialEntry(Part, frozen=True):
-    """A short run. `side`: survey (the first), before or after; `change`: which one it is of.
-
-    `state`: measured, out of memory, failed, stuck or no steps; `why`: what it said last. `steps`
-    has the numbers of its steps, `seconds` and `tokens` theirs.
-    """
+    """A short run. `side`: survey (the first), before or after a `change`. `state`: measured, out
+    of memory, failed, stuck or no steps. `steps` are numbers; `seconds` and `tokens` theirs."""
 
     number: int = 0
     side: Name = ""
@@ -64,11 +56,8 @@ class TrialEntry(Part, frozen=True):
 
 
 class TreatDocument(Part, frozen=True):
-    """The whole. `state`: running, ended, out of budget, interrupted or failed.
-
-    Of each trial `warmup` steps are left out and `steps` measured. `result` is the best command;
-    where that is in a script, `patch` changes `script`.
-    """
+    """The whole. `state`: running, ended, out of budget, interrupted, failed or dry run. Of each
+    trial `warmup` steps are left out and `steps` count. `patch` is of `script`."""
 
     schema: int = SCHEMA
     tool: Tool = field(default_factory=Tool)
@@ -84,7 +73,6 @@ class TreatDocument(Part, frozen=True):
     spent_s: float = 0.0
     warmup: int = 0
     steps: int = 0
-    trial_command: list[Prose] = []
     changes: list[ChangeEntry] = []
     trials: list[TrialEntry] = []
     result: list[Prose] = []

@@ -139,7 +139,7 @@ def test_a_gain_that_changes_the_rewards_is_rolled_back(job: Job, tmp_path: Path
     document = session(tmp_path).run()
     (change,) = [c for c in document.changes if c.text == WORKERS]
     assert change.state == "rolled back"
-    assert "but reward diverges" in change.why
+    assert "reward diverges at step" in change.why
 
 
 def test_what_check_refuses_is_never_run(job: Job, tmp_path: Path) -> None:
