@@ -21,7 +21,7 @@ examples:
 
 exit codes: 0; 2 wrong usage, or no schema of that name; 4 the schema can't be written.
 """
-COMMANDS = ("attach", "check", "compare", "report", "whatif")
+COMMANDS = ("attach", "check", "compare", "report", "treat", "whatif")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,12 +49,14 @@ def json_schema(command: str) -> dict[str, Any]:
     from grpo_doctor_reports.schema.compare import ComparisonDocument  # noqa: PLC0415
     from grpo_doctor_reports.schema.findings import WhatifDocument  # noqa: PLC0415
     from grpo_doctor_reports.schema.report import ReportDocument  # noqa: PLC0415
+    from grpo_doctor_reports.schema.treat import TreatDocument  # noqa: PLC0415
 
     kinds = {
         "attach": AttachDocument,
         "check": CheckDocument,
         "compare": ComparisonDocument,
         "report": ReportDocument,
+        "treat": TreatDocument,
         "whatif": WhatifDocument,
     }
     draft = {"$schema": "https://json-schema.org/draft/2020-12/schema"}

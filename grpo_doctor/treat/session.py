@@ -39,7 +39,8 @@ _TRIALS_TO_DECIDE = 4
 _MOST_FAILED = 3
 # Without it they log each tenth step.
 _LOG_EACH_STEP = {"trl": "--logging_steps 1", "ms-swift": "--logging_steps 1"}
-_UPLOADS = "push_to_hub"
+# What would leave the trial's own folder, where the command has it.
+_ELSEWHERE = {"push_to_hub": "--push_to_hub false", "logging_dir": "--logging_dir {}"}
 
 
 class NothingMeasuredError(GrpoDoctorError):
@@ -168,7 +169,8 @@ class Session:
             if len(failed) >= _MOST_FAILED:
                 raise _nothing(f"{len(failed)} trials without a change failed", failed[-1])
         self.doctor.say(f"{judged.state}: {change.text}: {judged.why}")
-        right = decision.as_predicted(change, judged.measured)
+        is_step_time = self.document.goal == "step-time"  # as predictions are
+        right = decision.as_predicted(change, judged.measured) if is_step_time else None
         change = self._document_entry(change)
         self._set(replace(change, state=judged.state, why=judged.why, as_predicted=right))
         if judged.state == "kept":
@@ -238,13 +240,14 @@ class Session:
 
     def _for_trial(self, command: Command, folder: Path, steps: int) -> Command:
         """Return it with a folder of its own, its number of steps, and every step logged."""
-        where = self.launch.spell("checkpoint.directory", str((folder / OUTPUT).absolute()))
+        out = str((folder / OUTPUT).absolute())
+        where = self.launch.spell("checkpoint.directory", out)
         if where is not None:
             command = self._with(command, where)
         extra = [
             self.launch.spell("train.max_steps", steps),
             _LOG_EACH_STEP.get(self.launch.framework),
-            f"--{_UPLOADS} false" if _UPLOADS in self.launch.options else None,
+            *(t.format(out) for name, t in _ELSEWHERE.items() if name in self.launch.options),
         ]
         for text in filter(None, extra):
             try:

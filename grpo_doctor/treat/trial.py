@@ -95,7 +95,16 @@ def run_trial(
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """End what is left of a trial: its supervisor, and then each process of the job."""
+    """End what is left of a trial: its supervisor, and then each process of the job. A second
+    Ctrl-C waits until that is done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        _end_both(process, folder)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_both(process: subprocess.Popen[bytes], folder: Path) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         try:

@@ -46,11 +46,12 @@ def treatment_markdown(document: AnyDocument) -> str:
     card = read_treatment(document)
     lines = [f"# {_plain(card.verdict or 'grpo-doctor treat')}", "", _plain(facts(card)), ""]
     for change in ordered(card):
-        text, finding, math, predicted, measured, result = change_row(change)
-        lines.append(f"- **{change.state}** `{text}` ({_plain(finding)})")
+        _, finding, math, predicted, measured, result = change_row(change)
+        text = _plain(change.text) if "`" in change.text else f"`{change.text}`"
+        lines.append(f"- **{change.state}** {text} ({_plain(finding)})")
         told = [f"math {math}", f"predicted {predicted}", measured and f"measured {measured}"]
         lines.append(f"  - {_plain('; '.join(filter(None, [*told, result])))}")
-    rows = [TRIALS, ("---",) * len(TRIALS), *(map(_plain, trial_row(t)) for t in card.trials)]
+    rows = [TRIALS, ("---",) * len(TRIALS), *(map(_plain, trial_row(card, t)) for t in card.trials)]
     lines += ["", *(f"| {' | '.join(row)} |" for row in rows if card.trials), ""]
     if card.result:
         lines += ["```", command(card), "```", ""]
@@ -85,11 +86,13 @@ def command(card: TreatDocument) -> str:
 
 def change_row(change: ChangeEntry) -> list[str]:
     """Return the cells of a change, in the order of CHANGES."""
-    predicted = _percent(change.predicted) or f"nothing: {change.unpredicted}".removesuffix(": ")
+    predicted = _percent(change.predicted) or "nothing"
+    if change.unpredicted and change.state != "refused":
+        predicted += f": {change.unpredicted}"
     measured = _percent(change.measured)
     if measured:
         measured += f" in {formatting.count(change.pairs, 'pair')}"
-    result = change.why or change.state
+    result = change.why
     if change.as_predicted is not None:
         result += ", as predicted" if change.as_predicted else ", outside the predicted interval"
     if change.risk and change.state == "kept":
@@ -98,11 +101,11 @@ def change_row(change: ChangeEntry) -> list[str]:
     return [change.text, name, _MATH.get(change.math, ""), predicted, measured, result]
 
 
-def trial_row(trial: TrialEntry) -> list[str]:
+def trial_row(card: TreatDocument, trial: TrialEntry) -> list[str]:
     """Return the cells of a trial, in the order of TRIALS."""
     seconds = [value or 0.0 for value in trial.seconds]
     mean = formatting.seconds(sum(seconds) / len(seconds)) if seconds else ""
-    of = "" if trial.change is None else f"{trial.side} {trial.change}"
+    of = next((f"{trial.side} {c.text}" for c in card.changes if c.index == trial.change), "")
     result = f"{trial.state}: {trial.why}" if trial.why else trial.state
     return [str(trial.number), of, mean, str(len(seconds)), f"{trial.wall_s:.0f} s", result]
 

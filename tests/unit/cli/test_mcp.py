@@ -63,6 +63,9 @@ def test_every_tool_answers_with_a_page_and_a_next_step(tmp_path: Path) -> None:
         checked = await call("check", command="swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B "
                              "--dataset d.jsonl", gpus="8xA100-80G")  # fmt: skip
         assert "verdict" in checked
+        plan = await call("treat", command="--max_steps 30", folder=str(tmp_path / "none"))
+        assert plan["state"] == "dry run", plan
+        assert not (tmp_path / "none").exists()
         log = await call("diagnose", text="ValueError: No available memory for the cache blocks.")
         assert log["cause"]["name"] == "no-room-for-kv-cache"
         stuck = await call("attach", pid=1)
@@ -83,6 +86,7 @@ def test_hostile_arguments_are_values_or_refused(tmp_path: Path) -> None:
             ("attach", {"slurm_job": f"$(touch {out})"}),
             ("check", {"command": "bash 'unclosed"}),
             ("check", {"command": f"touch {out}"}),
+            ("treat", {"command": f"touch {out}", "folder": "x"}),
         ):
             assert "error" in await call(tool, **arguments), tool
         assert not out.exists()
