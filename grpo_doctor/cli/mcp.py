@@ -14,9 +14,9 @@ from grpo_doctor.errors import UsageError
 NAME = "mcp"
 SUMMARY = "serve these commands to a coding agent (Model Context Protocol)"
 DESCRIPTION = """\
-Serves check, attach, diagnose, report, findings, rule, whatif, compare and the dry run of treat as
-tools of the Model Context Protocol, over standard input and output. All of them only read; attach
-pauses nothing unless the agent asks for it. It needs the package mcp: pip install
+Serves check, attach, diagnose, report, findings, rule, whatif and compare as tools of the Model
+Context Protocol, over standard input and output. The tool treat is its dry run. All of them only
+read; attach pauses nothing unless the agent asks for it. It needs the package mcp: pip install
 'grpo-doctor[mcp]'.
 """
 EPILOG = """\

@@ -24,9 +24,9 @@ NAME = "treat"
 SUMMARY = "try the changes that a recording advises in short runs, and keep what proves a gain"
 DESCRIPTION = """\
 Records a few steps of the command, then tries the changes of the report one after the other in
-short runs: before, after, after, before. A change is kept if the whole 95% interval of the paired
-difference is a gain above 2%, and losses and rewards agree as `compare` judges them. The result
-is a command, or a patch of your script, and a card with each trial. Your files stay as they are.
+short runs: before, after, after, before. A change is kept if its 95% interval over pairs is a
+gain above 2%, and losses and rewards agree as `compare` judges them. The result is a command, or a
+patch of your script, and a card with each trial. Your files stay as they are.
 """
 EPILOG = """\
 examples:
