@@ -12,8 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -36,31 +36,27 @@ LEAST_STEPS = 4
 _ENVIRONMENT = {"WANDB_MODE": "disabled", "SWANLAB_MODE": "disabled", "COMET_MODE": "disabled"}
 _OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|Cannot allocate memory", re.IGNORECASE)
 _NO_TERMINAL = re.compile(r"not a (tty|terminal)|Inappropriate ioctl|EOF when reading a line")
-_KILLED, _NOT_STARTED = 137, 127
+_NOT_STARTED = 127
 _TAIL_BYTES = 20_000
 _LAST_WORDS = 300
 # After the job's own limit `run` ends it within 15 s, then merges the recording.
 _MORE_S, _GRACE_S, _INTERRUPT_S = 90.0, 5.0, 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """A trial ends after so many recorded `steps`, or after `seconds`."""
 
     steps: int
     seconds: float
 
 
-def run_trial(
-    entry: TrialEntry, words: Sequence[str], limits: Limits, python: str = sys.executable
-) -> TrialEntry:
+def run_trial(entry: TrialEntry, words: Sequence[str], limits: Limits) -> TrialEntry:
     """Run a command and return what was measured, or how it ended.
 
     Args:
         entry: its number, side and folder, which must not exist.
         words: the command.
         limits: when it is ended.
-        python: the interpreter of grpo-doctor.
 
     Raises:
         LaunchError: there is no such command.
@@ -69,9 +65,9 @@ def run_trial(
     folder, began = Path(entry.folder), time.monotonic()
     log = folder.with_suffix(".log")
     command = [
-        python, "-m", "grpo_doctor", "run", "--no-report", "--no-live", "--no-check", "--quiet",
-        "--on-hang", "stop", "--stop-after", str(limits.steps), "--at-most", f"{limits.seconds:g}",
-        "-o", str(folder), "--", *words,
+        sys.executable, "-m", "grpo_doctor", "run", "--no-report", "--no-live", "--no-check",
+        "--quiet", "--on-hang", "stop", "--stop-after", str(limits.steps),
+        "--at-most", f"{limits.seconds:g}", "-o", str(folder), "--", *words,
     ]  # fmt: skip
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -139,9 +135,9 @@ def _outcome(entry: TrialEntry, code: int | None, said: str, wall_s: float) -> T
 
 def _how_it_ended(code: int | None, said: str, steps: int, wall_s: float) -> tuple[str, str]:
     last = _last_line(said)
-    if code == _KILLED or (code and _OUT_OF_MEMORY.search(said)):
-        lines = [line for line in said.splitlines() if _OUT_OF_MEMORY.search(line)]
-        return OUT_OF_MEMORY, (lines or [last])[-1].strip()
+    lacks = [line for line in said.splitlines() if _OUT_OF_MEMORY.search(line)]
+    if code and lacks:
+        return OUT_OF_MEMORY, lacks[-1].strip()
     if code is None:
         return "failed", f"it could not be ended within {_MORE_S:g} s of its limit"
     if code:

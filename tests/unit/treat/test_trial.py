@@ -65,7 +65,7 @@ def test_nothing_is_left_of_a_job_that_ignores_its_end(
         ("raise SystemExit('no such file')", "failed", "before its first step: no such file"),
         ("input('sure? ')", "failed", "it needs a terminal"),
         ("raise RuntimeError('CUDA out of memory. Tried')", "out of memory", "Tried"),
-        ("import os; os.kill(os.getpid(), 9)", "out of memory", ""),
+        ("import os; os.kill(os.getpid(), 9)", "failed", "exit code 137"),
         (STEPS.replace("10_000", "6") + "raise SystemExit(3)", "failed", "after 6 steps"),
         (STEPS.replace("10_000", "3"), "no steps", "3 complete steps"),
     ],
