@@ -122,11 +122,12 @@ def _interrupt(*_: object) -> NoReturn:
 def _require_flags(launch: Launch, words: Sequence[str]) -> None:
     """Raise UsageError where no option of the command would reach the trainer."""
     from grpo_doctor.launches.place import place_of  # noqa: PLC0415
+    from grpo_doctor.launches.rule import SAMPLES  # noqa: PLC0415
 
     if launch.role != "train":
         raise UsageError("this command serves rollouts; give the command that trains.")
-    if launch.outside is not None:
-        raise UsageError(f"no change is known for this command: {launch.outside}.")
+    if (outside := SAMPLES.outside(launch, "treat")) is not None:
+        raise UsageError(f"no change is known for this command: {outside}.")
     place = place_of(words, launch.framework, (Path.cwd(),), time.time_ns())
     if place.form != "flag" or place.where.startswith("if "):
         raise UsageError(

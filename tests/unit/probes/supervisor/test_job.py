@@ -16,12 +16,13 @@ from grpo_doctor_probes.supervisor.job import HUNG_CODE, Ended, Job
 from grpo_doctor_probes.supervisor.launch import Launch
 
 
-def stopped(shell: str, ready: Path, kills: list[int]) -> Ended:
+def stopped(shell: str, ready: Path, kills: list[int], *, hangs: bool = True) -> Ended:
     """Starts a job, stops it as soon as it is ready, and says how it ended."""
     launch = Launch(("sh", "-c", shell, str(ready)), dict(os.environ), False, None)
     job = Job(launch)
     return job.wait(
-        lambda: job.stop(lambda: kills.append(job.pid)) if ready.exists() else None, every_s=0.01
+        lambda: job.stop(lambda: kills.append(job.pid), hangs=hangs) if ready.exists() else None,
+        every_s=0.01,
     )
 
 
@@ -36,6 +37,12 @@ def test_one_that_ends_in_order_is_not_killed(tmp_path: Path) -> None:
     end = stopped(shell, tmp_path / "ready", kills)
     assert (end.state, end.code, end.signal) == ("hung", HUNG_CODE, None)
     assert kills == []
+
+
+def test_one_that_has_done_its_steps_is_interrupted_and_no_failure(tmp_path: Path) -> None:
+    shell = "touch $0; while :; do sleep 0.01; done"
+    end = stopped(shell, tmp_path / "ready", [], hangs=False)
+    assert (end.state, end.code, end.signal) == ("interrupted", 0, "SIGTERM")
 
 
 def test_one_that_does_not_is_killed_ranks_first(
