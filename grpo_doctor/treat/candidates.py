@@ -8,10 +8,9 @@ from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.findings.rule import Finding, Fix, Rule
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.treat.decision import ALGORITHM, LEAST_GAIN_PCT
+from grpo_doctor.treat.edits import SCRIPTS
 from grpo_doctor_reports.formatting import signed_percent
 from grpo_doctor_reports.schema.treat import ChangeEntry, Percent
-
-_SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 
 
 def changes_in(trace: Trace, *, first: int = 0, algorithm: bool = False) -> list[ChangeEntry]:
@@ -57,7 +56,7 @@ def _misplaced(fix: Fix) -> str:
     """Return why a fix does not go into the job's own command; empty where it does."""
     if not fix.pasted or fix.safety == "needs-code":
         return "it is a change of code or of another program"
-    in_script = fix.where.startswith("in ") and fix.where.endswith(_SCRIPTS)
+    in_script = fix.where.startswith("in ") and fix.where.endswith(SCRIPTS)
     if fix.knob is None or fix.form != "flag" or (fix.where and not in_script):
         return f"it does not go into the command: {fix.where or fix.form}"
     return ""

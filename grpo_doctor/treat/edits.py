@@ -10,70 +10,77 @@ import difflib
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from grpo_doctor.errors import GrpoDoctorError, UsageError
 from grpo_doctor.launches import Launch
 
 Reader = Callable[[Sequence[str]], Launch]
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 _REMOVED = re.compile(r"\(remove (--[\w.-]+)\)")
 _OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/-]*=")
-_SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 # A script that asks for its own place reads other files from there, and a copy has another one.
 _OWN_PLACE = re.compile(r"\$\{?0\b|BASH_SOURCE")
 _VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s\\"'-][^\s\\]*|-\d[^\s\\]*)"""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command to start, and the text of its script where that differs from the user's.
+class CannotEditError(GrpoDoctorError):
+    """The options can't be put into this command; the message says why."""
 
-    Attributes:
-        words: as the user gave them.
-        place: index of the script among them; None where the command is no script.
-        text: the script's; empty for the user's own.
-    """
+
+class Command(NamedTuple):
+    """A command as the user gave it: `words`, of which one is the `script` that is here, if any.
+    `text` is the script's where it differs from the user's."""
 
     words: tuple[str, ...]
-    place: int | None = None
+    script: str = ""
     text: str = ""
 
     @classmethod
     def of(cls, words: Sequence[str]) -> Command:
         """Return the command as the user gave it."""
-        places = [i for i, word in enumerate(words) if word.endswith(_SCRIPTS)]
-        here = next((i for i in places if Path(words[i]).is_file()), None)
-        return cls(tuple(words), here)
+        scripts = (word for word in words if word.endswith(SCRIPTS) and Path(word).is_file())
+        return cls(tuple(words), next(scripts, ""))
 
     def started(self, folder: Path) -> list[str]:
         """Return the words to start: a changed script is written into `folder`."""
-        words = list(self.words)
-        if self.place is not None and self.text:
-            folder.mkdir(parents=True, exist_ok=True)
-            copy = folder / Path(words[self.place]).name
-            copy.write_text(self.text)
-            copy.chmod(Path(words[self.place]).stat().st_mode & 0o777)
-            words[self.place] = str(copy)
-        return words
+        if not self.text:
+            return list(self.words)
+        folder.mkdir(parents=True, exist_ok=True)
+        copy = folder / Path(self.script).name
+        copy.write_text(self.text)
+        copy.chmod(Path(self.script).stat().st_mode & 0o777)
+        return [str(copy) if word == self.script else word for word in self.words]
 
     @property
-    def script(self) -> Path | None:
-        """The user's script, if its text is changed."""
-        return Path(self.words[self.place]) if self.place is not None and self.text else None
+    def lines(self) -> list[str]:
+        """The lines of the script, with their ends."""
+        text = self.text or (Path(self.script).read_text() if self.script else "")
+        return text.splitlines(keepends=True)
 
     @property
     def patch(self) -> str:
         """The change of the user's script as a unified diff; empty without one."""
-        if (script := self.script) is None:
-            return ""
-        lines = script.read_text().splitlines(keepends=True), self.text.splitlines(keepends=True)
-        name = str(script).lstrip("/")
-        return "".join(difflib.unified_diff(*lines, f"a/{name}", f"b/{name}"))
+        before, name = Command(self.words, self.script).lines, self.script.lstrip("/")
+        return "".join(difflib.unified_diff(before, self.lines, f"a/{name}", f"b/{name}"))
 
 
-class CannotEditError(GrpoDoctorError):
-    """The options can't be put into this command; the message says why."""
+class _Option(NamedTuple):
+    """`--x` with its values, or an override in one word; without any where it is to be removed."""
+
+    name: str
+    words: tuple[str, ...]
+
+    @property
+    def value(self) -> object:
+        """What it says, as a launch is read."""
+        if not self.words:
+            return None
+        if not self.words[0].startswith("--"):
+            return self.words[0].partition("=")[2].strip("'\"")
+        values = list(self.words[1:])
+        return values[0] if len(values) == 1 else values or True
 
 
 def with_options(command: Command, text: str, read: Reader, scratch: Path) -> Command:
@@ -88,23 +95,25 @@ def with_options(command: Command, text: str, read: Reader, scratch: Path) -> Co
     Raises:
         CannotEditError: no place was found where this changes these options alone.
     """
-    removed = _REMOVED.findall(text)
-    added = list(_options(shlex.split(_REMOVED.sub("", text))))
-    options = [[name] for name in removed] + added
-    gone = {_name(name) for name in removed}
-    wanted = {**dict.fromkeys(gone), **{_name(option[0]): _value(option) for option in added}}
-    before = read(command.started(scratch)).options
-    for tried in _attempts(command, options, gone, read, scratch):
+    options = [_Option(_name(name), ()) for name in _REMOVED.findall(text)]
+    options += _options(shlex.split(_REMOVED.sub("", text)))
+    wanted = {option.name: option.value for option in options}
+    before = read(command.started(scratch))
+    own_place = _OWN_PLACE.search("".join(command.lines))
+    attempts = [_in_words(command, options)]
+    if command.script and not own_place:
+        attempts.append(_in_script(command, options, before))
+    for tried in attempts:
         try:
-            after = read(tried.started(scratch)).options
+            after = read(tried.started(scratch))
         except UsageError:
             continue
-        if _is_change(before, after, wanted):
+        if _is_change(before.options, after.options, wanted):
             return tried
-    if command.place is not None and _OWN_PLACE.search(_text_of(command)):
+    if own_place:
         raise CannotEditError(
-            f"{command.words[command.place]} reads its own place ($0), so a changed copy of it "
-            'may read other files; pass its arguments on ("$@")'
+            f"{command.script} reads its own place ($0), so a changed copy of it may read other "
+            'files; pass its arguments on ("$@")'
         )
     raise CannotEditError(f"no place was found for {text} in the command")
 
@@ -118,88 +127,59 @@ def _is_change(
     return differ <= set(wanted) and all(now.get(name) == wanted[name] for name in wanted)
 
 
-def _value(option: Sequence[str]) -> object:
-    """What an option says, as a launch is read."""
-    name, *values = option
-    if not name.startswith("--"):
-        return name.partition("=")[2].strip("'\"")
-    return values[0] if len(values) == 1 else values or True
-
-
-def _attempts(
-    command: Command, options: Sequence[list[str]], gone: set[str], read: Reader, scratch: Path
-) -> Iterator[Command]:
-    words = list(command.words)
-    for option in options:
-        words = _in_words(words, option, _name(option[0]) in gone)
-    yield replace(command, words=tuple(words))
-    if command.place is None or _OWN_PLACE.search(_text_of(command)):
-        return
-    text = _text_of(command)
-    sources = read(command.started(scratch)).option_sources
-    lines = {_name(name): source.line for name, source in sources.items() if source.line}
-    for option in options:
-        text = _in_text(text, option, _name(option[0]) in gone, lines)
-    yield replace(command, text=text)
-
-
-def _text_of(command: Command) -> str:
-    if command.text or command.place is None:
-        return command.text
-    return Path(command.words[command.place]).read_text()
-
-
 def _name(word: str) -> str:
     return word.partition("=")[0].lstrip("-+").replace("-", "_")
 
 
-def _options(words: Sequence[str]) -> Iterator[list[str]]:
+def _options(words: Sequence[str]) -> Iterator[_Option]:
     """Each option with its values: `--a 1 --b` as [--a, 1], [--b]; an override is one word."""
-    option: list[str] = []
-    for word in words:
-        if word.startswith("--") or _OVERRIDE.match(word):
-            if option:
-                yield option
-            option = word.split("=", 1) if word.startswith("--") else [word]
-        else:
-            option.append(word)
-    if option:
-        yield option
+    starts = [i for i, w in enumerate(words) if w.startswith("--") or _OVERRIDE.match(w)]
+    for start, end in zip(starts, [*starts[1:], len(words)], strict=False):
+        first = words[start].split("=", 1) if words[start].startswith("--") else [words[start]]
+        yield _Option(_name(first[0]), (*first, *words[start + 1 : end]))
 
 
-def _in_words(words: list[str], option: list[str], removed: bool) -> list[str]:
-    """The words with the option in the place of the old one, or at their end."""
-    is_flag = option[0].startswith("--")
-    for index, word in enumerate(words):
-        same = _name(word) == _name(option[0])
-        if not same or word.startswith("--") != is_flag or not (is_flag or _OVERRIDE.match(word)):
+def _in_words(command: Command, options: Sequence[_Option]) -> Command:
+    """The command with each option in the place of the old one, or at the end."""
+    words = list(command.words)
+    for option in options:
+        index = next((i for i, word in enumerate(words) if _is(word, option.name)), len(words))
+        end = min(index + 1, len(words))
+        if index < end and words[index].startswith("--") and "=" not in words[index]:
+            while end < len(words) and not words[end].startswith("--"):
+                end += 1
+        words[index:end] = option.words
+    return command._replace(words=tuple(words))
+
+
+def _is(word: str, name: str) -> bool:
+    return _name(word) == name and (word.startswith("--") or bool(_OVERRIDE.match(word)))
+
+
+def _in_script(command: Command, options: Sequence[_Option], launch: Launch) -> Command:
+    """The command's script with each option in the place of the old one, or before another."""
+    lines, own = command.lines, Path(command.script).name
+    places = {
+        _name(name): source.line - 1
+        for name, source in launch.option_sources.items()
+        if source.line and source.file and Path(source.file).name == own
+    }
+    for option in options:
+        shown = shlex.join(option.words)
+        if (old := places.get(option.name)) is not None:
+            shown = shown.replace("\\", r"\\")
+            lines[old] = _pattern(option.name).sub(shown, lines[old], count=1)
             continue
-        end = index + 1
-        while is_flag and "=" not in word and end < len(words) and not words[end].startswith("--"):
-            end += 1
-        return [*words[:index], *([] if removed else option), *words[end:]]
-    return words if removed else [*words, *option]
+        for name, at in sorted(places.items(), key=lambda item: -item[1]):
+            if found := _pattern(name).search(lines[at]):
+                start = found.start()
+                lines[at] = f"{lines[at][:start]}{shown} {lines[at][start:]}"
+                break
+    return command._replace(text="".join(lines))
 
 
-def _in_text(text: str, option: list[str], removed: bool, place_of: Mapping[str, int]) -> str:
-    """A script with the option in the place of the old one, or before another of the command."""
-    shown = "" if removed else shlex.join(option)
-    lines = text.splitlines(keepends=True)
-    old = place_of.get(_name(option[0]))
-    if old is not None:
-        lines[old - 1] = _pattern(option[0]).sub(lambda _: shown, lines[old - 1], count=1)
-        return "".join(lines)
-    for name, number in sorted(place_of.items(), key=lambda item: -item[1]):
-        found = _pattern(name).search(lines[number - 1])
-        if found:
-            line = lines[number - 1]
-            lines[number - 1] = f"{line[: found.start()]}{shown} {line[found.start() :]}"
-            return "".join(lines)
-    return text
-
-
-def _pattern(option: str) -> re.Pattern[str]:
-    """The option with its value, in the text of a script."""
-    name = re.escape(_name(option)).replace("_", "[-_]")
+def _pattern(name: str) -> re.Pattern[str]:
+    """An option with its value, in the text of a script."""
+    name = re.escape(name).replace("_", "[-_]")
     flag = rf"--{name}(?![\w-])(?:(?:=|\s+){_VALUE})?"
     return re.compile(rf"(?<![\w.-])(?:{flag}|\+{{0,2}}{name}={_VALUE})")

@@ -289,7 +289,7 @@ class Session:
             verdict=f"{said} The budget ended first." if state == "out of budget" else said,
             next_step=self._next_step(state, command),
             result=redact_command(command.words),
-            script=str(command.script or ""),
+            script=command.script if command.text else "",
             patch=command.patch,
         )
 
@@ -299,7 +299,7 @@ class Session:
             return f"continue: {again} -- ..."
         if state == "failed":
             return "read the job's output, then start again"
-        if command.script is not None:
+        if command.text:
             return f"apply the patch: {again} --write -- ..."
         kept = any(change.state == "kept" for change in self.document.changes)
         return "use the command above" if kept else "read what was refused: some of it needs code"

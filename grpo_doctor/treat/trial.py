@@ -94,20 +94,12 @@ def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
     """End what is left of a trial: its supervisor, and then each process of the job. A second
     Ctrl-C waits until that is done."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        _end_both(process, folder)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _end_both(process: subprocess.Popen[bytes], folder: Path) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_INTERRUPT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
     with contextlib.suppress(OSError, ValueError, KeyError):
         job = int(json.loads((folder / RUN_JSON).read_bytes())["job_pid"])
         deaths = DeathWatch()
@@ -116,6 +108,7 @@ def _end_both(process: subprocess.Popen[bytes], folder: Path) -> None:
         members.end(_GRACE_S)
         members.close()
         deaths.close()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _outcome(entry: TrialEntry, code: int | None, said: str, wall_s: float) -> TrialEntry:
@@ -161,15 +154,12 @@ def _steps_of(analysis: Analysis) -> Mapping[str, list[int] | list[float]]:
 
 
 def _tail(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        return file.read().decode("utf-8", "replace")
 
 
 def _last_line(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines()]
-    own = [line for line in lines if line and not line.startswith("grpo-doctor:")]
-    return (own or [line for line in lines if line] or ["it printed nothing"])[-1]
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    own = [line for line in lines if not line.startswith("grpo-doctor:")]
+    return (own or lines or ["it printed nothing"])[-1]

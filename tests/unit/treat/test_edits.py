@@ -122,6 +122,15 @@ def test_an_option_that_another_script_has_is_not_guessed(tmp_path: Path) -> Non
     assert (tmp_path / "inner.sh").read_text() == f"{TRL} --beta 0.5\n"
 
 
+def test_an_option_of_a_configuration_is_said_on_the_command_line(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("model_name_or_path: m\ndataset_name: d\n" + "top_p: 1\n" + "beta: 0.5\n")
+    command = script(tmp_path, f"trl grpo --config {config} --save_steps 2\n")
+    changed = edited(command, "--beta 0", tmp_path)
+    assert changed.text == f"trl grpo --beta 0 --config {config} --save_steps 2\n"
+    assert "beta: 0.5" in config.read_text()
+
+
 def test_several_edits_add_up(tmp_path: Path) -> None:
     command = script(tmp_path, f"{TRL} \\\n  --beta 0.5\n")
     for text in ("--beta 0", "--save_steps 9", "--beta 0.1"):
