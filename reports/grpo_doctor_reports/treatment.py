@@ -9,6 +9,7 @@ from functools import cache
 from jinja2 import Environment
 
 from grpo_doctor_reports import assets, formatting
+from grpo_doctor_reports.digest import safety_words
 from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.schema.treat import (
     ChangeEntry,
@@ -19,10 +20,6 @@ from grpo_doctor_reports.schema.treat import (
 )
 
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|"})
-_MATH = {
-    "same-math": "kept", "changes-numerics": "kept but for rounding",
-    "changes-algorithm": "changed: another algorithm", "needs-code": "not judged",
-}  # fmt: skip
 _ORDER = ("kept", "tried", "untried", "rolled back", "refused")
 CHANGES = ("change", "finding", "math", "predicted", "measured", "result")
 TRIALS = ("trial", "change", "per step", "steps", "in all", "result")
@@ -49,7 +46,7 @@ def treatment_markdown(document: AnyDocument) -> str:
         _, finding, math, predicted, measured, result = change_row(change)
         text = _plain(change.text) if "`" in change.text else f"`{change.text}`"
         lines.append(f"- **{change.state}** {text} ({_plain(finding)})")
-        told = [f"math {math}", f"predicted {predicted}", measured and f"measured {measured}"]
+        told = [math, f"predicted {predicted}", measured and f"measured {measured}"]
         lines.append(f"  - {_plain('; '.join(filter(None, [*told, result])))}")
     rows = [TRIALS, ("---",) * len(TRIALS), *(map(_plain, trial_row(card, t)) for t in card.trials)]
     lines += ["", *(f"| {' | '.join(row)} |" for row in rows if card.trials), ""]
@@ -98,7 +95,7 @@ def change_row(change: ChangeEntry) -> list[str]:
     if change.risk and change.state == "kept":
         result += f". {change.risk}"
     name = f"{change.finding} {change.title}"
-    return [change.text, name, _MATH.get(change.math, ""), predicted, measured, result]
+    return [change.text, name, safety_words(change.math), predicted, measured, result]
 
 
 def trial_row(card: TreatDocument, trial: TrialEntry) -> list[str]:

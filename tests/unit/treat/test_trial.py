@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -86,3 +89,23 @@ def test_a_command_that_is_not_there(tmp_path: Path) -> None:
     entry = TrialEntry(folder=str(tmp_path / "x"))
     with pytest.raises(LaunchError, match="no such command"):
         run_trial(entry, ["no-such-command"], Limits(8, 5.0))
+
+
+def test_ctrl_c_ends_the_trial_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "_GRACE_S", 0.2)
+    monkeypatch.setattr(trial, "_INTERRUPT_S", 2.0)
+    pids = tmp_path / "pids"
+
+    def interrupt() -> None:
+        while not (pids.exists() and pids.read_text()):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    endless = STUBBORN.replace("10_000", "10**9").replace("SIGTERM", "SIGINT")
+    with pytest.raises(KeyboardInterrupt):
+        tried(tmp_path, endless, str(pids))
+    for pid in map(int, pids.read_text().split()):
+        assert state_of(f"/proc/{pid}") in ("", "Z")
