@@ -26,10 +26,12 @@ class Hook:
             is then what these have in common.
         shared: coroutines of one thread call it side by side; their span is one, as long as any
             of them is in it.
+        state: what the current trajectory is in meanwhile; see `record.trajectories`.
     """
 
     __slots__ = (
-        "direction", "module", "qualname", "shared", "span", "span_of", "unless", "versions",
+        "direction", "module", "qualname", "shared", "span", "span_of", "state", "unless",
+        "versions",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - a row of a table
@@ -43,6 +45,7 @@ class Hook:
         direction: str | None = None,
         span_of: Callable[..., str | None] | None = None,
         shared: bool = False,
+        state: str = "",
     ) -> None:
         self.module = module
         self.qualname = qualname
@@ -52,6 +55,7 @@ class Hook:
         self.direction = direction
         self.span_of = span_of
         self.shared = shared
+        self.state = state
 
 
 class Adapter:

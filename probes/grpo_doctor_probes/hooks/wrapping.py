@@ -12,6 +12,7 @@ from grpo_doctor_probes.hooks.spans import HookedSpan
 from grpo_doctor_probes.hooks.table import HOOKED, Hook
 from grpo_doctor_probes.record.decorate import timed
 from grpo_doctor_probes.record.recorder import note_error, quietly
+from grpo_doctor_probes.record.trajectories import part as part_of_trajectory
 
 Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 _MARK = "__grpo_doctor_hook__"
@@ -25,6 +26,8 @@ def wrap_hook(module: ModuleType, hook: Hook) -> bool:
             return SharedSpan(hook.span)
         return HookedSpan(hook.span, hook.unless, hook.direction)
 
+    if hook.state:
+        replace(module, hook.qualname, in_state(hook.state))
     if hook.span_of is None:
         return replace(module, hook.qualname, lambda function: timed(make, function))
     return replace(module, hook.qualname, by_arguments(hook.span_of))
@@ -53,6 +56,11 @@ def by_arguments(span_of: Callable[..., str | None]) -> Around:
 def shared(span: str) -> Around:
     """For `replace`: one span for all calls that are in it at once."""
     return lambda function: timed(lambda: SharedSpan(span), function)
+
+
+def in_state(name: str) -> Around:
+    """For `replace`: a part of the current trajectory for each call."""
+    return lambda function: timed(lambda: part_of_trajectory(name), function)
 
 
 def before(note: Callable[..., object]) -> Around:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_Make = Callable[[], AbstractContextManager[None]]
+_Make = Callable[[], AbstractContextManager[object]]
 # Flags of a code object, as in `inspect`, which costs 9 ms of import.
 _GENERATOR, _COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200
 

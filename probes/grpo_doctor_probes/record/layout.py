@@ -66,6 +66,10 @@ INSTANT = 4
 COLLECTIVE = 5  # value: sequence number within its group
 COLLECTIVE_WAIT = 6  # the blocking wait for an asynchronous collective of that sequence number
 CUDA_SPAN = 7  # host times of a span; value: milliseconds between its two CUDA events
+# Of a file of trajectories. In place of thread and depth is the trajectory's number, 0 for none.
+TRAJECTORY = 8  # value: how it ended, -1 while it is open
+PART = 9  # the same; its name is a state, or `tool/NAME`
+FACT = 10  # value: the number of that name; start_ns == end_ns
 
 # A name may carry arguments: `name` ARGS_SEPARATOR `json object`.
 ARGS_SEPARATOR = "\x1f"

@@ -64,6 +64,8 @@ class Recorder:
 
         self.run_dir = run_dir
         self.rank = rank
+        self.max_bytes = max_bytes
+        self.trajectories: Any = None  # their file, with the first; False: it can't be made
         self.name_ids: dict[object, int] = {}
         self._variants: dict[str, int] = {}
         stem = f"{run_dir}/{RANKS}/{rank_stem(rank, sidecar.ROLE.of_this_process())}"
@@ -80,7 +82,8 @@ class Recorder:
         self.free_slots = list(range(_LAST_SLOT - 1, -1, -1))
         self.cuda: GpuTimer | None = None
         self._cuda_tries = 0
-        self._rank_file = sidecar.RankFile(path.removesuffix(SPANS_SUFFIX) + ".json", rank)
+        self.stem = path.removesuffix(SPANS_SUFFIX)
+        self._rank_file = sidecar.RankFile(self.stem + ".json", rank)
         self._rank_file.write()
         self.pauses = Pauses()
 
@@ -198,6 +201,8 @@ class Recorder:
         if self.cuda is not None:
             self.cuda.drain()
         self.file.close()
+        if self.trajectories:
+            self.trajectories.file.close()
         self._rank_file.write()
 
 

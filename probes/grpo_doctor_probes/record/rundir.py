@@ -30,6 +30,7 @@ JOINED = "joined"
 # Run directories of the other hosts of a job, within that of its first host.
 NODES = "nodes"
 SPANS_SUFFIX = ".spans"
+TRAJECTORIES_SUFFIX = ".trajectories"
 SAMPLES_SUFFIX = ".samples.jsonl"
 # The role of a process that carries the steps of others, such as Ray actors.
 DRIVER = "driver"

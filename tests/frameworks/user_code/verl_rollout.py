@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import ray  # type: ignore[import-not-found, unused-ignore]
@@ -18,17 +20,23 @@ from verl.workers.rollout.replica import (  # type: ignore[import-not-found, unu
 _AT_ONCE = 64
 # Two runs are alike only so: which of the servers samples for whom differs from run to run.
 GREEDY = os.environ.get("ROLLOUT") == "greedy"
+# Instead of the model's answers: calls of the tools of `verl_tools` in turn, then an answer, each
+# after so many seconds.
+ENGINE_SLEEP_S = os.environ.get("ENGINE_SLEEP_S")
+CALL = '<tool_call>{"name": "%s", "arguments": {"word": "four"}}</tool_call>'
 
 
 class RolloutServer:
     """Generates for one replica, one prompt at a time in a thread; takes new weights between."""
 
     def __init__(self, path: str, seed: int) -> None:
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
         torch.set_num_threads(1)
         torch.manual_seed(seed)
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(path)
+        self.asked = 0
         self.lock = threading.Lock()
         self.step = 0
 
@@ -48,11 +56,32 @@ class RolloutServer:
     async def generate(
         self, prompt_ids: Any, sampling_params: dict[str, Any], request_id: str, **_: Any
     ) -> Any:
+        if ENGINE_SLEEP_S is not None:
+            return await self.scripted(list(prompt_ids))
         limit = sampling_params.get("max_tokens") or sampling_params.get("max_new_tokens") or 16
         warmth = sampling_params.get("temperature") or 1.0
         tokens, logprobs = await asyncio.to_thread(self.decode, list(prompt_ids), limit, warmth)
         return TokenOutput(
             token_ids=tokens, log_probs=logprobs, stop_reason="completed",
+            extra_fields={"global_steps": self.step},
+        )  # fmt: skip
+
+    async def scripted(self, prompt: list[int]) -> Any:
+        begun_ns = time.monotonic_ns()
+        await asyncio.sleep(float(ENGINE_SLEEP_S or 0))
+        with Path(os.environ["TRUTH"], "engine.txt").open("a") as log:
+            log.write(f"{begun_ns} {time.monotonic_ns()}\n")
+        text = self.tokenizer.decode(prompt)
+        self.asked += 1
+        called = text.count("tool_call>") // 2
+        says = (
+            CALL % ("look_up", "browse")[called]
+            if called < 2
+            else f"it is {'4' * (self.asked % 5)}"
+        )
+        tokens = [*self.tokenizer.encode(says), self.tokenizer.eos_token_id]
+        return TokenOutput(
+            token_ids=tokens, log_probs=[-5.0] * len(tokens), stop_reason="completed",
             extra_fields={"global_steps": self.step},
         )  # fmt: skip
 

@@ -1,8 +1,9 @@
 """vLLM's HTTP API, as far as TRL's AsyncGRPOTrainer asks it: TOKENIZER FOLDER SECONDS.
 
 Answers each completion after SECONDS with token ids of the tokenizer, which has one token per byte;
-where the prompt offers a tool that was not called yet, with a call of it. Paused, it begins no
-answer. Its port is in FOLDER/port; when each answer began and ended in FOLDER/engine.txt.
+where the prompt offers a tool that was not called yet, with a call of it. Paused, it stands still,
+as vLLM does with `mode=keep`. Its port is in FOLDER/port; when each answer began and ended in
+FOLDER/engine.txt.
 """
 
 from __future__ import annotations
@@ -37,6 +38,17 @@ def ids_of(text: str) -> list[int]:
     return [IDS[SPELLED.get(character, character)] for character in text]
 
 
+def compute(seconds: float) -> None:
+    """Takes so long of the time in which it is not paused."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        paused = time.monotonic()
+        if not RUNNING.is_set():
+            RUNNING.wait()
+            until += time.monotonic() - paused
+        time.sleep(min(left, 0.005))
+
+
 def complete(request: dict[str, Any]) -> dict[str, Any]:
     """One completion; its text differs from the one before, so that rewards differ too."""
     prompt = "".join(TEXTS.get(token, "") for token in request["prompt"])
@@ -46,7 +58,7 @@ def complete(request: dict[str, Any]) -> dict[str, Any]:
         number = COUNTS["answers"]
     RUNNING.wait()
     begun_ns = time.time_ns()
-    time.sleep(SECONDS)
+    compute(SECONDS)
     ended_ns = time.time_ns()
     calls = prompt.count(OFFERED) == 1 and ANSWERED not in prompt
     text = CALL if calls else f"answer {number} is {'x' * (number % 5)}"

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from grpo_doctor_probes.hooks.adapters import trl_trajectories
+from grpo_doctor_probes.hooks.adapters.trl_trajectories import tool_call
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import write_ended
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards
 from grpo_doctor_probes.hooks.wrapping import after, before, replacing, shared
 from grpo_doctor_probes.record import recorder
+from grpo_doctor_probes.record.trajectories import GENERATE
 
 _TRAINER = "trl.experimental.async_grpo.async_grpo_trainer"
 _LOOP = "trl.experimental.async_grpo.async_rollout_worker"
@@ -33,7 +36,14 @@ HOOKS = (
     Hook(_TRANSFER, "WeightTransferClient.pause", "sync/pause", "1.15-"),
     Hook(_TRANSFER, "WeightTransferClient.send_weights", "sync/send", "1.15-"),
     Hook(_TRANSFER, "WeightTransferClient.resume", "sync/resume", "1.15-"),
-    Hook(_LOOP, "_AsyncRolloutLoop._generate_one_turn", "rollout/generate", "1.8-", shared=True),
+    Hook(
+        _LOOP,
+        "_AsyncRolloutLoop._generate_one_turn",
+        "rollout/generate",
+        "1.8-",
+        shared=True,
+        state=GENERATE,
+    ),
     Hook(_LOOP, "_AsyncRolloutLoop._execute_tool_calls", TOOLS, "1.15-", shared=True),
     Hook(_LOOP, "_AsyncRolloutLoop._score_group", "reward", "1.8-", shared=True),
 )
@@ -60,7 +70,9 @@ def _with_spans(argument: Any) -> Any:
     if not isinstance(argument, dict):
         return argument
     return {
-        name: shared(f"{TOOLS}/{name}")(tool) if hasattr(tool, "__code__") else tool
+        name: shared(f"{TOOLS}/{name}")(tool_call(name, tool))
+        if hasattr(tool, "__code__")
+        else tool
         for name, tool in argument.items()
     }
 
@@ -74,11 +86,18 @@ def _write_waits(_loop: Any, values: dict[str, Any], *_: Any, **__: Any) -> None
             write_ended(active, waited_s, span)
 
 
+def _prepare(loop: Any, *_: Any, **__: Any) -> None:
+    name_rewards(loop)
+    trl_trajectories.watch(loop)
+
+
 PATCHES = {
     _LOOP: replacing({
-        "_AsyncRolloutLoop.__init__": after(lambda loop, *_, **__: name_rewards(loop)),
+        "_AsyncRolloutLoop.__init__": after(_prepare),
         "_AsyncRolloutLoop.run": with_role("rollout"),
         "_AsyncRolloutLoop._execute_tool_calls": _around_tools,
         "_AsyncRolloutLoop._push_metrics": before(_write_waits),
+        **trl_trajectories.LOOP,
     }),
+    _TRAINER: replacing(trl_trajectories.TRAINER),
 }  # fmt: skip

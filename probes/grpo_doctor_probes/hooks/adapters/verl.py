@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes import describe, metrics, watch_collectives
-from grpo_doctor_probes.hooks.adapters import verl_async
+from grpo_doctor_probes.hooks.adapters import verl_async, verl_trajectories
 from grpo_doctor_probes.hooks.adapters.verl_functions import (
     ACTORS,
     HOOKS,
@@ -161,6 +161,11 @@ def _has_role(role: str, *owners: str) -> Callable[[ModuleType], None]:
     return replacing({f"{owner}.__init__": with_role(role) for owner in owners})
 
 
+def _patch_agent_loop(module: ModuleType) -> None:
+    _has_role("agent", "AgentLoopWorker", "AgentLoopWorkerBase")(module)
+    replacing(verl_trajectories.WORKER)(module)
+
+
 def _patch_worker(module: ModuleType) -> None:
     replace(module, "Worker.__init__", with_role("actor"))
     replace(module, "Worker.__init__", after(lambda *_, **__: watch_collectives()))
@@ -209,7 +214,7 @@ ADAPTER = Adapter(
         }),
         "verl.single_controller.base.worker": _patch_worker,
         "verl.trainer.ppo.reward": replacing({"get_custom_reward_fn": _around_custom_reward}),
-        _AGENT_LOOP: _has_role("agent", "AgentLoopWorker", "AgentLoopWorkerBase"),
+        _AGENT_LOOP: _patch_agent_loop,
         REWARD_LOOP: _has_role("reward", "RewardLoopWorker"),
         **{module: _has_role("rollout", name) for module, name in SERVERS.items()},
         **dict.fromkeys(ACTORS, replacing({
@@ -218,5 +223,6 @@ ADAPTER = Adapter(
             "ActorRolloutRefWorker.update_actor": with_gpu_times,
         })),
         **verl_async.PATCHES,
+        **verl_trajectories.PATCHES,
     },
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpo_doctor_probes.hooks.adapters import verl_trajectories
 from grpo_doctor_probes.hooks.table import Hook
 
 V1 = "verl.trainer.ppo.v1.trainer_base"
@@ -86,6 +87,7 @@ HOOKS = (
     Hook(f"{_SHARDING}.fsdp_sglang", "FSDPSGLangShardingManager.__enter__", "sync", "0.4-0.6"),
     Hook(f"{_SHARDING}.fsdp_sglang", "FSDPSGLangShardingManager.__exit__", "sync", "0.4-0.6"),
     Hook(REWARD_LOOP, "RewardLoopWorker.compute_score", "reward", "0.7-", shared=True),
+    *verl_trajectories.HOOKS,
     # 0.6.0 has them under their later name.
     *_server(_VLLM[0], "vLLMHttpServerBase", "0.6.1-0.7.0"),
     *_server(*_VLLM, "0.7.1-"),

@@ -1,0 +1,221 @@
+"""Trajectories of TRL's AsyncGRPOTrainer: a conversation from its first turn to the trainer.
+
+In the rollout loop a conversation is one call of `_generate_one`; then it waits for its group, is
+scored with it, and is put into the queue that the trainer empties. The trainer knows a sample by
+the moment at which it was put there, which the sample carries.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from grpo_doctor_probes.hooks.table import HOOKED
+from grpo_doctor_probes.hooks.wrapping import Around, after
+from grpo_doctor_probes.record.decorate import timed
+from grpo_doctor_probes.record.recorder import quietly
+from grpo_doctor_probes.record.trajectories import (
+    CURRENT,
+    FAILED,
+    REWARD,
+    TOOL,
+    Trajectory,
+    apart,
+    begin,
+    outcome_of,
+    part,
+    taken,
+)
+
+_RESET, _JUDGE = "reset", "get_reward"
+_COROUTINE = 0x80  # of a code object's flags, as in `inspect`
+
+
+class _Conversations:
+    """Trajectories that are under way, by the identity of the objects that stand for them."""
+
+    def __init__(self) -> None:
+        self.by_sequences: dict[int, Trajectory] = {}
+        self.by_environment: dict[int, Trajectory] = {}
+        self.by_sample: dict[int, tuple[Any, Trajectory]] = {}
+
+
+_OPEN = _Conversations()
+
+
+def _around_conversation(generate: Callable[..., Any]) -> Callable[..., Any]:
+    async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        one = begin()
+        if one is None:
+            return await generate(self, *args, **kwargs)
+        quietly(_begun, self, one, *args, **kwargs)
+        token = CURRENT.set(one)
+        try:
+            result = await generate(self, *args, **kwargs)
+        except BaseException as error:
+            quietly(one.end, outcome_of(type(error)))
+            raise
+        finally:
+            CURRENT.reset(token)
+        quietly(_generated, self, one, result)
+        return result
+
+    return wrapper
+
+
+def _begun(
+    loop: Any, one: Trajectory, _prompt: Any, tool_dict: Any = None, *_: Any, **more: Any
+) -> None:
+    one.note(group=more.get("group_id"), version=loop.model_version)
+    for tool in (tool_dict or {}).values():
+        environment = getattr(tool, "__self__", None)
+        if environment is not None:
+            _OPEN.by_environment[id(environment)] = one
+
+
+def _generated(loop: Any, one: Trajectory, result: Any) -> None:
+    """Note the answer, and begin to wait for the group."""
+    if len(result) < 3:  # of versions before conversations could fork
+        one.end()
+        return
+    completion_ids, sequences = result[1:3]
+    one.note(tokens=len(completion_ids), last_version=loop.model_version)
+    one.wait()
+    _OPEN.by_sequences[id(sequences)] = one
+
+
+def tool_call(name: str, tool: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a tool whose calls are parts of the conversation that it is made for."""
+    one = CURRENT.get()
+    owner = getattr(tool, "__self__", None)
+    full = name if owner is None else f"{type(owner).__name__}.{name}"
+    return tool if one is None else timed(lambda: part(f"{TOOL}/{full}", one), tool)
+
+
+def _around_score(score: Callable[..., Any]) -> Callable[..., Any]:
+    """All conversations of a group are scored at once."""
+
+    async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        group = args[0] if args else kwargs.get("group")
+        sequences = getattr(group, "completions_sequences", ())
+        ones = [_OPEN.by_sequences.pop(id(rows), None) for rows in sequences]
+        parts: list[Any] = []
+        quietly(_begin_reward, ones, parts)
+        try:
+            samples = await score(self, *args, **kwargs)
+        except BaseException as error:
+            quietly(_end_reward, ones, parts, outcome_of(type(error)))
+            raise
+        quietly(_end_reward, ones, parts)
+        quietly(_scored, ones, sequences, samples)
+        return samples
+
+    return wrapper
+
+
+def _begin_reward(ones: list[Trajectory | None], parts: list[Any]) -> None:
+    for one in ones:
+        if one is not None:
+            one.stop_waiting()
+            parts.append(one.part(REWARD))
+
+
+def _end_reward(ones: list[Trajectory | None], parts: list[Any], outcome: float = 0.0) -> None:
+    for each in parts:
+        each.end(outcome)
+    for one in ones:
+        if one is not None and outcome:
+            one.end(FAILED)
+
+
+def _scored(ones: list[Trajectory | None], sequences: Any, samples: list[Any]) -> None:
+    """A conversation gives a sample for each of its rows, in their order; some give none."""
+    left = iter(samples)
+    for one, rows in zip(ones, sequences):
+        own = [next(left) for _ in rows]
+        if one is None:
+            continue
+        if own:
+            reward = own[0].metrics.get("reward")
+            one.note(reward=reward)
+            _OPEN.by_sample.update((id(sample), (sample, one)) for sample in own)
+        else:
+            one.note(**{"dropped/no trained token": 1.0})
+        one.end()
+
+
+def watch(loop: Any) -> None:
+    """Follow what a rollout loop puts into its queue, and its environments."""
+    put = getattr(getattr(loop, "rollout_buffer", None), "put_nowait", None)
+    if put is None:
+        return
+
+    def put_nowait(sample: Any) -> None:
+        put(sample)
+        quietly(_put, sample)
+
+    loop.rollout_buffer.put_nowait = put_nowait
+    for pool in getattr(loop, "_environment_pool", {}).values():
+        for environment in pool:
+            _watch_environment(type(environment))
+
+
+def _put(sample: Any) -> None:
+    _, one = _OPEN.by_sample.pop(id(sample), (None, None))
+    if one is not None:
+        one.note(put=sample.enqueued_at)
+
+
+def _watch_environment(kind: type) -> None:
+    """What an environment does before its conversation begins, and after, by its class."""
+    for name in (_RESET, _JUDGE):
+        function: Any = vars(kind).get(name)
+        if hasattr(function, "__code__") and not hasattr(function, HOOKED):
+            setattr(kind, name, _around_environment(name, function))
+
+
+def _around_environment(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def where(environment: Any) -> AbstractContextManager[object]:
+        full = f"{type(environment).__name__}.{name}"
+        one = _OPEN.by_environment.pop(id(environment), None) if name == _JUDGE else None
+        return apart(f"{TOOL}/{full}") if one is None else part(f"{REWARD}/{full}", one)
+
+    async def call_coroutine(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with where(self):
+            return await function(self, *args, **kwargs)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with where(self):
+            return function(self, *args, **kwargs)
+
+    is_coroutine = function.__code__.co_flags & _COROUTINE
+    wrapper = functools.update_wrapper(call_coroutine if is_coroutine else call, function)
+    setattr(wrapper, HOOKED, True)
+    return wrapper
+
+
+def _watch_queue(dataset: Any, *_: Any, **__: Any) -> None:
+    """Follow what the trainer takes, and what it drops because its weights are too old."""
+    get = dataset.queue.get
+
+    def get_one(*args: Any, **kwargs: Any) -> Any:
+        sample = get(*args, **kwargs)
+        quietly(_took, dataset, sample)
+        return sample
+
+    dataset.queue.get = get_one
+
+
+def _took(dataset: Any, sample: Any) -> None:
+    staleness = dataset.model_version_fn() - sample.model_version
+    reason = "stale" if staleness > dataset.max_staleness else ""
+    taken(sample.enqueued_at, reason, staleness)
+
+
+LOOP: dict[str, Around] = {
+    "_AsyncRolloutLoop._generate_one": _around_conversation,
+    "_AsyncRolloutLoop._score_group": _around_score,
+}
+TRAINER: dict[str, Around] = {"RolloutQueueDataset.__init__": after(_watch_queue)}

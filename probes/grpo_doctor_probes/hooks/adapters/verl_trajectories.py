@@ -1,0 +1,203 @@
+"""Trajectories of verl's agent loops: one run of `_run_agent_loop`, whatever loop that is.
+
+What it does meanwhile is seen where it asks the rollout servers, calls a tool, and has its answer
+scored. The trainer takes whole groups from its replay buffer, by the `uid` of their prompt.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, cast
+
+from grpo_doctor_probes.hooks.table import HOOKED, Hook
+from grpo_doctor_probes.hooks.wrapping import Around, after, before, replacing
+from grpo_doctor_probes.record.recorder import quietly
+from grpo_doctor_probes.record.trajectories import (
+    CURRENT,
+    DONE,
+    FAILED,
+    GENERATE,
+    QUEUE,
+    REWARD,
+    TOOL,
+    begin,
+    outcome_of,
+    part,
+    taken,
+)
+
+_LOOP = "verl.experimental.agent_loop.agent_loop"
+_TOOL_LOOP = "verl.experimental.agent_loop.tool_agent_loop"
+_CLIENT = "verl.workers.rollout.llm_server"
+_QUEUED = "verl.trainer.ppo.v1.agent_loop_tq"
+_BUFFER = "verl.trainer.ppo.v1.replay_buffer"
+_KEY_BYTES = 6  # so that a key is exact as a floating-point number
+_UNKNOWN = "unknown name"
+# verl gives the model the message of what a tool raised, and goes on.
+_ERRORS = ("Error executing tool", "Invalid JSON in arguments", "Unknown function")
+_CALLED = ("execute", "call")  # of verl's tools that are classes, and functions
+_EVICTED = ("stale", "all rewards equal", "failed")
+# What the tool has raised that is called in this context.
+_ERROR: ContextVar[list[type[BaseException]] | None] = ContextVar("grpo_doctor_tool", default=None)
+
+HOOKS = (
+    Hook(
+        _CLIENT, "LLMServerClient.generate", "rollout/generate", "0.8-", shared=True,
+        state=GENERATE,
+    ),
+    Hook(
+        _CLIENT, "LLMServerClient._acquire_server", "rollout/acquire", "0.8-", shared=True,
+        state=QUEUE,
+    ),
+    Hook(
+        _LOOP, "AgentLoopWorker._compute_score", "reward/score", "0.7.1-", shared=True,
+        state=REWARD,
+    ),
+)  # fmt: skip
+
+
+def _key(uid: object) -> float:
+    """Return the same number for the same text, in every process."""
+    from hashlib import blake2b  # noqa: PLC0415 - verl has loaded it
+
+    return float(int.from_bytes(blake2b(str(uid).encode(), digest_size=_KEY_BYTES).digest(), "big"))
+
+
+def _around_loop(run: Callable[..., Any]) -> Callable[..., Any]:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        trajectory = kwargs.get("trajectory", args[2] if len(args) > 2 else None)
+        one = None if _is_evaluation(trajectory) else begin()
+        if one is None:
+            return await run(*args, **kwargs)
+        quietly(_begun, one, trajectory, kwargs)
+        token = CURRENT.set(one)
+        error: type[BaseException] | None = None
+        try:
+            return await run(*args, **kwargs)
+        except BaseException as problem:
+            error = type(problem)
+            raise
+        finally:
+            CURRENT.reset(token)
+            quietly(one.end, outcome_of(error))
+
+    return wrapper
+
+
+def _is_evaluation(trajectory: Any) -> bool:
+    try:
+        return bool(trajectory["validate"])
+    except Exception:  # noqa: BLE001 - a version from tomorrow
+        return False
+
+
+def _begun(one: Any, trajectory: Any, prompt: Any) -> None:
+    uid = prompt.get("uid")
+    sample = prompt.get("session_id", trajectory.get("rollout_n"))
+    key = None if uid is None else _key(uid)
+    group = _whole(trajectory.get("sample_index"))
+    one.note(group=group, put=key, sample=sample, step=trajectory.get("step"))
+
+
+def _whole(value: Any) -> int | None:
+    """Return a number of a data set's row, which may be a tensor, or any text."""
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _note_output(_worker: Any, output: Any, *_: Any, **__: Any) -> None:
+    """Note what an agent loop returned: one output, or one for each of several contexts."""
+    one, outputs = CURRENT.get(), output if isinstance(output, list) else [output]
+    if one is None or not outputs:
+        return
+    extra = outputs[-1].extra_fields
+    one.note(
+        tokens=sum(sum(each.response_mask) for each in outputs),
+        version=extra.get("min_global_steps"),
+        last_version=extra.get("max_global_steps"),
+    )
+
+
+def _around_tool(call: Callable[..., Any]) -> Callable[..., Any]:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        name = _tool_name(*args, **kwargs)
+        with part(f"{TOOL}/{name}") as row:
+            error: list[type[BaseException]] = []
+            _ERROR.set(error)
+            result = await call(*args, **kwargs)
+            if row is not None:
+                quietly(_end_call, row, result, error)
+        return result
+
+    return wrapper
+
+
+def _tool_name(loop: Any, tool_call: Any = None, *_: Any, **__: Any) -> str:
+    """Return the tool's name if there is such a tool: models make up names without end."""
+    name = getattr(tool_call, "name", None)
+    return str(name) if name in getattr(loop, "tools", ()) else _UNKNOWN
+
+
+def _end_call(row: Any, result: Any, error: list[type[BaseException]]) -> None:
+    failed = str(getattr(result[0], "text", "")).startswith(_ERRORS)
+    row.end(outcome_of(error[0]) if error else FAILED if failed else DONE)
+
+
+def _watch_tools(loop: Any, *_: Any, **__: Any) -> None:
+    """What a tool raises is a text for the model afterwards: note its class before."""
+    for kind in {type(tool) for tool in loop.tools.values()}:
+        for owner, name in ((owner, name) for owner in kind.__mro__ for name in _CALLED):
+            function = vars(owner).get(name)
+            if hasattr(function, "__code__") and not hasattr(function, HOOKED):
+                setattr(owner, name, _around_execute(cast("Any", function)))
+
+
+def _around_execute(execute: Callable[..., Any]) -> Callable[..., Any]:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await execute(*args, **kwargs)
+        except BaseException as problem:
+            error = _ERROR.get()
+            if error is not None:
+                error.append(type(problem))
+            raise
+
+    setattr(wrapper, HOOKED, True)
+    return functools.update_wrapper(wrapper, execute)
+
+
+def _note_taken(_buffer: Any, partition: str, uids: Any, *_: Any, **__: Any) -> None:
+    if partition == "train":
+        for uid in uids:
+            taken(_key(uid))
+
+
+def _note_evicted(_buffer: Any, _step: Any, partition: str, reasons: Any) -> None:
+    if partition == "train":
+        for reason, uids in zip(_EVICTED, reasons):
+            for uid in uids:
+                taken(_key(uid), reason)
+
+
+WORKER: dict[str, Around] = {
+    "AgentLoopWorker._run_agent_loop": _around_loop,
+    "AgentLoopWorker._agent_loop_postprocess": before(_note_output),
+}
+_TQ_WORKER: dict[str, Around] = {
+    "AgentLoopWorkerTQ._agent_loop_postprocess": before(_note_output),
+}
+PATCHES = {
+    _TOOL_LOOP: replacing({
+        "ToolAgentLoop.__init__": after(_watch_tools),
+        "ToolAgentLoop._call_tool": _around_tool,
+    }),
+    _QUEUED: replacing(_TQ_WORKER),
+    _BUFFER: replacing({
+        "ReplayBuffer._materialize_batch": before(_note_taken),
+        "ReplayBuffer._evict_terminal_groups": before(_note_evicted),
+    }),
+}  # fmt: skip

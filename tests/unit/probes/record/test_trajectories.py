@@ -1,0 +1,203 @@
+"""Rows of trajectories: open, completed in place, bounded, and never in the way of the job."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from grpo_doctor.trace.trajectories.table import Table, read_table
+from grpo_doctor_probes.record import layout, recorder
+from grpo_doctor_probes.record.trajectories import (
+    ABORTED,
+    CURRENT,
+    DONE,
+    FAILED,
+    OPEN,
+    TIMED_OUT,
+    Trajectory,
+    apart,
+    begin,
+    outcome_of,
+    part,
+    taken,
+)
+from tests.unit.probes.conftest import Recorded
+
+NEVER = 1 << 59
+
+
+def rows(folder: Path) -> Table:
+    (path,) = (folder / "ranks").glob("*.trajectories")
+    table, problems, lost = read_table([(path, 0, NEVER)])
+    assert (problems, lost) == ([], 0)
+    return table
+
+
+def begun() -> Trajectory:
+    one = begin()
+    assert one is not None
+    return one
+
+
+def test_a_trajectory_and_its_parts_are_completed_in_place(recording: Recorded) -> None:
+    one = begun()
+    one.note(group=7, staleness=None)
+    with one.part("generate"):
+        pass
+    one.end()
+    one.end(FAILED)  # an end counts once
+    table = rows(recording.run_dir)
+    assert [table.names[name] for name in table.name] == ["trajectory", "group", "generate"]
+    assert table.kind.tolist() == [layout.TRAJECTORY, layout.FACT, layout.PART]
+    assert table.value.tolist() == [DONE, 7.0, DONE]
+    assert set(table.of.tolist()) == {1}
+    assert (table.end_ns >= table.start_ns).all()
+
+
+def test_what_never_ends_is_open_until_its_process_was_seen_last(recording: Recorded) -> None:
+    begun().part("tool/search")
+    table = rows(recording.run_dir)
+    assert table.value.tolist() == [OPEN, OPEN]
+    assert table.end_ns.tolist() == [NEVER, NEVER]
+
+
+def test_an_error_says_how_a_part_ended(recording: Recorded) -> None:
+    one = begun()
+    for error in (TimeoutError, asyncio.CancelledError, ValueError):
+        with pytest.raises(error), one.part("tool/search"):
+            raise error
+    assert rows(recording.run_dir).value.tolist() == [OPEN, TIMED_OUT, ABORTED, FAILED]
+    assert outcome_of(None) == DONE
+    assert outcome_of(type("ReadTimeout", (OSError,), {})) == TIMED_OUT
+
+
+def test_a_part_is_of_the_trajectory_of_its_task(recording: Recorded) -> None:
+    async def work() -> None:
+        CURRENT.set(begun())
+        await asyncio.gather(call(), call())
+
+    async def call() -> None:
+        with part("tool/search"):
+            await asyncio.sleep(0)
+
+    async def both() -> None:
+        await asyncio.gather(asyncio.create_task(work()), asyncio.create_task(work()))
+
+    asyncio.run(both())
+    table = rows(recording.run_dir)
+    parts = table.select(table.kind == layout.PART)
+    assert sorted(parts.of.tolist()) == [1, 1, 2, 2]
+
+
+def test_without_a_recording_or_a_trajectory_nothing_happens(tmp_path: Path) -> None:
+    assert begin() is None
+    with part("generate"), apart("tool/reset"):
+        pass
+    taken(1.0)
+    recorder.start(str(tmp_path))
+    with part("generate"):
+        pass
+    assert not list((tmp_path / "ranks").glob("*.trajectories"))
+
+
+def test_a_name_is_cut_and_a_model_that_makes_up_names_fills_one_table(
+    recording: Recorded,
+) -> None:
+    one = begun()
+    for name in ("<b>" * 4000, *(f"{number:0200}" for number in range(1000))):
+        one.part(f"tool/{name}").end()
+    table = rows(recording.run_dir)
+    assert max(map(len, table.names)) <= layout.MAX_NAME_BYTES
+    assert "(unnamed)" in {table.names[name] for name in table.name}
+    assert len(table.of) == 1002
+
+
+def test_the_oldest_make_room_and_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPO_DOCTOR_MAX_MB", "1")
+    recorder.start(str(tmp_path))
+    early = begun()
+    held = early.part("generate")
+    for _ in range(5 * layout.SEGMENT_RECORDS):
+        early.part("tool/search").end()
+    late = begun().part("queue")
+    held.end()  # its segment is the first, which stays
+    (path,) = (tmp_path / "ranks").glob("*.trajectories")
+    table, problems, lost = read_table([(path, 0, NEVER)])
+    assert lost > layout.SEGMENT_RECORDS
+    assert not problems
+    assert table.value[table.called("generate")].tolist() == [DONE]
+    late.end()
+    assert path.stat().st_size <= 1 << 20
+
+
+def test_a_row_whose_segment_is_used_again_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPO_DOCTOR_MAX_MB", "1")
+    recorder.start(str(tmp_path))
+    one = begun()
+    for _ in range(layout.SEGMENT_RECORDS + 5):
+        one.part("tool/a").end()
+    held = one.part("tool/held")
+    for _ in range(3 * layout.SEGMENT_RECORDS):
+        one.part("tool/b").end()
+    held.end(FAILED)
+    (path,) = (tmp_path / "ranks").glob("*.trajectories")
+    table, _, _ = read_table([(path, 0, NEVER)])
+    assert not table.called("tool/held").any()
+    assert (table.value[table.called("tool/b")] == DONE).all()
+
+
+def test_a_file_that_another_program_cuts_ends_its_trajectories(recording: Recorded) -> None:
+    one = begun()
+    (path,) = (recording.run_dir / "ranks").glob("*.trajectories")
+    os.truncate(path, 100)
+    file = one._file
+    file._check_at_ns = 0
+    one.part("generate").end()
+    one.end()
+    assert path.stat().st_size == 100
+
+
+def test_a_cut_file_is_read_as_far_as_it_goes(recording: Recorded) -> None:
+    one = begun()
+    for _ in range(10):
+        one.part("generate").end()
+    recorder.stop()
+    (path,) = (recording.run_dir / "ranks").glob("*.trajectories")
+    kept = layout.HEADER_BYTES + layout.SEGMENT_HEADER_BYTES + 4 * layout.RECORD_BYTES
+    os.truncate(path, kept)
+    table, problems, _ = read_table([(path, 0, NEVER)])
+    assert len(table.of) == 4
+    assert "cut off" in problems[0]
+    os.truncate(path, 50)
+    table, problems, _ = read_table([(path, 0, NEVER)])
+    assert len(table.of) == 0
+    assert "Its trajectories are left out" in problems[0]
+
+
+def test_a_forked_child_leaves_the_file_of_its_parent_alone(recording: Recorded) -> None:
+    one = begun()
+    pid = os.fork()
+    if not pid:
+        one.part("tool/child").end()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert len(rows(recording.run_dir).of) == 1
+
+
+def test_a_full_disk_is_no_error_of_the_recorder(
+    recording: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("grpo_doctor_probes.record.spanfile._allocate", full)
+    assert begin() is None
+    assert begin() is None
+    assert recording.header.errors == 0
