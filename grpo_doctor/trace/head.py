@@ -22,6 +22,7 @@ from grpo_doctor.trace.columns import SpanTable
 from grpo_doctor.trace.events import finite, series_pid
 from grpo_doctor.trace.jsonfile import Time, Whole, number
 from grpo_doctor.trace.model import FORMAT, Gpu, Loss, Metrics, Process, Run, Series, Trace
+from grpo_doctor_reports.schema.trajectories import Trajectories
 
 
 class MetricColumns(msgspec.Struct, frozen=True):
@@ -125,6 +126,7 @@ class Facts(msgspec.Struct, frozen=True):
     gpus: tuple[Gpu, ...] = ()
     metrics: MetricColumns = MetricColumns()
     loss: Loss = field(default_factory=Loss)
+    trajectories: Trajectories | None = None
 
     @property
     def last_seen(self) -> list[tuple[int, int]]:
@@ -164,6 +166,7 @@ def head_of(trace: Trace) -> dict[str, Any]:
         gpus=trace.gpus,
         metrics=MetricColumns.of(trace.metrics),
         loss=trace.loss,
+        trajectories=trace.trajectories,
     )
     return {
         "schemaVersion": 1,
@@ -205,4 +208,5 @@ def trace_from(
             truncated=facts.loss.truncated or truncated,
             notes=tuple(dict.fromkeys([*facts.loss.notes, *notes])),
         ),
+        trajectories=facts.trajectories,
     )

@@ -20,7 +20,18 @@ from grpo_doctor.trace.parts import Part, folders, read_part, whole_parts
 from grpo_doctor.trace.processes import NameTable, Recording, by_rank, rows_of
 from grpo_doctor.trace.samples import Samples
 from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
-from grpo_doctor_probes.record.rundir import DRIVER, JOINED, METRICS_JSONL, NODES, RANKS, RUN_JSON
+from grpo_doctor.trace.trajectories import read_trajectories
+from grpo_doctor.trace.trajectories.around import surroundings
+from grpo_doctor_probes.record.rundir import (
+    DRIVER,
+    JOINED,
+    METRICS_JSONL,
+    NODES,
+    RANKS,
+    RUN_JSON,
+    TRAJECTORIES_SUFFIX,
+)
+from grpo_doctor_reports.schema.trajectories import Trajectories
 
 # The packages of each framework: in a process of one another may be imported and train nothing.
 _FRAMEWORKS = {
@@ -123,6 +134,9 @@ def merged(source: str, parts: Iterable[Part]) -> Trace:
     notes = (*sampler_notes, *joined.notes)
     missing = _missing_hosts(source, facts.nodes, len(hosts))
     problems += [*joined.problems, *facts.problems, *missing, *damaged, *unseen]
+    spans = columns.join(blocks)
+    trajectories, damaged, lost = trajectories_of(timeline, processes, spans, names)
+    loss = _loss(facts, recordings, [*problems, *damaged], samples)
     return Trace(
         source=source,
         run=replace(
@@ -136,10 +150,11 @@ def merged(source: str, parts: Iterable[Part]) -> Trace:
         gpus=_gpus(samples),
         names=names,
         args=args,
-        spans=columns.join(blocks),
+        spans=spans,
         series=timeline.series(),
         metrics=metrics,
-        loss=_loss(facts, recordings, problems, samples),
+        loss=replace(loss, dropped_events=loss.dropped_events + lost),
+        trajectories=trajectories,
     )
 
 
@@ -148,6 +163,22 @@ def _missing_hosts(source: str, expected: int, present: int) -> list[str]:
         return []
     missing = f"the recordings of {expected - present} of {expected} hosts are missing"
     return [f"{missing}: copy each host's folder below {NODES} to {Path(source) / NODES}"]
+
+
+def trajectories_of(
+    timeline: Timeline, processes: Sequence[Process], spans: Spans, names: tuple[str, ...]
+) -> tuple[Trajectories | None, list[str], int]:
+    """Return what the run's files of trajectories say; see `read_trajectories`."""
+    end_ns = timeline.duration_ns
+    files = [
+        (path, p.clock.offset_ns - timeline.zero_ns, end_ns if p.end_ns is None else p.end_ns)
+        for r, p in zip(timeline.recordings, processes)
+        if (path := r.path.with_suffix(TRAJECTORIES_SUFFIX)).exists()
+    ]
+    if not files:
+        return None, [], 0
+    carriers = {p.index for p in processes if p.carries_steps}
+    return read_trajectories(files, surroundings(spans, names, carriers))
 
 
 def _rows(

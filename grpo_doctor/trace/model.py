@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from grpo_doctor.knobs.provenance import Provenance, Setting, Settings
 from grpo_doctor.trace.jsonfile import Time, Whole
 from grpo_doctor_probes.record.redact import redact_command, redact_mapping, redact_text
+from grpo_doctor_reports.schema.trajectories import Trajectories
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -308,6 +309,7 @@ class Trace:
     series: tuple[Series, ...]
     metrics: Metrics
     loss: Loss
+    trajectories: Trajectories | None = None
 
     @property
     def ranks(self) -> tuple[int, ...]:

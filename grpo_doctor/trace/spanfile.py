@@ -120,7 +120,8 @@ def _parse(data: bytes, start: int) -> Segment | None:
     return Segment(sequence, records, count == layout.SEGMENT_RECORDS)
 
 
-_LAST_KIND = layout.CUDA_SPAN
+SPAN_KINDS = range(layout.CUDA_SPAN + 1)
+TRAJECTORY_KINDS = range(layout.TRAJECTORY, layout.FACT + 1)
 _MAX_BYTES = SPANS.bytes
 _MAX_COUNT = 1 << 48
 
@@ -138,8 +139,8 @@ class SpanRecords:
     truncated: bool
 
 
-def read_span_file(path: Path) -> SpanRecords:
-    """Read the whole file.
+def read_span_file(path: Path, kinds: range = SPAN_KINDS) -> SpanRecords:
+    """Read the whole file, whose records are of these kinds.
 
     Raises:
         TraceError: it can't be read or its header is damaged; the message names file and reason.
@@ -154,7 +155,7 @@ def read_span_file(path: Path) -> SpanRecords:
         raise TraceError(f"{path} {problem}. This process is left out of the trace.") from problem
     rows = [s.records for s in sorted(segments, key=lambda s: s.sequence)]
     written: NDArray[Any] = np.concatenate(rows) if rows else np.empty(0, dtype=RECORD)
-    sound = _sound(written, header)
+    sound = _sound(written, header, kinds)
     return SpanRecords(
         header=header,
         records=written[sound],
@@ -187,14 +188,15 @@ def _check(header: Header) -> None:
         raise ValueError("is damaged: the numbers in its header are impossible")
 
 
-def _sound(records: NDArray[Any], header: Header) -> NDArray[np.bool_]:
+def _sound(records: NDArray[Any], header: Header, kinds: range) -> NDArray[np.bool_]:
     """Return which records are plausible: a disk error or a stray write leaves impossible times."""
     sound: NDArray[np.bool_] = (
-        (records["kind"] <= _LAST_KIND)
+        (records["kind"] >= kinds.start)
+        & (records["kind"] < kinds.stop)
         & (records["start_ns"] >= header.start_monotonic_ns)
         & (records["end_ns"] >= records["start_ns"])
         & (records["end_ns"] < MAX_TIME_NS)
-        & (records["thread"] < layout.THREAD_SLOTS)
+        & ((records["thread"] < layout.THREAD_SLOTS) | (kinds is TRAJECTORY_KINDS))
         & (records["name"] <= len(header.names))
         & (np.isfinite(records["value"]) | (records["kind"] == layout.COUNTER))
     )
