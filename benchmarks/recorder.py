@@ -27,6 +27,7 @@ from typing import Any
 PROBES = Path(__file__).parents[1] / "probes"
 SPANS_PER_TURN = 2000
 OURS, EMPTY, TRL = "phase", "empty context manager", "TRL ProfilingContext"
+TRAJECTORY = "a trajectory of three turns"
 TRL_SHORTEST = "the same, by position"
 MAX_RATIO_TO_TRL = 1.2
 MAX_IMPORT_MS = 20.0
@@ -81,6 +82,29 @@ def ours() -> Iterator[Turn]:
         assert start(folder)
         yield loop("phase('rollout')", phase=phase)
         stop()
+
+
+def trajectory() -> Iterator[Turn]:
+    """What hooks write of a sample that answers three times, with a tool's call in between."""
+    from grpo_doctor_probes.record import recorder, trajectories
+
+    class Sample(Empty):
+        def __enter__(self) -> None:
+            one = trajectories.begin()
+            assert one is not None
+            one.note(group=3, put=170686820873598, sample=1, step=7)
+            for name in ("generate", "tool/search", "generate", "tool/search", "generate"):
+                with one.part(name):
+                    pass
+            one.note(tokens=512, version=6, last_version=7)
+            with one.part("reward"):
+                pass
+            one.end()
+
+    with tempfile.TemporaryDirectory() as folder:
+        assert recorder.start(folder)
+        yield loop("Sample('rollout')", Sample=Sample)
+        recorder.stop()
 
 
 def trl() -> Iterator[Turn]:
@@ -159,6 +183,7 @@ def quiet() -> Iterator[None]:
 PEERS: dict[str, Callable[[], Iterator[Turn]]] = {
     EMPTY: empty,
     OURS: ours,
+    TRAJECTORY: trajectory,
     TRL: trl,
     TRL_SHORTEST: trl_shortest,
     "torch record_function": record_function,

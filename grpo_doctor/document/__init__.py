@@ -56,4 +56,5 @@ def build_document(
         whatif=whatif_entry(view, results),
         hangs=list(hangs),
         memory=memory_entry(view.analysis),
+        trajectories=view.trace.trajectories,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from grpo_doctor_reports import digest, formatting
+from grpo_doctor_reports import digest, formatting, trajectory_words
 from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.schema.findings import Evidence, FindingEntry, FixEntry
 from grpo_doctor_reports.schema.report import ReportDocument, read_report
@@ -50,6 +50,8 @@ def _markdown(report: ReportDocument) -> Iterator[str]:
         phase = _escaped(part.phase) + " (host time)" * part.host_time
         yield f"| {phase} | {formatting.seconds(part.seconds)} | {share} | {waits} |"
     yield ""
+    for sentence in trajectory_words.sentences(report.trajectories):
+        yield f"{_escaped(sentence)}\n"
     for finding in report.findings:
         yield from _finding(finding)
     if not report.findings:

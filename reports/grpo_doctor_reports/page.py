@@ -11,11 +11,19 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
-from grpo_doctor_reports import assets, digest, formatting, glossary, time_words, whatif
+from grpo_doctor_reports import (
+    assets,
+    digest,
+    formatting,
+    glossary,
+    time_words,
+    trajectory_words,
+    whatif,
+)
 from grpo_doctor_reports.charts import bars_of, charts_of
 from grpo_doctor_reports.charts.figure import Chart, TimeAxis, packed
 from grpo_doctor_reports.markdown import finding_markdown
-from grpo_doctor_reports.palette import PHASE_COLORS, phase_class
+from grpo_doctor_reports.palette import PHASE_COLORS, STATE_COLORS, phase_class
 from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.schema.findings import (
     NotApplicableEntry,
@@ -28,7 +36,7 @@ from grpo_doctor_reports.schema.report import ReportDocument, read_report
 from grpo_doctor_reports.severity import severity_class
 
 _STEPS_LIT = 2_000  # of one finding; more than this is every step
-_CHARTS = ("waterfall", "steps", "heatmap", "lanes", "strips", "curves")
+_CHARTS = ("waterfall", "steps", "heatmap", "lanes", "strips", "curves", "trajectories")
 _MANY = 4  # checks that lack the same: stated once for all of them
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,100}"  # no dot first: neither hidden nor a way up
 _RELATIVE_PAGE = re.compile(rf"(?:{_PART}/){{0,8}}{_PART}\.html")
@@ -98,6 +106,8 @@ def _environment() -> Environment:
         phases_of=phases_drawn,
         time_words=time_words,
         whatifs=whatif,
+        trajectory_words=trajectory_words,
+        state_colors=STATE_COLORS,
     )
     return environment
 

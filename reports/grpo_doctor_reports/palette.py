@@ -26,6 +26,16 @@ PHASE_COLORS: Final[dict[str, str]] = {
     "eval": "#9b87f4",
     UNATTRIBUTED: "#8b9097",
 }
+# What a sample of a rollout is in. Where a state is a phase too it has that one's color.
+STATE_COLORS: Final[dict[str, str]] = {
+    "queue": "#b08d57",
+    "generate": PHASE_COLORS["rollout"],
+    "tool": "#17a398",
+    "reward": PHASE_COLORS["reward"],
+    "paused": PHASE_COLORS["sync"],
+    "buffer": "#7d8fb3",
+    "other": PHASE_COLORS[UNATTRIBUTED],
+}
 PHASE_ORDER: Final = tuple(PHASE_COLORS)[:-1]  # nothing covers the last one
 
 DARK_INK: Final = "#0c0d10"

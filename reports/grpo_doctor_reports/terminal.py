@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grpo_doctor_reports import digest, formatting
+from grpo_doctor_reports import digest, formatting, trajectory_words
 from grpo_doctor_reports.charts.curves import best_words, from_to, known, trained_metric
 from grpo_doctor_reports.charts.figure import bin_edges
 from grpo_doctor_reports.console import Command, as_text, sentence
@@ -72,7 +72,8 @@ def _body(report: ReportDocument, width: int) -> Iterator[RenderableType]:
     yield Text(_key_numbers(report) + "\n")
     yield from _step_bar(report, width)
     yield from _evaluation(report, width)
-    for line in memory_sentences(report.memory):
+    of_trajectories = trajectory_words.sentences(report.trajectories)
+    for line in [*memory_sentences(report.memory), *of_trajectories]:
         yield sentence(line, width=width, style="dim")
     yield from _findings(report, width)
     yield Text("")

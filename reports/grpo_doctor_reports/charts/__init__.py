@@ -11,6 +11,7 @@ from grpo_doctor_reports.charts.heatmap import heatmap_chart
 from grpo_doctor_reports.charts.lanes import lanes_chart
 from grpo_doctor_reports.charts.steps import steps_chart
 from grpo_doctor_reports.charts.strips import strips_chart
+from grpo_doctor_reports.charts.trajectories import trajectories_chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
 from grpo_doctor_reports.schema.report import ReportDocument
 from grpo_doctor_reports.schema.views import WaterfallEntry
@@ -26,6 +27,7 @@ def charts_of(report: ReportDocument) -> dict[str, Chart]:
         "lanes": lanes_chart(report),
         "strips": strips_chart(views.timeline),
         "curves": curves_chart(views.metrics, views.evaluation),
+        "trajectories": trajectories_chart(report.trajectories) if report.trajectories else None,
     }
     return {name: chart for name, chart in charts.items() if chart is not None}
 

@@ -22,6 +22,7 @@ from grpo_doctor_reports.schema.findings import (
     WhatifEntry,
 )
 from grpo_doctor_reports.schema.part import AnyDocument, Name, Part, Prose, read
+from grpo_doctor_reports.schema.trajectories import Trajectories
 from grpo_doctor_reports.schema.views import Views
 
 
@@ -279,6 +280,7 @@ class ReportDocument(Part, frozen=True):
     whatif: WhatifEntry = field(default_factory=WhatifEntry)
     hangs: list[HangEntry] = []
     memory: MemoryCompared = field(default_factory=MemoryCompared)
+    trajectories: Trajectories | None = None
 
     def damage(self) -> Iterable[str]:
         """What is wrong with its charts."""
