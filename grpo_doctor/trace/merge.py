@@ -20,8 +20,9 @@ from grpo_doctor.trace.parts import Part, folders, read_part, whole_parts
 from grpo_doctor.trace.processes import NameTable, Recording, by_rank, rows_of
 from grpo_doctor.trace.samples import Samples
 from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
-from grpo_doctor.trace.trajectories import read_trajectories
 from grpo_doctor.trace.trajectories.around import surroundings
+from grpo_doctor.trace.trajectories.digest import digest
+from grpo_doctor.trace.trajectories.table import table_of
 from grpo_doctor_probes.record.rundir import (
     DRIVER,
     JOINED,
@@ -29,7 +30,6 @@ from grpo_doctor_probes.record.rundir import (
     NODES,
     RANKS,
     RUN_JSON,
-    TRAJECTORIES_SUFFIX,
 )
 from grpo_doctor_reports.schema.trajectories import Trajectories
 
@@ -135,8 +135,8 @@ def merged(source: str, parts: Iterable[Part]) -> Trace:
     missing = _missing_hosts(source, facts.nodes, len(hosts))
     problems += [*joined.problems, *facts.problems, *missing, *damaged, *unseen]
     spans = columns.join(blocks)
-    trajectories, damaged, lost = trajectories_of(timeline, processes, spans, names)
-    loss = _loss(facts, recordings, [*problems, *damaged], samples)
+    trajectories, lost = trajectories_of(timeline, processes, spans, names)
+    loss = _loss(facts, recordings, problems, samples)
     return Trace(
         source=source,
         run=replace(
@@ -167,18 +167,19 @@ def _missing_hosts(source: str, expected: int, present: int) -> list[str]:
 
 def trajectories_of(
     timeline: Timeline, processes: Sequence[Process], spans: Spans, names: tuple[str, ...]
-) -> tuple[Trajectories | None, list[str], int]:
-    """Return what the run's files of trajectories say; see `read_trajectories`."""
-    end_ns = timeline.duration_ns
-    files = [
-        (path, p.clock.offset_ns - timeline.zero_ns, end_ns if p.end_ns is None else p.end_ns)
+) -> tuple[Trajectories | None, int]:
+    """Return what the run has of trajectories, None without any, and how many rows were lost."""
+    recorded = [
+        (r.trajectories, p.clock.offset_ns - timeline.zero_ns, p.end_ns or timeline.duration_ns)
         for r, p in zip(timeline.recordings, processes)
-        if (path := r.path.with_suffix(TRAJECTORIES_SUFFIX)).exists()
+        if r.trajectories is not None
     ]
-    if not files:
-        return None, [], 0
+    table = table_of(recorded)
+    lost = sum(records.header.dropped for records, *_ in recorded)
+    if not table.has_trajectories:
+        return None, lost
     carriers = {p.index for p in processes if p.carries_steps}
-    return read_trajectories(files, surroundings(spans, names, carriers))
+    return digest(table, surroundings(spans, names, carriers)), lost
 
 
 def _rows(

@@ -15,10 +15,15 @@ from grpo_doctor.errors import TraceError
 from grpo_doctor.trace import columns
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS, moment, read_object, whole
 from grpo_doctor.trace.model import STEP_ROLES, Kind, Process, Spans
-from grpo_doctor.trace.spanfile import SpanRecords, read_span_file
+from grpo_doctor.trace.spanfile import (
+    SPAN_KINDS,
+    TRAJECTORY_KINDS,
+    SpanRecords,
+    read_span_file,
+)
 from grpo_doctor_probes.procs.live import OpenSpan, name_of
 from grpo_doctor_probes.record import layout
-from grpo_doctor_probes.record.rundir import DRIVER, SPANS_SUFFIX
+from grpo_doctor_probes.record.rundir import DRIVER, SPANS_SUFFIX, TRAJECTORIES_SUFFIX
 
 # Imports of a training stack from a slow disk take minutes. A process that began to record later
 # than this was doing something else before, such as a notebook's kernel.
@@ -27,7 +32,7 @@ _MAX_INIT_NS = 3600 * 1_000_000_000
 
 @dataclass(frozen=True)
 class Recording:
-    """What one process left: records with local times, and `facts`, its rank file.
+    """What one process left: records with local times, `trajectories`, and `facts`, its rank file.
 
     `joined` marks a server, which starts and ends independently of the run.
     """
@@ -37,6 +42,7 @@ class Recording:
     facts: Mapping[str, Any]
     role: str = "trainer"
     joined: bool = False
+    trajectories: SpanRecords | None = None
 
     @property
     def rank(self) -> int:
@@ -135,18 +141,31 @@ class Recorded(NamedTuple):
 
 
 def read_recording(path: Path) -> Recorded:
-    """Read a span file, and the rank file next to it."""
-    try:
-        content = read_span_file(path)
-    except TraceError as error:
-        return Recorded(path.name, None, (str(error),))
+    """Read a span file, and the rank file and trajectories next to it."""
+    content, problems = _read(path, SPAN_KINDS)
+    if content is None:
+        return Recorded(path.name, None, tuple(problems))
     facts, problem = read_object(path.with_name(path.name.removesuffix(SPANS_SUFFIX) + ".json"))
-    problems = [problem] if problem else []
+    problems += [problem] if problem else []
+    beside, trajectories = path.with_suffix(TRAJECTORIES_SUFFIX), None
+    if beside.exists():
+        trajectories, more = _read(beside, TRAJECTORY_KINDS)
+        problems += more
+    recording = Recording(path.stem, content, facts, trajectories=trajectories)
+    return Recorded(path.name, recording, tuple(problems))
+
+
+def _read(path: Path, kinds: range) -> tuple[SpanRecords | None, list[str]]:
+    try:
+        content = read_span_file(path, kinds)
+    except TraceError as error:
+        return None, [str(error)]
+    problems = []
     if content.truncated:
         problems.append(f"{path.name}: cut off; the records that are there are used")
     if content.damaged:
         problems.append(f"{path.name}: {content.damaged} damaged records left out")
-    return Recorded(path.name, Recording(path.stem, content, facts), tuple(problems))
+    return content, problems
 
 
 def by_rank(recordings: Sequence[Recording]) -> list[Recording]:

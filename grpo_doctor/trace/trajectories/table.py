@@ -1,17 +1,15 @@
-"""Reads the files of `record/trajectories.py` into columns."""
+"""The rows of `record/trajectories.py` of all processes as columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.errors import TraceError
-from grpo_doctor.trace.spanfile import TRAJECTORY_KINDS, read_span_file
+from grpo_doctor.trace.spanfile import SpanRecords
 from grpo_doctor.trace.trajectories.around import Times
 from grpo_doctor_probes.procs.live import name_of
 from grpo_doctor_probes.record import layout
@@ -44,6 +42,11 @@ class Table:
         )
         return named
 
+    @property
+    def has_trajectories(self) -> bool:
+        """Whether there is any."""
+        return bool((self.kind == layout.TRAJECTORY).any())
+
     def begins(self, prefix: str) -> NDArray[np.bool_]:
         """Return which names begin so, by their id."""
         return np.array([name.startswith(prefix) for name in self.names] or [False])
@@ -52,35 +55,24 @@ class Table:
 _COLUMNS = ("kind", "name", "of", "start_ns", "end_ns", "value")
 
 
-def read_table(files: Iterable[tuple[Path, int, int]]) -> tuple[Table, list[str], int]:
-    """Return the rows of all files, what is wrong with files, and how many rows were lost."""
+def table_of(recorded: Sequence[tuple[SpanRecords, int, int]]) -> Table:
+    """Return the rows of all processes.
+
+    Args:
+        recorded: of each, what takes its clock to the trace's, and when it was seen last, in ns.
+    """
     names: dict[str, int] = {}
     columns: list[tuple[NDArray[Any], ...]] = []
-    problems: list[str] = []
-    lost = 0
-    for number, (path, shift_ns, last_ns) in enumerate(files):
-        try:
-            content = read_span_file(path, TRAJECTORY_KINDS)
-        except TraceError as error:
-            problems.append(str(error).replace("This process is", "Its trajectories are"))
-            continue
-        if content.truncated:
-            problems.append(f"{path.name}: cut off; the trajectories that are there are used")
-        if content.damaged:
-            problems.append(f"{path.name}: {content.damaged} damaged records left out")
-        lost += content.header.dropped
+    for number, (content, shift_ns, last_ns) in enumerate(recorded):
         rows = content.records
         own = (name_of((), 0), *content.header.names)
         ids = np.array([names.setdefault(name, len(names)) for name in own], np.int64)
         serial = rows["thread"].astype(np.int64) | rows["depth"].astype(np.int64) << 16
-        file_bits = np.where(serial == 0, 0, number << 24)
+        is_open = (rows["value"] == OPEN) & (rows["kind"] != layout.FACT)
         columns.append((
-            rows["kind"], ids[rows["name"]], serial | file_bits, rows["start_ns"] + shift_ns,
-            np.where(
-                (rows["value"] == OPEN) & (rows["kind"] != layout.FACT), last_ns,
-                rows["end_ns"] + shift_ns,
-            ), rows["value"],
+            rows["kind"], ids[rows["name"]], np.where(serial == 0, 0, serial | number << 24),
+            rows["start_ns"] + shift_ns, np.where(is_open, last_ns, rows["end_ns"] + shift_ns),
+            rows["value"],
         ))  # fmt: skip
-    empty = tuple(np.empty(0, t) for t in (np.uint8, *[np.int64] * 4, np.float64))
-    joined = [np.concatenate(column) for column in zip(empty, *columns)]
-    return Table(tuple(names), *joined), problems, lost
+    empty = tuple(np.empty(0, kind) for kind in (np.uint8, *[np.int64] * 4, np.float64))
+    return Table(tuple(names), *map(np.concatenate, zip(empty, *columns)))

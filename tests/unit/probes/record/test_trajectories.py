@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.trace.trajectories.table import Table, read_table
+from grpo_doctor.trace.processes import read_recording
+from grpo_doctor.trace.spanfile import TRAJECTORY_KINDS, read_span_file
+from grpo_doctor.trace.trajectories.table import Table, table_of
 from grpo_doctor_probes.record import layout, recorder
 from grpo_doctor_probes.record.trajectories import (
     ABORTED,
@@ -29,10 +31,16 @@ from tests.unit.probes.conftest import Recorded
 NEVER = 1 << 59
 
 
+def of_file(path: Path) -> tuple[Table, int]:
+    """Return its rows, and how many were lost."""
+    content = read_span_file(path, TRAJECTORY_KINDS)
+    return table_of([(content, 0, NEVER)]), content.header.dropped
+
+
 def rows(folder: Path) -> Table:
     (path,) = (folder / "ranks").glob("*.trajectories")
-    table, problems, lost = read_table([(path, 0, NEVER)])
-    assert (problems, lost) == ([], 0)
+    table, lost = of_file(path)
+    assert lost == 0
     return table
 
 
@@ -127,9 +135,8 @@ def test_the_oldest_make_room_and_are_counted(
     late = begun().part("queue")
     held.end()  # its segment is the first, which stays
     (path,) = (tmp_path / "ranks").glob("*.trajectories")
-    table, problems, lost = read_table([(path, 0, NEVER)])
+    table, lost = of_file(path)
     assert lost > layout.SEGMENT_RECORDS
-    assert not problems
     assert table.value[table.called("generate")].tolist() == [DONE]
     late.end()
     assert path.stat().st_size <= 1 << 20
@@ -148,7 +155,7 @@ def test_a_row_whose_segment_is_used_again_is_not_written_over(
         one.part("tool/b").end()
     held.end(FAILED)
     (path,) = (tmp_path / "ranks").glob("*.trajectories")
-    table, _, _ = read_table([(path, 0, NEVER)])
+    table, _ = of_file(path)
     assert not table.called("tool/held").any()
     assert (table.value[table.called("tool/b")] == DONE).all()
 
@@ -172,13 +179,17 @@ def test_a_cut_file_is_read_as_far_as_it_goes(recording: Recorded) -> None:
     (path,) = (recording.run_dir / "ranks").glob("*.trajectories")
     kept = layout.HEADER_BYTES + layout.SEGMENT_HEADER_BYTES + 4 * layout.RECORD_BYTES
     os.truncate(path, kept)
-    table, problems, _ = read_table([(path, 0, NEVER)])
-    assert len(table.of) == 4
-    assert "cut off" in problems[0]
+    spans = path.with_suffix(".spans")
+    read = read_recording(spans)
+    assert read.recording is not None
+    assert read.recording.trajectories is not None
+    assert len(read.recording.trajectories.records) == 4
+    assert read.problems == ("00000.trajectories: cut off; the records that are there are used",)
     os.truncate(path, 50)
-    table, problems, _ = read_table([(path, 0, NEVER)])
-    assert len(table.of) == 0
-    assert "Its trajectories are left out" in problems[0]
+    read = read_recording(spans)
+    assert read.recording is not None
+    assert read.recording.trajectories is None
+    assert "half-written" in read.problems[0]
 
 
 def test_a_forked_child_leaves_the_file_of_its_parent_alone(recording: Recorded) -> None:
