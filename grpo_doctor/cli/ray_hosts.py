@@ -16,6 +16,7 @@ from typing import Any
 from grpo_doctor.cli.hosts import Cluster, Look, Said
 from grpo_doctor.errors import UsageError
 from grpo_doctor_probes.evidence import RayFact
+from grpo_doctor_probes.procs.bounded import within
 from grpo_doctor_probes.procs.printable import printable
 
 _TASK_S = 600
@@ -23,7 +24,9 @@ _OF_RAY = re.compile(r"node:|object_store_memory$|memory$|bundle_group_|.*_group
 # Not one that the job has ended, or no longer refers to.
 _WHY_DIED = re.compile(r"reason: (WORKER_DIED|NODE_DIED|OWNER_DIED)|creation_task_failure_context")
 _OOM = "memory monitor"
-_CONNECTS_S = 5.0
+_CONNECTS_S = _FACTS_S = 5.0
+_MOST_TASKS = 32
+_ENDED = ("FINISHED", "FAILED", "NIL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +129,9 @@ def ray_facts(ray: Any) -> tuple[RayFact, ...]:
     API of `ray list` does. Empty parts where this version of Ray calls them otherwise.
     """
     facts = [RayFact("has", wants=_resources(ray.cluster_resources()))]
-    for part in (_dead_actors, _pending_groups, _pending_demands):
+    for part in (_dead_actors, _pending_groups, _pending_demands, _open_tasks):
         with contextlib.suppress(Exception):  # Ray raises its own kinds, by version
-            facts += part(ray)
+            facts += within(_FACTS_S, lambda part=part: [*part(ray)])  # type: ignore[misc]
     return tuple(facts)
 
 
@@ -169,6 +172,48 @@ def _pending_demands(ray: Any) -> Iterator[RayFact]:
     for demand in status.resource_demands.ray_task_actor_demand:
         for row in demand.bundles_by_count:
             yield RayFact("pending", "task or actor", "", _resources(row.bundle), row.count)
+
+
+def _open_tasks(ray: Any) -> Iterator[RayFact]:
+    """Tasks that have not ended and have started none that has not, alike ones together, the oldest
+    first. `ray list tasks` needs the dashboard, the GCS does not."""
+    from ray.core.generated.common_pb2 import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        TaskStatus,
+        TaskType,
+    )
+    from ray.core.generated.gcs_pb2 import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        TaskEvents,
+    )
+
+    state = ray._private.state.state  # noqa: SLF001
+    names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
+    over = {job["JobID"] for job in ray._private.state.jobs() if job["IsDead"]}  # noqa: SLF001
+    over |= {ray.get_runtime_context().get_job_id()}  # our own inspection
+    latest: dict[bytes, Any] = {}
+    for text in state._connect_and_get_accessor().get_task_events():  # noqa: SLF001
+        event = TaskEvents.FromString(text)
+        before = latest.get(event.task_id)
+        if before is None or before.attempt_number <= event.attempt_number:
+            latest[event.task_id] = event
+    tasks: dict[bytes, tuple[Any, str, int]] = {}
+    for key, event in latest.items():
+        reached = event.state_updates.state_ts_ns
+        status = max(reached, key=lambda each: (reached[each], each), default=0)
+        if TaskStatus.Name(status) not in _ENDED and event.job_id.hex() not in over:
+            tasks[key] = event, TaskStatus.Name(status), reached[status]
+    callers = {event.task_info.parent_task_id for event, _, _ in tasks.values()}
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for key, (event, status, since_ns) in tasks.items():
+        info, at = event.task_info, event.state_updates
+        if key not in callers and info.type != TaskType.Value("DRIVER_TASK"):
+            wants = tuple(info.required_resources.items())
+            where = names.get(at.node_id.hex(), ""), at.worker_pid
+            alike.setdefault((info.func_or_class_name, status, wants, *where), []).append(since_ns)
+    for row, since in sorted(alike.items(), key=lambda entry: min(entry[1]))[:_MOST_TASKS]:
+        what, status, wants, node, pid = row
+        age_s = max(0.0, time.time() - min(since) / 1e9)
+        yield RayFact("task", printable(what), status, _resources(dict(wants)), len(since), pid,
+                      printable(node), age_s)  # fmt: skip
 
 
 def _resources(amounts: dict[str, float]) -> dict[str, float]:

@@ -28,7 +28,7 @@ from grpo_doctor.hang.causes.locks import storage, waits_in_fork
 from grpo_doctor.hang.model.process.progress import BUSY_SHARE
 from grpo_doctor.hang.model.process.stacks import short, works_for_pool
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.model.waiting import tasks
+from grpo_doctor.hang.model.waiting import ray_facts, tasks
 from grpo_doctor.hang.model.waiting.wakeups import family, has_succeeded, most_telling, rests
 from grpo_doctor.hang.verdict import Fix, Item
 from grpo_doctor.hang.wording import ranks_text, seconds_text, verb
@@ -329,14 +329,18 @@ def ray_tasks(case: Case) -> Iterator[Candidate]:
 def _asking(view: JobView, proc: Process) -> Candidate:
     workers = [pending for pending in tasks.pending(view) if pending.pid != proc.pid]
     works = any(worker.activity.progresses for worker in workers)
-    source = "that no process of this host computes"
+    fact = ray_facts.awaited(view) if not works else None
+    items = (Item("ray", None, ray_facts.text(view, fact)),) if fact is not None else ()
+    source, where = "that no process of this host computes", in_phase(proc)
     if workers:
         task = workers[0].task or "a process"
         source = f"from {task} ({title(workers[0])}), which {doing(workers[0])}"
+    elif fact is not None:
+        source, where = f"{where.strip()}: {ray_facts.text(view, fact)}", ""
     return Candidate(
         cause=blocked_class(proc),
-        reason=f"waits for a Ray result {source}{in_phase(proc)}",
-        evidence=(*map(process_item, workers[:3]), *standstill(proc)),
+        reason=f"waits for a Ray result {source}{where}",
+        evidence=(*items, *map(process_item, workers[:3]), *standstill(proc)),
         sink=Sink.ANSWER,
         liveness="computing" if works else "unseen",
         node=workers[0].node if workers else None,
@@ -360,10 +364,11 @@ def _not_called(proc: Process) -> Candidate:
 
 def _unanswered(view: JobView, proc: Process) -> Candidate:
     """Return the cause of a call that no actor executes: its actor died, or it never started."""
-    asking = _asking(view, proc)
+    asking, fact = _asking(view, proc), ray_facts.awaited(view)
     return replace(
         asking,
-        liveness="computing",  # an actor on another host may be at it: that is not seen here
+        # An actor on another host may be at it, but not at what the cluster can never start.
+        liveness="outside" if fact is not None and ray_facts.lacking(view, fact) else "computing",
         whole=_sentence(view, proc, asking.reason),
         node=proc.node,
         still_s=tasks.quiet_s(view),

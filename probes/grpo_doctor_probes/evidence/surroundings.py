@@ -165,13 +165,14 @@ class RasAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RayFact:
-    """What Ray itself reports of a cluster: that `what` died, that it is pending, or its resources.
+    """What Ray itself reports of a cluster: that `what` died, that it is pending, its resources, or
+    a task that has not ended and waits for no other.
 
     `wants` are the resources of each of `count`; of `kind` "has" those of all nodes that are alive.
-    `reason` is Ray's own word, such as WORKER_DIED or INFEASIBLE. `age_s`: since it died.
+    `reason` is Ray's own word, such as WORKER_DIED, INFEASIBLE or RUNNING. `age_s`: since then.
     """
 
-    kind: Literal["died", "pending", "has"]
+    kind: Literal["died", "pending", "has", "task"]
     what: str = ""
     reason: str = ""
     wants: dict[str, float] = field(default_factory=dict)

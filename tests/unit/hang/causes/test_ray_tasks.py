@@ -9,8 +9,9 @@ import pytest
 
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.helpers import ray_tasks
+from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode
-from grpo_doctor_probes.evidence import Role
+from grpo_doctor_probes.evidence import RayFact, Role
 from tests.evidence import FakeProcess, collective, frames
 from tests.unit.hang.causes.proposed import only, proposed
 from tests.unit.hang.model.waiting.test_task_threads import EVENTS, thread
@@ -213,3 +214,52 @@ def test_where_all_ask_the_driver_s_wait_is_told_with_the_idle_ranks() -> None:
         f"the driver (pid {DRIVER}) waits for a Ray result that no process of this host "
         "computes at train.py:97, main; ranks 0-2 have no task until then"
     )
+
+
+HAS = RayFact("has", wants={"CPU": 4.0, "GPU": 2.0})
+ASSIGNMENT = "PENDING_NODE_ASSIGNMENT"
+TURN = "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
+
+
+def task(what: str, reason: str, **more: Any) -> RayFact:
+    return RayFact("task", what, reason, **{"age_s": 70.0, **more})
+
+
+@pytest.mark.parametrize(
+    ("facts", "says", "state"),
+    [
+        (
+            [HAS, task("on_gpu", ASSIGNMENT, wants={"GPU": 8.0})],
+            "Ray's task on_gpu has been pending for 70 s: it wants 8 GPU, and the cluster has 2",
+            "stuck",
+        ),
+        (  # alike tasks run one after the other
+            [HAS, task("on_gpu", ASSIGNMENT, wants={"GPU": 1.0}, count=9)],
+            "it wants 9 times 1 GPU, which is not free on any node now",
+            "slow",
+        ),
+        ([HAS, task("R.score", TURN)], "R.score waits for its turn in the actor, 70 s so", "slow"),
+        (
+            [task("late", "RUNNING", age_s=5.0), task("R.run", "RUNNING", pid=7, node="node-b")],
+            "Ray's task R.run has run for 70 s (pid 7, node-b)",
+            "slow",
+        ),
+        (
+            [HAS, RayFact("pending", "task or actor", wants={"x": 1.0})],
+            "a task or actor of Ray is pending: it wants 1 x, and the cluster has 0 x",
+            "stuck",
+        ),
+        ([], "that no process of this host computes", "slow"),
+    ],
+)
+def test_what_no_process_does_is_named_as_ray_has_it(
+    facts: list[RayFact], says: str, state: str
+) -> None:
+    job = RayJob()
+    job.generates_nothing()
+    job.driver.still_s = job.build.waited_s = 70.0
+    verdict = diagnose(replace(job.build.build(), ray=tuple(facts))).verdict
+    assert "the driver" in verdict.summary.lower()
+    assert says in verdict.summary
+    assert verdict.state == state
+    assert [item.source for item in verdict.evidence].count("ray") == bool(facts)
