@@ -157,28 +157,22 @@ def _begun(
     from grpo_doctor_reports.errors import ReportError  # noqa: PLC0415
     from grpo_doctor_reports.schema import report, treat  # noqa: PLC0415
 
-    command, version = redact_command(words), launch.version
+    wanted = {
+        "command": redact_command(words), "framework_version": launch.version,
+        "goal": options.goal, "allows_algorithm": bool(options.allow),
+    }  # fmt: skip
     if not folder.exists() or not any(folder.iterdir()):
+        tool = report.Tool(name="grpo-doctor", version=__version__)
         return treat.TreatDocument(
-            tool=report.Tool(name="grpo-doctor", version=__version__),
-            command=command,
-            framework=launch.framework,
-            framework_version=version,
-            goal=options.goal,
-            allows_algorithm=bool(options.allow),
-            budget_s=options.budget,
+            tool=tool, framework=launch.framework, budget_s=options.budget, **wanted
         )
     try:
         former = treat.read_treatment(msgspec.json.decode((folder / _CARD).read_bytes()))
     except (OSError, ReportError, msgspec.DecodeError) as problem:
         raise UsageError(f"-o: {folder} has other files, and no card ({problem}).") from problem
-    now = (command, options.goal, version, bool(options.allow))
-    if now != (
-        former.command, former.goal, former.framework_version, former.allows_algorithm
-    ):  # fmt: skip
-        raise UsageError(
-            f"-o: {folder} has a treatment of another command, version, goal or --allow."
-        )
+    other = next((name for name, value in wanted.items() if getattr(former, name) != value), "")
+    if other:
+        raise UsageError(f"-o: {folder} has a treatment with another {other.replace('_', ' ')}.")
     return msgspec.structs.replace(former, state="running", budget_s=options.budget)
 
 

@@ -6,6 +6,7 @@ continues where that ended.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -66,7 +67,7 @@ class Doctor:
 
 @dataclass
 class Session:
-    """Tries changes until the budget ends, none is left, or Ctrl-C."""
+    """Tries changes of `words` until the budget ends, none is left, or Ctrl-C."""
 
     folder: Path
     words: Sequence[str]
@@ -103,13 +104,9 @@ class Session:
     def plan(self) -> TreatDocument:
         """Return what the first trial would start; nothing is."""
         words = self._for_trial(self._command(), self._place("survey"), SURVEY_STEPS + 1).words
-        return replace(
-            self.document,
-            state="dry run",
-            verdict="Nothing was started: this is what a trial would be.",
-            result=redact_command(words),
-            next_step="start it without --dry-run",
-        )
+        said = "Nothing was started: this is what a trial would be."
+        members = {"state": "dry run", "verdict": said, "result": redact_command(words)}
+        return replace(self.document, **members, next_step="start it without --dry-run")
 
     def script_text(self) -> str:
         """Return the text of the user's script with what was kept; empty where it stays."""
@@ -157,10 +154,10 @@ class Session:
         predicted = f", predicted {change.predicted.mid:+.0f}%" if change.predicted else ""
         self.doctor.say(f"trying {change.text}{predicted}")
         while (judged := self._judge(change)).state == "more":
-            wanted = 1 if decision.of_change(self.document.trials, change.index) else 0
+            has_begun = bool(decision.of_change(self.document.trials, change.index))
             expected_s = sum(self._expected_s())
             left_s = self.document.budget_s - (time.monotonic() - self.began_s)
-            if left_s < (wanted or _TRIALS_TO_DECIDE) * expected_s:
+            if left_s < (1 if has_begun else _TRIALS_TO_DECIDE) * expected_s:
                 raise _BudgetError
             side = decision.next_side(self.document.trials, change.index)
             steps = self.document.warmup + self.document.steps + 1
@@ -171,7 +168,7 @@ class Session:
         self.doctor.say(f"{judged.state}: {change.text}: {judged.why}")
         is_step_time = self.document.goal == "step-time"  # as predictions are
         right = decision.as_predicted(change, judged.measured) if is_step_time else None
-        change = self._document_entry(change)
+        change = next(c for c in self.document.changes if c.index == change.index)
         self._set(replace(change, state=judged.state, why=judged.why, as_predicted=right))
         if judged.state == "kept":
             self._look_again(change)
@@ -209,12 +206,8 @@ class Session:
         folder.parent.mkdir(parents=True, exist_ok=True)
         command = self._command(change if side == "after" else None)
         command = self._for_trial(command, folder, limits.steps)
-        entry = TrialEntry(
-            number=len(self.document.trials),
-            side=side,
-            change=change.index if change else None,
-            folder=str(folder),
-        )
+        number, index = len(self.document.trials), change.index if change else None
+        entry = TrialEntry(number=number, side=side, change=index, folder=str(folder))
         trial = run_trial(entry, command.started(self.folder / "scripts"), limits)
         self._change(trials=[*self.document.trials, trial])
         mean_s = sum(trial_s(trial)) / max(1, len(trial.steps))
@@ -250,10 +243,8 @@ class Session:
             *(t.format(out) for name, t in _ELSEWHERE.items() if name in self.launch.options),
         ]
         for text in filter(None, extra):
-            try:
+            with contextlib.suppress(CannotEditError):  # `run --stop-after` ends it
                 command = self._with(command, text)
-            except CannotEditError:
-                continue  # `run --stop-after` ends it
         return command
 
     def _with(self, command: Command, text: str) -> Command:
@@ -267,9 +258,6 @@ class Session:
         steps_s = sum(trial_s(last))
         count = self.document.warmup + self.document.steps + 1
         return max(0.0, last.wall_s - steps_s), steps_s / len(last.steps) * count
-
-    def _document_entry(self, change: ChangeEntry) -> ChangeEntry:
-        return next(c for c in self.document.changes if c.index == change.index)
 
     def _set(self, change: ChangeEntry) -> ChangeEntry:
         changes = [change if c.index == change.index else c for c in self.document.changes]
