@@ -64,7 +64,7 @@ def _misplaced(fix: Fix) -> str:
 
 def _worthless(finding: Finding, fix: Fix) -> str:
     if fix.predicted is None:
-        unknown = "its gain is not predicted, and it costs 2% of a step at most"
+        unknown = "its gain is not predicted, and its finding costs under 2% of a step"
         return unknown if 100 * finding.cost < LEAST_GAIN_PCT else ""
     if fix.predicted.mid > -LEAST_GAIN_PCT:
         return f"predicted {signed_percent(fix.predicted.mid)}: no gain above 2%"

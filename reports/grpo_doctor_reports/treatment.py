@@ -46,7 +46,8 @@ def treatment_markdown(document: AnyDocument) -> str:
         _, finding, math, predicted, measured, result = change_row(change)
         text = _plain(change.text) if "`" in change.text else f"`{change.text}`"
         lines.append(f"- **{change.state}** {text} ({_plain(finding)})")
-        told = [math, f"predicted {predicted}", measured and f"measured {measured}"]
+        predicted = predicted if change.predicted is None else f"predicted {predicted}"
+        told = [math, predicted, measured and f"measured {measured}"]
         lines.append(f"  - {_plain('; '.join(filter(None, [*told, result])))}")
     rows = [TRIALS, ("---",) * len(TRIALS), *(map(_plain, trial_row(card, t)) for t in card.trials)]
     lines += ["", *(f"| {' | '.join(row)} |" for row in rows if card.trials), ""]
@@ -83,7 +84,7 @@ def command(card: TreatDocument) -> str:
 
 def change_row(change: ChangeEntry) -> list[str]:
     """Return the cells of a change, in the order of CHANGES."""
-    predicted = _percent(change.predicted) or "nothing"
+    predicted = _percent(change.predicted) or "not predicted"
     if change.unpredicted and change.state != "refused":
         predicted += f": {change.unpredicted}"
     measured = _percent(change.measured)

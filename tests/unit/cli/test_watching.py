@@ -40,10 +40,18 @@ def hang(folder: Path, document: dict[str, object], not_kept: str = "") -> Hang:
     return Hang(suspicion, Answer("stuck", "Rank 1 sleeps.", document, folder, not_kept), 4, 5)
 
 
+@pytest.mark.parametrize("option", ["--hang-after", "--at-most"])
 @pytest.mark.parametrize("seconds", ["0", "-3", "nan", "inf"])
-def test_a_senseless_limit_is_wrong_usage(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", f"--hang-after={seconds}", "--", "true"]) == 2
+def test_a_senseless_limit_is_wrong_usage(
+    option: str, seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", f"{option}={seconds}", "--", "true"]) == 2
     assert "give at least 1 second" in capsys.readouterr().err
+
+
+def test_no_steps_at_all_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--stop-after=0", "--", "true"]) == 2
+    assert "give at least 1 step" in capsys.readouterr().err
 
 
 def test_variables_are_set_said_and_have_their_folder(
