@@ -43,8 +43,9 @@ Changes are options of the command. Each trial is a run of its own, with its own
 ends after so many steps. Ctrl-C ends with the best so far.
 
 exit codes: 0 ended, with or without a change that is kept; 2 wrong usage, or the command takes no
-options; 4 a result can't be written; 8 nothing could be measured, for example no step was recorded;
-9 it does not fit or would not start, by `check`; 127 it can't be started; 130 Ctrl-C.
+options; 3 the recording of an earlier trial can't be read; 4 a result can't be written; 8 nothing
+could be measured, for example no step was recorded; 9 it does not fit or would not start, by
+`check`; 127 it can't be started; 130 Ctrl-C.
 """
 _CARD, _INTERRUPTED = "treat.json", 130
 _UNITS = {"s": 1, "m": 60, "h": 3600}

@@ -97,10 +97,13 @@ def best(changes: Sequence[ChangeEntry], start_s: float, steps_s: float) -> Chan
 
 
 def as_predicted(change: ChangeEntry, measured: Percent | None) -> bool | None:
-    """Return whether the measured change is within the predicted interval; None: no prediction."""
+    """Return whether the measured change is within the predicted interval; None where there is no
+    prediction, or where only the measured interval reaches into it."""
     if change.predicted is None or measured is None:
         return None
-    return change.predicted.low <= measured.mid <= change.predicted.high
+    low, high = change.predicted.low, change.predicted.high
+    is_inside = low <= measured.mid <= high
+    return is_inside if is_inside or measured.low > high or measured.high < low else None
 
 
 def verdict(changes: Sequence[ChangeEntry], goal: str) -> str:

@@ -102,8 +102,7 @@ def row_of(name: str, job: Job, card: dict[str, Any]) -> Row:
         kept=", ".join(change["text"] for change in kept) or "nothing",
         measured=", ".join(f"{change['measured']['mid']:+.0f}%" for change in kept),
         within=", ".join(
-            {True: "yes", False: "no", None: "not predicted"}[change["as_predicted"]]
-            for change in kept
+            {True: "yes", False: "no", None: "unclear"}[change["as_predicted"]] for change in kept
         ),
         trials=len(card["trials"]),
         minutes=round(card["spent_s"] / 60, 1),

@@ -80,8 +80,9 @@ def test_the_best_is_by_gain_for_a_minute_and_what_is_not_predicted_comes_last()
 
 def test_as_predicted_is_within_the_interval() -> None:
     entry = change(0, -10.0)
-    assert decision.as_predicted(entry, Percent(mid=-14.0))
-    assert decision.as_predicted(entry, Percent(mid=-16.0)) is False
+    assert decision.as_predicted(entry, Percent(low=-15.0, mid=-14.0, high=-13.0))
+    assert decision.as_predicted(entry, Percent(low=-17.0, mid=-16.0, high=-15.5)) is False
+    assert decision.as_predicted(entry, Percent(low=-20.0, mid=-16.0, high=-12.0)) is None
     assert decision.as_predicted(change(0), Percent(mid=-14.0)) is None
 
 
