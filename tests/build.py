@@ -21,6 +21,7 @@ from grpo_doctor.trace.model import (
     Series,
     Trace,
 )
+from grpo_doctor_reports.schema.trajectories import Trajectories
 
 SECOND = 1_000_000_000
 
@@ -67,6 +68,7 @@ class TraceBuilder:
         self._series: list[Series] = []
         self._gpus: list[Gpu] = []
         self._metrics: dict[int, Mapping[str, float]] = {}
+        self.trajectories: Trajectories | None = None
 
     def row(
         self,
@@ -244,4 +246,5 @@ class TraceBuilder:
                 },
             ),
             loss=self.loss,
+            trajectories=self.trajectories,
         )

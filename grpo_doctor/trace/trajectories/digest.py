@@ -180,7 +180,7 @@ class _Digest:
             )
 
     def _saved_s(self, row: Rows, excess_s: Numbers) -> float | None:
-        """Return how much earlier all batches' last trajectories are ready without that excess."""
+        """Return how much earlier a batch's last trajectory is ready without that excess."""
         batch = self.facts["step"]
         known = np.isfinite(batch) & (self.value == DONE)
         if not known.any():
@@ -193,7 +193,7 @@ class _Digest:
         last_ns, sooner_last_ns = np.zeros((2, int(group.max()) + 1), np.int64)
         np.maximum.at(last_ns, group, self.ready_ns[known])
         np.maximum.at(sooner_last_ns, group, sooner_ns[known])
-        return float((last_ns - sooner_last_ns).sum() / 1e9)
+        return _short((last_ns - sooner_last_ns).mean() / 1e9)
 
     def _flow(self) -> Flow:
         every = -(-len(self.around.steps) // _MOST_STEPS) or 1

@@ -55,8 +55,8 @@ class Spread(Part, frozen=True):
 
 class ToolEntry(Part, frozen=True):
     """The calls of a tool that ended; `open` ones did not. `tail_seconds` are in the slowest tenth
-    of trajectories; `saved_s` is how much earlier the last trajectories of all batches would have
-    been ready, had no call taken longer than the median one; null where batches are unknown."""
+    of trajectories; `saved_s` is how much earlier the last trajectory of a batch would have been
+    ready, had no call taken longer than the median one; null where batches are unknown."""
 
     name: Name = ""
     calls: int = 0
