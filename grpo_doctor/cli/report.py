@@ -14,7 +14,7 @@ from grpo_doctor.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from grpo_doctor.trace.model import Trace
-    from grpo_doctor_reports.schema.report import HangEntry
+    from grpo_doctor_reports.schema.report import HangEntry, ReportDocument
 
 NAME = "report"
 SUMMARY = "turn a recording into one offline HTML report, a terminal digest, or JSON"
@@ -83,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", action="store_true", help=argparse.SUPPRESS)  # on a node
     # For `watch`: a run that goes on must not find files of ours in its folder.
     parser.add_argument("--read-only", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--findings-first", action="store_true", help=argparse.SUPPRESS)
     add_rule_options(parser)
 
 
@@ -116,13 +117,22 @@ def execute(options: argparse.Namespace) -> int:
     elif form == "text":
         rendered = digest(document, sys.stdout if output == STDOUT else None).encode()
     elif form == "html":
-        rendered = page(document)
+        rendered = _findings_line(document) * options.findings_first + page(document)
     else:
         rendered = text_in(form, document).encode()
     write_bytes(rendered, output)
     if output != STDOUT:
         inform(f"wrote {output}")
     return fail_on_code(options.fail_on, (found.severity for found in document.findings))
+
+
+def _findings_line(document: ReportDocument) -> bytes:
+    import msgspec  # noqa: PLC0415
+
+    from grpo_doctor_reports.schema.watch import FindingNow  # noqa: PLC0415
+
+    found = [FindingNow(each.id, each.severity, each.title) for each in document.findings]
+    return msgspec.json.encode(found) + b"\n"
 
 
 def _read(options: argparse.Namespace) -> tuple[Trace, list[HangEntry]]:

@@ -58,8 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="COMMAND|URL",
-        help="when the job is stuck or ends: POST JSON to the URL (Slack's webhooks take it), or "
-        "run the command with the JSON on its standard input; may be given several times",
+        help="when the job is stuck, has a severe finding or ends: POST JSON to the URL (Slack's "
+        "webhooks take it), or run the command with the JSON on its standard input; may be given "
+        "several times",
     )
     parser.set_defaults(interrupted="no longer watched; the job continues.")
 

@@ -1,4 +1,4 @@
-"""Says elsewhere what changed: the job is stuck, or has ended."""
+"""Says elsewhere what changed: the job is stuck, has a severe finding, or has ended."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 
-from grpo_doctor_reports.schema.watch import Snapshot
+from grpo_doctor_reports.schema.watch import FindingNow, Snapshot
 
 _PATIENCE_S = 20.0
 
 
 class Alerts:
-    """Calls each target once for each verdict and for the end of the run.
+    """Calls each target once for each verdict, each severe finding, and the end of the run.
 
     A target that begins with http:// or https:// gets a POST with JSON whose `text` Slack and
     Mattermost show; any other is a shell command that gets the same JSON on standard input.
@@ -24,6 +24,7 @@ class Alerts:
     def __init__(self, targets: list[str], say: Callable[[str], None]) -> None:
         self._targets, self._say = targets, say
         self._known: tuple[int, Snapshot] | None = None
+        self._found: set[str] | None = None
 
     def hear(self, now: Snapshot) -> None:
         """Compare with the last snapshot; what was true before the first one is no news."""
@@ -34,9 +35,19 @@ class Alerts:
         if latest > before[0]:
             verdict = now.verdicts[-1]
             self._send(now, verdict.state, verdict.headline)
+        for finding in self._new(now):
+            self._send(now, "finding", f"{finding.title} ({finding.id})")
         if before[1].continues and not now.continues:
             code = f" (exit code {now.exit_code})" if now.exit_code else ""
             self._send(now, now.state, f"the run {_ENDED.get(now.state, 'ended')}{code}")
+
+    def _new(self, now: Snapshot) -> list[FindingNow]:
+        """Severe findings that no report before had; those of the first report are no news."""
+        severe = [finding for finding in now.findings or () if finding.severity == "high"]
+        known = {finding.id for finding in severe} if self._found is None else self._found
+        if now.findings is not None:
+            self._found = known | {finding.id for finding in severe}
+        return [finding for finding in severe if finding.id not in known]
 
     def _send(self, now: Snapshot, state: str, headline: str) -> None:
         message = {"text": f"{now.run}: {headline}", "state": state, "run": now.run}

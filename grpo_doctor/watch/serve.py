@@ -18,8 +18,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
+
 from grpo_doctor.watch.snapshot import Watched, as_json
-from grpo_doctor_reports.schema.watch import Snapshot
+from grpo_doctor_reports.schema.watch import FindingNow, Snapshot
 
 LOOPBACK = "127.0.0.1"
 _LOOK_S, _BEAT_S = 0.5, 15.0
@@ -38,6 +40,7 @@ class Live:
         self.now = watched.look()
         self.report = b""
         self.version = 0
+        self._findings: list[FindingNow] | None = None
 
     def start(self) -> None:
         """Look at the run from now on, and draw its report, each in a thread."""
@@ -68,7 +71,7 @@ class Live:
         took_s = 0.0
         while not self._stop.wait(max(_LOOK_S, 5 * took_s)):
             begun_s = time.monotonic()
-            now = self._watched.look()
+            now = msgspec.structs.replace(self._watched.look(), findings=self._findings)
             took_s = time.monotonic() - begun_s
             self._hear(now)
             with self._news:
@@ -85,9 +88,10 @@ class Live:
                 continue
             begun_s = time.monotonic()
             command = [sys.executable, "-m", "grpo_doctor", "report", "--quiet", "--read-only"]
+            command += ["--findings-first", "-o", "-", "--format", "html"]
             try:
                 done = subprocess.run(
-                    [*command, "-o", "-", "--format", "html", str(self._watched.run_dir)],
+                    [*command, str(self._watched.run_dir)],
                     stdin=subprocess.DEVNULL, capture_output=True,
                     timeout=_REPORT_AT_MOST_S, check=False,
                 )  # fmt: skip
@@ -95,8 +99,10 @@ class Live:
                 continue
             wait_s = max(_REPORT_S, _REPORT_SHARE * (time.monotonic() - begun_s))
             if done.returncode == 0 and not self._stop.is_set():
+                findings, _, page = done.stdout.partition(b"\n")
+                self._findings = msgspec.json.decode(findings, type=list[FindingNow])
                 with self._news:
-                    drawn, self.report = state, done.stdout
+                    drawn, self.report = state, page
                     self.version += 1
                     self._news.notify_all()
 

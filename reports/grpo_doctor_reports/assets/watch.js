@@ -66,6 +66,9 @@ const draw = (now) => {
     : last ? `Step ${last.number} took ${seconds(last.seconds)}; the usual step takes ${seconds(usual)}.`
       : "No step has ended yet.";
   byId("headline").textContent = headline;
+  const severe = (now.findings || []).filter((finding) => finding.severity === "high");
+  byId("alarms").replaceChildren(...severe.map((finding) =>
+    made("p", `${finding.title} (${finding.id})`, "live-verdict")));
   byId("verdicts").replaceChildren(...now.verdicts.map((verdict) => {
     const when = verdict.taken_unix_ns ? new Date(verdict.taken_unix_ns / 1e6).toLocaleTimeString() : "";
     return made("p", `${when} ${verdict.state}: ${verdict.headline}`, "live-verdict");

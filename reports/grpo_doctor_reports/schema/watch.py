@@ -43,12 +43,20 @@ class VerdictNow(msgspec.Struct):
     taken_unix_ns: int = 0
 
 
+class FindingNow(msgspec.Struct):
+    """A finding of the report as it was drawn last."""
+
+    id: str
+    severity: str
+    title: str
+
+
 class Snapshot(msgspec.Struct):
     """A run at one moment.
 
     `state` is running, ended, finished, failed, interrupted, killed, hung, unknown, or gone where
     the directory has vanished. `where` counts processes by the span they are in; `longest` are
-    those that have been in theirs longest.
+    those that have been in theirs longest. `findings` is None before the first report is drawn.
     """
 
     run: str
@@ -64,6 +72,7 @@ class Snapshot(msgspec.Struct):
     longest: list[RankNow] = []
     gpus: list[GpuNow] = []
     verdicts: list[VerdictNow] = []
+    findings: list[FindingNow] | None = None
 
     @property
     def continues(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.watch.alerts import Alerts
-from grpo_doctor_reports.schema.watch import Snapshot, VerdictNow
+from grpo_doctor_reports.schema.watch import FindingNow, Snapshot, VerdictNow
 
 WAIT_S = 30.0
 Posted = SimpleQueue[dict[str, Any]]
@@ -61,6 +61,24 @@ def test_news_are_said_once(hook: tuple[str, Posted]) -> None:
         alerts.hear(now)
     texts = sorted(posted.get(timeout=WAIT_S)["text"] for _ in range(3))
     assert texts == ["r1: Rank 2 waits", "r1: Rank 3 waits", "r1: the run failed (exit code 1)"]
+
+
+def test_a_severe_finding_is_said_once_unless_the_first_report_has_it(
+    hook: tuple[str, Posted],
+) -> None:
+    address, posted = hook
+    alerts = Alerts([f"{address}/hook"], pytest.fail)
+    known = FindingNow("GD004", "high", "One rank is slow")
+    new = FindingNow("GD064", "high", "A metric is NaN")
+    mild = FindingNow("GD033", "medium", "Rewards are slow")
+    for findings in (None, None, [known], [], [known, mild], [new, known], [new], [], [new]):
+        now = snapshot()
+        now.findings = findings
+        alerts.hear(now)
+    alerts.hear(snapshot("finished"))
+    texts = sorted(posted.get(timeout=WAIT_S)["text"] for _ in range(2))
+    assert texts == ["r1: A metric is NaN (GD064)", "r1: the run finished"]
+    assert posted.empty()
 
 
 def test_a_command_gets_the_message_on_its_input(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -83,6 +84,10 @@ def test_events_of_two_watchers_and_the_report(server: Server) -> None:
     status, report = ask(server, "/report")
     assert status == 200
     assert report.startswith(b"<!doctype html>")
+    deadline_s = time.monotonic() + 60
+    while server.live.now.findings is None:
+        assert time.monotonic() < deadline_s
+    assert all(finding.id.startswith("GD") for finding in server.live.now.findings)
 
 
 def test_a_port_in_use_is_an_error(server: Server) -> None:
