@@ -202,6 +202,17 @@ CLASSES: tuple[Class, ...] = (
         can_go_on="Yes, as soon as the engine generates again.",
     ),
     Class(
+        "rollout-engine-paused",
+        means="The rollout engine was told to pause while new weights are sent, and nothing has "
+        "resumed it: requests wait in it, or are not even counted.",
+        looks_like="The engine answers `is_paused: true` (vLLM: `/is_paused`), no token comes out "
+        "between two samples, and its core waits for work. A rank waits for the response.",
+        what_to_do="Resume it (vLLM: `POST /resume`), then find what ended the transfer of weights "
+        "before that call: an error or a return between pause and resume. Call it in a `finally` "
+        "block.",
+        can_go_on="Yes, as soon as it is resumed, with the weights that it has by then.",
+    ),
+    Class(
         "thread-deadlock",
         means=(
             "Two threads of one process wait for each other's locks, or a thread waits for "

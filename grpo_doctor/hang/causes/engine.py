@@ -34,6 +34,7 @@ _PATIENT = Fix(
 )
 _WAKE = Fix("Wake up the engine before sending requests.")
 _RESUME = Fix("If it was paused for new weights, resume it (vLLM: POST /resume).")
+_RESUME_ALWAYS = Fix("Resume it in a finally block: an error while sending weights skips the call.")
 
 
 def stalled(
@@ -57,6 +58,8 @@ def stalled(
 def output(view: JobView, proc: Process, engine: RolloutEngine) -> Candidate:
     """What comes out of the engine that this rank waits for."""
     counts = engine.counted
+    if counts is not None and counts.paused and not counts.makes_progress:
+        return _told_to_pause(proc, engine, counts)
     if engine.takes_no_step:
         return _paused(view, proc, engine)
     if counts is not None and counts.makes_progress:
@@ -115,6 +118,19 @@ def _paused(view: JobView, proc: Process, engine: RolloutEngine) -> Candidate:
         cause=_soft_cause(proc),
         liveness=_never_wakes(_long_for_a_pause(proc, engine) and receives, elsewhere),
         fixes=(_RESUME, _PATIENT),
+    )
+
+
+def _told_to_pause(proc: Process, engine: RolloutEngine, counts: Counted) -> Candidate:
+    """It says itself that it is paused, which it is for the seconds that new weights take."""
+    requests = counts.running + counts.queued
+    has = f", with {requests:.0f} requests" if requests else ""
+    says = f"is paused for new weights{has}, and no call resumed it"
+    return replace(
+        stalled(proc, engine, engine.core, says, *_shares(engine), *_stacks(engine)),
+        cause="rollout-engine-paused",
+        liveness=_never_wakes(_long_for_a_pause(proc, engine), engine.works),
+        fixes=(_RESUME, _RESUME_ALWAYS, _PATIENT),
     )
 
 

@@ -32,6 +32,7 @@ class Counted:
     queued: float
     cache: float | None = None
     asleep: bool = False
+    paused: bool = False  # by its own answer
     filled: bool = False  # other cache in use than at the first answer
 
     @property
@@ -81,6 +82,7 @@ def counted(looks: Sequence[EngineLook]) -> Counted | None:
         queued=last.get("num_requests_waiting", 0),
         cache=max((answer[cache] for _, (_, answer) in pairs if cache in answer), default=None),
         asleep=last.get("asleep", 0) > 0,
+        paused=last.get("paused", 0) > 0,
         filled=last.get(cache) != first.get(cache),
     )
 

@@ -1,4 +1,5 @@
-"""Asks rollout engines how they are: /health and /metrics of vLLM and SGLang servers.
+"""Asks rollout engines how they are: /health and /metrics of vLLM and SGLang servers, and vLLM's
+/is_paused.
 
 Only ports that a server is known to answer HTTP on are asked: a request to the port of a store or
 of a collective library would disturb the job.
@@ -6,6 +7,7 @@ of a collective library would disturb the job.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import time
@@ -18,7 +20,7 @@ from grpo_doctor_probes.discover.commands import kind_of
 from grpo_doctor_probes.discover.permission import has_our_network
 from grpo_doctor_probes.evidence import EngineLook, Job, Member
 from grpo_doctor_probes.procs.bounded import within
-from grpo_doctor_probes.procs.enginepages import get, parse_metrics, reachable
+from grpo_doctor_probes.procs.enginepages import get, parse_metrics, parse_paused, reachable
 from grpo_doctor_probes.procs.tcp import open_sockets, tcp_table
 
 _ROLES = frozenset({"server", "engine"})
@@ -36,8 +38,8 @@ class _Address(NamedTuple):
 def engines(job: Job, proc: Path = Path("/proc")) -> tuple[EngineLook, ...]:
     """Ask every server of the job, all at once, each page for at most a second.
 
-    `values` has the numbers of `/metrics` summed over labels, and `healthy` 1.0 or 0.0, which is
-    what `/health` answered.
+    `values` has the numbers of `/metrics` summed over labels, and 1.0 or 0.0 for `healthy`, as
+    `/health` answered, and `paused`, where `/is_paused` did.
     """
     fronts = {member.parent for member in job.members if member.role == "engine"}
     addresses = [
@@ -91,6 +93,9 @@ def _ask(address: _Address) -> EngineLook:
         if status == http.client.OK:
             values |= parse_metrics(text)
     except (OSError, ValueError) as error:
-        problem = f"{url}/metrics gave no answer: {error}"
+        problem = f"{url} /metrics gave no answer: {error}"
         return EngineLook(address.pid, at_ns, url, values, problem)
+    if "vllm:" in text:
+        with contextlib.suppress(OSError, ValueError):  # its core is asked, which may not answer
+            values |= parse_paused(*within(_AT_MOST_S, partial(ask, "/is_paused")))
     return EngineLook(address.pid, at_ns, url, values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import math
 import re
 
@@ -54,6 +55,17 @@ def parse_metrics(text: str) -> dict[str, float]:
         # Some versions say a number by its old and its new name.
         values[key] = max(values.get(key, total), total)
     return values
+
+
+def parse_paused(status: int, text: str) -> dict[str, float]:
+    """Return whether vLLM is paused; nothing where it has no such page (VLLM_SERVER_DEV_MODE).
+
+    Raises:
+        ValueError: the answer is no JSON.
+    """
+    answer = json.loads(text) if status == http.client.OK else None
+    paused = answer.get("is_paused") if isinstance(answer, dict) else None
+    return {"paused": float(paused)} if isinstance(paused, bool) else {}
 
 
 def reachable(host: str) -> str:

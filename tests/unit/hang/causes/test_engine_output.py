@@ -19,8 +19,8 @@ LOCK = Blocked(300, 300, "file-lock", target="/cache/lock", peers=(7, 8))
 def counted(**more: Any) -> Any:
     defaults: dict[str, Any] = {
         "asked": True, "makes_progress": False, "counts_tokens": True, "asleep": False,
-        "cache": None, "seconds": 1.5, "preempted": 0.0, "queued": 0.0, "running": 3.0,
-        "text": lambda: "counts",
+        "paused": False, "cache": None, "seconds": 1.5, "preempted": 0.0, "queued": 0.0,
+        "running": 3.0, "text": lambda: "counts",
     }  # fmt: skip
     return SimpleNamespace(**{**defaults, **more})
 
@@ -158,6 +158,8 @@ def test_a_pause_is_long_where_the_rank_and_all_cores_have_stood(
     still_s: tuple[float, float, float], liveness: str
 ) -> None:
     assert candidate_of(still_s=still_s, takes_no_step=True).liveness == liveness
+    told = candidate_of(counted(paused=True), still_s=still_s)
+    assert (told.cause, told.liveness) == ("rollout-engine-paused", liveness)
     queue = counted(queued=2.0, running=0.0)
     assert candidate_of(queue, still_s=still_s).liveness == liveness
     assert candidate_of(queue, still_s=still_s, works=True).liveness == "computing"
@@ -181,6 +183,23 @@ def test_an_engine_that_is_paused(case: dict[str, Any], liveness: str) -> None:
     candidate = candidate_of(takes_no_step=True, **case)
     assert candidate.liveness == liveness
     assert any("/resume" in fix.text for fix in candidate.fixes)
+
+
+@pytest.mark.parametrize(
+    ("requests", "words"),
+    [(2.0, "weights, with 2 requests, and no call"), (0.0, "weights, and no")],
+)
+@pytest.mark.parametrize("takes_no_step", [True, False])
+def test_an_engine_that_says_that_it_is_paused(
+    requests: float, words: str, takes_no_step: bool
+) -> None:
+    told = counted(paused=True, running=requests, asked=requests > 0)
+    candidate = candidate_of(told, takes_no_step=takes_no_step)
+    assert (candidate.cause, candidate.liveness) == ("rollout-engine-paused", "never-wakes")
+    assert words in candidate.reason
+    assert any("/resume" in fix.text for fix in candidate.fixes)
+    works = candidate_of(counted(paused=True, makes_progress=True), takes_no_step=takes_no_step)
+    assert works.cause != "rollout-engine-paused"
 
 
 @pytest.mark.parametrize(

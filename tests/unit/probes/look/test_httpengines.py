@@ -69,6 +69,26 @@ def test_a_server_without_a_port_in_its_command_is_asked_where_its_clients_are(p
         assert engine.values == {"healthy": 1.0, "num_requests_running": 3.0}
 
 
+@pytest.mark.parametrize(
+    ("status", "text", "paused"),
+    [
+        (200, b'{"is_paused": true}', 1.0),
+        (200, b'{"is_paused": false}', 0.0),
+        (404, b'{"detail": "Not Found"}', None),
+        (200, b"[true]", None),
+        (200, b"<html>", None),
+        (500, b'{"is_paused": true}', None),
+    ],
+)
+def test_vllm_is_asked_whether_it_is_paused(
+    port: int, status: int, text: bytes, paused: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(Answers.pages, "/is_paused", (status, text))
+    (engine,) = engines(Job("here", (member("server", f"vllm serve m --port {port}"),)))
+    assert engine.values is not None
+    assert (engine.values.get("paused"), engine.problem) == (paused, "")
+
+
 def test_the_parent_of_an_engine_is_asked(port: int) -> None:
     front = member("server", "python my_server.py")
     core = member("engine", "VLLM::EngineCore", pid=1 << 22, parent=os.getpid())
