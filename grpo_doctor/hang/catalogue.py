@@ -203,7 +203,7 @@ CLASSES: tuple[Class, ...] = (
     ),
     Class(
         "rollout-engine-paused",
-        means="The rollout engine was told to pause while new weights are sent, and nothing has "
+        means="The rollout engine was paused while new weights are sent, and nothing has "
         "resumed it: requests wait in it, or are not even counted.",
         looks_like="The engine answers `is_paused: true` (vLLM: `/is_paused`), no token comes out "
         "between two samples, and its core waits for work. A rank waits for the response.",
