@@ -9,6 +9,8 @@ TERMS: Final = (
     ("used steps", "Complete steps after warm-up, on every rank. All averages are over them."),
     ("step time", "From the start of a step to its end, averaged over ranks and used steps."),
     ("saving", "`16 → 12 s per step`: the step time now, and predicted with the fix."),
+    ("trajectory", "A sample of a rollout: its requests, tool calls and reward, until training."),
+    ("staleness", "Weight updates between the weights that generated a sample and those trained."),
     ("work", "Time a rank spends on its own work: computing, copying, reading. Drawn solid."),
     ("wait", "Time a rank spends waiting for other ranks. Drawn hatched."),
     ("transfer", "Moving data: a copy, or a collective after all ranks arrived. Drawn striped."),

@@ -37,9 +37,9 @@ def check(view: RunView) -> Answer:
         phases=("rollout",),
         evidence=(
             Evidence("calls that failed", 100 * share, "%", source),
-            Evidence("errors", worst.errors, "", source),
-            Evidence("time-outs", worst.time_outs, "", source),
-            Evidence("calls that never ended", worst.open, "", source),
+            Evidence("errors", worst.errors or None, "", source),
+            Evidence("time-outs", worst.time_outs or None, "", source),
+            Evidence("calls that never ended", worst.open or None, "", source),
             Evidence("time in failed calls, all trajectories", worst.failed_seconds, "s", source),
         ),
         cause=f"{bad} of {worst.calls + worst.open} calls of {worst.name} "

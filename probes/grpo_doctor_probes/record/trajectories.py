@@ -21,6 +21,7 @@ from grpo_doctor_probes.record.spanfile import SpanFile, encoded_name
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -42,11 +43,13 @@ class TrajectoryFile:
     def __init__(self, active: recorder.Recorder) -> None:
         self._recorder = active
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(active.stem + TRAJECTORIES_SUFFIX, flags, 0o600)
+        path = active.stem + TRAJECTORIES_SUFFIX
+        descriptor = os.open(path, flags, 0o600)
         try:
             self.file = SpanFile(descriptor, active.rank, active.max_bytes)
         except BaseException:
             os.close(descriptor)
+            os.unlink(path)  # noqa: PTH108 - no pathlib in the job
             raise
         self._segment = self.file.segment
         self._names: dict[str, int] = {}
@@ -125,11 +128,10 @@ class Part:
 class Trajectory(Part):
     """One sample of a rollout, from when it is made until `end`."""
 
-    __slots__ = ("serial", "waiting")
+    __slots__ = ("serial",)
 
     def __init__(self, file: TrajectoryFile) -> None:
         self.serial = file.next_serial()
-        self.waiting: Part | None = None
         super().__init__(file, layout.TRAJECTORY, self.serial, _NAME)
 
     def part(self, name: str) -> Part:
@@ -142,17 +144,6 @@ class Trajectory(Part):
         for name, value in facts.items():
             if value is not None:
                 self._file.append(layout.FACT, self.serial, name, now_ns, float(value))
-
-    def wait(self) -> None:
-        """Begin to be in the queue, until `part` or `end` of it is called for."""
-        self.stop_waiting()
-        self.waiting = self.part(QUEUE)
-
-    def stop_waiting(self) -> None:
-        """End the wait, if there is one."""
-        waiting, self.waiting = self.waiting, None
-        if waiting is not None:
-            waiting.end()
 
 
 # The trajectory that a coroutine, or what it awaits, works for.
@@ -167,6 +158,18 @@ def begin() -> Trajectory | None:
     except Exception:  # noqa: BLE001 - a guest never raises into its host
         recorder.note_error()
         return None
+
+
+async def followed(one: Trajectory, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Await a coroutine function that works for a trajectory; what it raises ends that."""
+    token = CURRENT.set(one)
+    try:
+        return await function(*args, **kwargs)
+    except BaseException as error:
+        recorder.quietly(one.end, outcome_of(type(error)))
+        raise
+    finally:
+        CURRENT.reset(token)
 
 
 def part(name: str, of: Trajectory | None = None) -> AbstractContextManager[object]:

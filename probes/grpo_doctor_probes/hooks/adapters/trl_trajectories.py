@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from grpo_doctor_probes.hooks.table import HOOKED
@@ -19,12 +19,14 @@ from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.trajectories import (
     CURRENT,
     FAILED,
+    QUEUE,
     REWARD,
     TOOL,
+    Part,
     Trajectory,
     apart,
     begin,
-    outcome_of,
+    followed,
     part,
     taken,
 )
@@ -33,16 +35,10 @@ _RESET, _JUDGE = "reset", "get_reward"
 _COROUTINE = 0x80  # of a code object's flags, as in `inspect`
 
 
-class _Conversations:
-    """Trajectories that are under way, by the identity of the objects that stand for them."""
-
-    def __init__(self) -> None:
-        self.by_sequences: dict[int, Trajectory] = {}
-        self.by_environment: dict[int, Trajectory] = {}
-        self.by_sample: dict[int, tuple[Any, Trajectory]] = {}
-
-
-_OPEN = _Conversations()
+# Trajectories that are under way, by the identity of the objects that stand for them.
+_BY_SEQUENCES: dict[int, tuple[Trajectory, Part]] = {}
+_BY_ENVIRONMENT: dict[int, Trajectory] = {}
+_BY_SAMPLE: dict[int, tuple[Any, Trajectory]] = {}
 
 
 def _around_conversation(generate: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,14 +47,7 @@ def _around_conversation(generate: Callable[..., Any]) -> Callable[..., Any]:
         if one is None:
             return await generate(self, *args, **kwargs)
         quietly(_begun, self, one, *args, **kwargs)
-        token = CURRENT.set(one)
-        try:
-            result = await generate(self, *args, **kwargs)
-        except BaseException as error:
-            quietly(one.end, outcome_of(type(error)))
-            raise
-        finally:
-            CURRENT.reset(token)
+        result = await followed(one, generate, self, *args, **kwargs)
         quietly(_generated, self, one, result)
         return result
 
@@ -72,18 +61,17 @@ def _begun(
     for tool in (tool_dict or {}).values():
         environment = getattr(tool, "__self__", None)
         if environment is not None:
-            _OPEN.by_environment[id(environment)] = one
+            _BY_ENVIRONMENT[id(environment)] = one
 
 
 def _generated(loop: Any, one: Trajectory, result: Any) -> None:
     """Note the answer, and begin to wait for the group."""
-    if len(result) < 3:  # of versions before conversations could fork
-        one.end()
-        return
     completion_ids, sequences = result[1:3]
     one.note(tokens=len(completion_ids), last_version=loop.model_version)
-    one.wait()
-    _OPEN.by_sequences[id(sequences)] = one
+    if not all(hasattr(each, "input_ids") for each in sequences):  # before 1.10: tokens
+        one.end()
+        return
+    _BY_SEQUENCES[id(sequences)] = one, one.part(QUEUE)
 
 
 def tool_call(name: str, tool: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,34 +88,23 @@ def _around_score(score: Callable[..., Any]) -> Callable[..., Any]:
     async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         group = args[0] if args else kwargs.get("group")
         sequences = getattr(group, "completions_sequences", ())
-        ones = [_OPEN.by_sequences.pop(id(rows), None) for rows in sequences]
-        parts: list[Any] = []
-        quietly(_begin_reward, ones, parts)
-        try:
-            samples = await score(self, *args, **kwargs)
-        except BaseException as error:
-            quietly(_end_reward, ones, parts, outcome_of(type(error)))
-            raise
-        quietly(_end_reward, ones, parts)
+        waited = [_BY_SEQUENCES.pop(id(rows), (None, None)) for rows in sequences]
+        ones = [one for one, _ in waited]
+        with ExitStack() as parts:
+            for one, waiting in waited:
+                if waiting is not None:
+                    quietly(waiting.end)
+                    parts.enter_context(part(REWARD, one))
+            try:
+                samples = await score(self, *args, **kwargs)
+            except BaseException:
+                for one in filter(None, ones):
+                    quietly(one.end, FAILED)
+                raise
         quietly(_scored, ones, sequences, samples)
         return samples
 
     return wrapper
-
-
-def _begin_reward(ones: list[Trajectory | None], parts: list[Any]) -> None:
-    for one in ones:
-        if one is not None:
-            one.stop_waiting()
-            parts.append(one.part(REWARD))
-
-
-def _end_reward(ones: list[Trajectory | None], parts: list[Any], outcome: float = 0.0) -> None:
-    for each in parts:
-        each.end(outcome)
-    for one in ones:
-        if one is not None and outcome:
-            one.end(FAILED)
 
 
 def _scored(ones: list[Trajectory | None], sequences: Any, samples: list[Any]) -> None:
@@ -138,9 +115,8 @@ def _scored(ones: list[Trajectory | None], sequences: Any, samples: list[Any]) -
         if one is None:
             continue
         if own:
-            reward = own[0].metrics.get("reward")
-            one.note(reward=reward)
-            _OPEN.by_sample.update((id(sample), (sample, one)) for sample in own)
+            one.note(reward=own[0].metrics.get("reward"))
+            _BY_SAMPLE.update((id(sample), (sample, one)) for sample in own)
         else:
             one.note(**{"dropped/no trained token": 1.0})
         one.end()
@@ -163,9 +139,9 @@ def watch(loop: Any) -> None:
 
 
 def _put(sample: Any) -> None:
-    _, one = _OPEN.by_sample.pop(id(sample), (None, None))
+    _, one = _BY_SAMPLE.pop(id(sample), (None, None))
     if one is not None:
-        one.note(put=sample.enqueued_at)
+        one.note(put=getattr(sample, "enqueued_at", None))  # since 1.15
 
 
 def _watch_environment(kind: type) -> None:
@@ -179,7 +155,7 @@ def _watch_environment(kind: type) -> None:
 def _around_environment(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def where(environment: Any) -> AbstractContextManager[object]:
         full = f"{type(environment).__name__}.{name}"
-        one = _OPEN.by_environment.pop(id(environment), None) if name == _JUDGE else None
+        one = _BY_ENVIRONMENT.pop(id(environment), None) if name == _JUDGE else None
         return apart(f"{TOOL}/{full}") if one is None else part(f"{REWARD}/{full}", one)
 
     async def call_coroutine(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -209,9 +185,10 @@ def _watch_queue(dataset: Any, *_: Any, **__: Any) -> None:
 
 
 def _took(dataset: Any, sample: Any) -> None:
-    staleness = dataset.model_version_fn() - sample.model_version
-    reason = "stale" if staleness > dataset.max_staleness else ""
-    taken(sample.enqueued_at, reason, staleness)
+    key = getattr(sample, "enqueued_at", None)
+    if key is not None:
+        staleness = dataset.model_version_fn() - sample.model_version
+        taken(key, "stale" if staleness > dataset.max_staleness else "", staleness)
 
 
 LOOP: dict[str, Around] = {

@@ -23,6 +23,7 @@ from grpo_doctor_probes.record.trajectories import (
     REWARD,
     TOOL,
     begin,
+    followed,
     outcome_of,
     part,
     taken,
@@ -72,16 +73,9 @@ def _around_loop(run: Callable[..., Any]) -> Callable[..., Any]:
         if one is None:
             return await run(*args, **kwargs)
         quietly(_begun, one, trajectory, kwargs)
-        token = CURRENT.set(one)
-        error: type[BaseException] | None = None
-        try:
-            return await run(*args, **kwargs)
-        except BaseException as problem:
-            error = type(problem)
-            raise
-        finally:
-            CURRENT.reset(token)
-            quietly(one.end, outcome_of(error))
+        result = await followed(one, run, *args, **kwargs)
+        quietly(one.end)
+        return result
 
     return wrapper
 
@@ -187,15 +181,12 @@ WORKER: dict[str, Around] = {
     "AgentLoopWorker._run_agent_loop": _around_loop,
     "AgentLoopWorker._agent_loop_postprocess": before(_note_output),
 }
-_TQ_WORKER: dict[str, Around] = {
-    "AgentLoopWorkerTQ._agent_loop_postprocess": before(_note_output),
-}
 PATCHES = {
     _TOOL_LOOP: replacing({
         "ToolAgentLoop.__init__": after(_watch_tools),
         "ToolAgentLoop._call_tool": _around_tool,
     }),
-    _QUEUED: replacing(_TQ_WORKER),
+    _QUEUED: replacing({"AgentLoopWorkerTQ._agent_loop_postprocess": before(_note_output)}),
     _BUFFER: replacing({
         "ReplayBuffer._materialize_batch": before(_note_taken),
         "ReplayBuffer._evict_terminal_groups": before(_note_evicted),

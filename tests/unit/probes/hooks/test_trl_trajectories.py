@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from grpo_doctor_reports.schema.trajectories import Trajectories
@@ -10,6 +11,8 @@ from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job
 WORKER = """
 import asyncio, inspect, queue, time
 from types import SimpleNamespace
+
+ROW = SimpleNamespace(input_ids=[1])
 
 class _AsyncRolloutLoop:
     def __init__(self, reward_funcs, environments=(), broken=False):
@@ -48,7 +51,7 @@ class _AsyncRolloutLoop:
         await self._generate_one_turn([1])
         await self._execute_tool_calls([], tool_dict)
         await self._generate_one_turn([1])
-        return [], [1, 2, 3], [object(), object()][:2 - group_id], 1, 0, None
+        return [], [1, 2, 3], [ROW, ROW][:2 - group_id], 1, 0, None
 
     async def _generate_one_turn(self, ids):
         await asyncio.sleep(0.02)
@@ -111,12 +114,18 @@ except Exception as error:
 """
 
 
-def ran(folder: Path, environments: str = "[]", broken: str = "False", staleness: int = 4) -> str:
+def ran(
+    folder: Path,
+    environments: str = "[]",
+    broken: str = "False",
+    staleness: int = 4,
+    modules: Mapping[str, str] = NAMES,
+) -> str:
     values = {"environments": environments, "broken": broken, "staleness": str(staleness)}
     program = JOB
     for name, value in values.items():
         program = program.replace(f"{{{name}}}", value)
-    result = run_job(folder, program, modules=NAMES)
+    result = run_job(folder, program, modules=modules)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
 
@@ -163,3 +172,10 @@ def test_an_environment_is_named_with_what_it_does_before_and_after(tmp_path: Pa
 def test_a_conversation_that_raises_has_failed(tmp_path: Path) -> None:
     assert ran(tmp_path, broken="True") == "Empty\n"
     assert trajectories(tmp_path).outcomes == {"failed": 2}
+
+
+def test_before_a_conversation_could_fork_it_ends_with_its_last_turn(tmp_path: Path) -> None:
+    worker = WORKER.replace("ROW, ROW", "7, 8").replace("completions_sequences", "rows")
+    worker = worker.replace("sample.enqueued_at", "sample.at").replace("enqueued_at=None", "at=0")
+    ran(tmp_path, modules={**NAMES, "trl.experimental.async_grpo.async_rollout_worker": worker})
+    assert trajectories(tmp_path).outcomes == {"ready": 2}

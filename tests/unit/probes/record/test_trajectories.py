@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from grpo_doctor.trace.merge import merge, merged
+from grpo_doctor.trace.parts import MAIN, packed, read_part, unpacked
 from grpo_doctor.trace.processes import read_recording
+from grpo_doctor.trace.read import read_trace
 from grpo_doctor.trace.spanfile import TRAJECTORY_KINDS, read_span_file
 from grpo_doctor.trace.trajectories.table import Table, table_of
+from grpo_doctor.trace.write import write_trace
 from grpo_doctor_probes.record import layout, recorder
 from grpo_doctor_probes.record.trajectories import (
     ABORTED,
@@ -212,3 +216,19 @@ def test_a_full_disk_is_no_error_of_the_recorder(
     assert begin() is None
     assert begin() is None
     assert recording.header.errors == 0
+    assert not list(recording.path.parent.glob("*.trajectories"))
+
+
+def test_what_another_host_reads_and_what_is_written_are_the_same(recording: Recorded) -> None:
+    one = begun()
+    one.part("tool/<b>").end(FAILED)
+    one.end()
+    recorder.stop()
+    name = recording.path.name
+    sent = unpacked(packed([read_part(recording.run_dir, MAIN, [name])]))
+    here, there = merge(recording.run_dir), merged("there", sent)
+    assert here.trajectories == there.trajectories
+    assert here.trajectories is not None
+    assert here.trajectories.count == 1
+    write_trace(here, recording.run_dir / "trace.json")
+    assert read_trace(recording.run_dir / "trace.json").trajectories == here.trajectories
