@@ -2,7 +2,8 @@
 
 Rank by rank, so that it takes no memory: a rank's file is written before the next one's is made.
 Ranks meet at the end of `logprob`, in `train` and in `sync`, in groups of eight and all together;
-lengths vary from step to step, and one rank in a thousand is slower.
+lengths vary from step to step, and one rank in a thousand is slower. Each host has eight ranks, and
+samples of its GPUs, its CPUs and its ranks, once a step.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ PHASES: tuple[tuple[str, float, tuple[str, ...], str | None], ...] = (
 )
 ROWS_PER_STEP = 1 + sum(1 + len(inner) + (group is not None) for _, _, inner, group in PHASES)
 _TRANSFER_S = 0.01
+_OF_GPUS = ("gpu.util", "gpu.power", "gpu.memory_used")
+_OF_RANKS = ("rank.cpu", "rank.rss")
 
 
 def write_run(folder: Path, ranks: int, steps: int, seed: int = 0) -> int:
@@ -48,7 +51,39 @@ def write_run(folder: Path, ranks: int, steps: int, seed: int = 0) -> int:
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in metrics))
     for rank in range(ranks):
         _write_rank(folder / "ranks", rank, work[:, :, rank], leave[:, :, rank], ranks)
+    for host in range(-(-ranks // GROUP)):
+        _write_samples(folder / "hosts", host, leave[:, -1, host * GROUP], rng)
     return ranks * steps * ROWS_PER_STEP
+
+
+def _write_samples(
+    folder: Path, host: int, ends_s: NDArray[np.float64], rng: np.random.Generator
+) -> None:
+    host_name = f"host-{host}"
+    gpus = [f"GPU-{host}-{index}" for index in range(GROUP)]
+    ranks = [
+        {"rank": rank, "pid": 10_000 + rank} for rank in range(host * GROUP, (host + 1) * GROUP)
+    ]
+    tracks: list[dict[str, object]] = [{"name": "host.cpu"}]
+    tracks += ({"name": name, "gpu": gpu} for name in _OF_GPUS for gpu in gpus)
+    tracks += ({"name": name, **rank} for name in _OF_RANKS for rank in ranks)
+    rows: list[dict[str, object]] = [
+        {
+            "format": 1,
+            "host": host_name,
+            "clock_id": "benchmark",
+            "t_ns": START_NS,
+            "unix_ns": START_NS,
+        },
+        *({"gpu": gpu, "index": i, "memory_total_bytes": 80 << 30} for i, gpu in enumerate(gpus)),
+        *({"track": number, "unit": "%", **track} for number, track in enumerate(tracks)),
+    ]
+    values = rng.integers(0, 100, (len(ends_s), len(tracks))).astype(float).tolist()
+    times = (START_NS + np.rint(ends_s * 1e9)).astype(np.int64).tolist()
+    rows += ({"t": t, "v": dict(enumerate(row))} for t, row in zip(times, values))
+    folder.mkdir(exist_ok=True)
+    text = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (folder / f"{host_name}.samples.jsonl").write_text(text)
 
 
 def _schedule(

@@ -6,6 +6,7 @@ size that all can do. Ours is then the reader and the analysis alone, as the oth
 HTA_PYTHON names the Python that has HTA, if it is another one.
 
 python -m benchmarks.scale [--ranks 1024] [--steps 50 150 500] [--peers-steps 800] [--json]
+python -m benchmarks.scale --curve [--ranks 64 256 1024 4096] [--steps 100]
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.many_ranks import write_run
 from benchmarks.measured import measured
+from grpo_doctor.trace.parts import MAIN, folders, packed, read_part, unpacked
 
 SECONDS, PEAK_MIB = 60.0, 4096.0
 # Ten times the spans may take this many times ten times the seconds, what starting up takes aside.
 LINEAR = 1.25
 PEER_RATIO = 3.0
+_SENT_RANKS = 256  # of one node, at most
 # HTA holds one rank's kernels at a time in each of its processes: it is small, and slow.
 LEANER = {"pandas": 3.0, "hta": 1.5}
 PEERS = ("ours", "pandas", "hta")
@@ -79,17 +84,65 @@ def peers(folder: Path, ranks: int, steps: int) -> dict[str, Any]:
     return costs
 
 
+def curve(folder: Path, ranks: Sequence[int], steps: int) -> bool:
+    """Print what a report costs per rank as ranks are added; whether that is constant.
+
+    The report is JSON from span files alone, so that neither a page nor trace.json counts. `read`,
+    `packed` and `unpacked` is what `report --ray` adds: the first two on the nodes.
+    """
+    print(f"{steps} steps; CPU ms and MiB of each rank more than in the row above")
+    print(
+        "| ranks | spans | CPU s | ms/rank | peak MiB | MiB/rank | kB/rank sent, there; here ms |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    before = {"ranks": 0.0, "cpu_seconds": 0.0, "peak_mib": 0.0}
+    slopes: list[float] = []
+    for count in ranks:
+        run = folder / "run"
+        spans = write_run(run, count, steps)
+        command = [sys.executable, "-m", "grpo_doctor", "report", str(run), "--read-only"]
+        costs = measured([*command, "--json", "-o", str(folder / "report.json")])
+        more = {name: costs[name] - before[name] for name in ("cpu_seconds", "peak_mib")}
+        added = count - before["ranks"]
+        slopes.append(more["cpu_seconds"] / added * 1e3)
+        sent, there_ms, here_ms = _sent(run, min(count, _SENT_RANKS))
+        print(
+            f"| {count:,} | {spans:,} | {costs['cpu_seconds']:.1f} | {slopes[-1]:.1f} "
+            f"| {costs['peak_mib']:,.0f} | {more['peak_mib'] / added:.2f} "
+            f"| {sent / 1e3:.1f}, {there_ms:.1f}; {here_ms:.1f} |"
+        )
+        before = {"ranks": float(count), **costs}
+        shutil.rmtree(run)
+    return slopes[-1] < LINEAR * slopes[len(slopes) // 2]
+
+
+def _sent(run: Path, ranks: int) -> tuple[float, float, float]:
+    """Bytes per rank that a node sends, and the CPU ms per rank there and here."""
+    files = folders(run)[0].files[:ranks]
+    begun_s = time.process_time()
+    data = packed([read_part(run, MAIN, files)])
+    packed_s = time.process_time()
+    unpacked(data)
+    there_s, here_s = packed_s - begun_s, time.process_time() - packed_s
+    return len(data) / ranks, there_s / ranks * 1e3, here_s / ranks * 1e3
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, default=1024)
-    parser.add_argument("--steps", type=int, nargs="+", default=[50, 150, 500])
+    parser.add_argument("--curve", action="store_true", help="what one more rank costs")
+    parser.add_argument("--ranks", type=int, nargs="+")
+    parser.add_argument("--steps", type=int, nargs="+")
     parser.add_argument("--peers-ranks", type=int, default=64)
     parser.add_argument("--peers-steps", type=int, default=800, help="0: without peers")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sizes = [size(folder, options.ranks, steps) for steps in options.steps]
+        if options.curve:
+            steps = (options.steps or [100])[0]
+            return 0 if curve(folder, options.ranks or [64, 256, 1024, 4096], steps) else 1
+        ranks = (options.ranks or [1024])[0]
+        sizes = [size(folder, ranks, steps) for steps in options.steps or [50, 150, 500]]
         beside = (
             peers(folder, options.peers_ranks, options.peers_steps) if options.peers_steps else {}
         )

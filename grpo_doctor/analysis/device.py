@@ -40,11 +40,13 @@ def device_seconds(trace: Trace, ranks: tuple[int, ...], steps: Steps) -> dict[s
     """
     totals: dict[str, float] = {}
     measured = 0
+    own: dict[int, list[int]] = {}
+    for computing in filter(_computes, trace.processes):
+        own.setdefault(computing.rank, []).append(computing.index)
     for column, rank in enumerate(ranks):
         windows, _ = steps.windows(column, used=True)
-        own = [p.index for p in trace.processes if p.rank == rank and _computes(p)]
         seconds: dict[str, float] = {}
-        for process in own:
+        for process in own.get(rank, ()):
             block = trace.spans.of_process(process)
             chosen = block.start + np.flatnonzero(trace.spans.kind[block] == Kind.CUDA_SPAN)
             starts = trace.spans.start_ns[chosen]

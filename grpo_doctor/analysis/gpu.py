@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from grpo_doctor.analysis.intervals import Intervals
 from grpo_doctor.analysis.rows import CODES, PhaseTrack
 from grpo_doctor.analysis.sampled import max_over, mean_over, series_named, value_at
-from grpo_doctor.trace.model import Gpu, Series, Trace
+from grpo_doctor.trace.model import Gpu, Process, Series, Trace
 
 BUSY = ("gpu.sm_active", "gpu.util")  # the first one that was sampled is used
 MEMORY = "gpu.memory_used"
@@ -120,14 +121,21 @@ def rank_gpus(trace: Trace) -> dict[int, str]:
         if series.rank not in largest or peak > largest[series.rank][0]:
             largest[series.rank] = (peak, series.gpu)
     gpu_of_rank = {rank: uuid for rank, (_, uuid) in largest.items()}
-    for host in {gpu.host for gpu in trace.gpus}:
-        _by_local_rank(trace, host, gpu_of_rank)
+    hosts: dict[str, tuple[list[Gpu], list[Process]]] = {gpu.host: ([], []) for gpu in trace.gpus}
+    for gpu in trace.gpus:
+        hosts[gpu.host][0].append(gpu)
+    for process in trace.processes:
+        if process.host in hosts and process.carries_steps:
+            hosts[process.host][1].append(process)
+    for gpus, processes in hosts.values():
+        _by_local_rank(gpus, processes, gpu_of_rank)
     return gpu_of_rank
 
 
-def _by_local_rank(trace: Trace, host: str, gpu_of_rank: dict[int, str]) -> None:
-    gpus = sorted((g for g in trace.gpus if g.host == host and g.visible), key=lambda g: g.index)
-    processes = [p for p in trace.processes if p.host == host and p.carries_steps]
+def _by_local_rank(
+    of_host: Sequence[Gpu], processes: Sequence[Process], gpu_of_rank: dict[int, str]
+) -> None:
+    gpus = sorted((gpu for gpu in of_host if gpu.visible), key=lambda gpu: gpu.index)
     ranks = sorted({p.rank for p in processes})
     if len(gpus) != len(ranks):
         return

@@ -65,8 +65,16 @@ def group_times(analysis: Analysis) -> list[GroupTime]:
         members_mean(spans.end_ns[row] - calls.transfer_ns[inside]).tolist(),
         last.reshape(-1, ranks).argmax(axis=1).tolist(),
     )
+    groups = groups_of(analysis.trace, _NO_ROWS)[1]
     times = [
-        GroupTime(*words(analysis, cell), count, seconds, skew_s, transfer_s, analysis.ranks[rank])
+        GroupTime(
+            *_words(analysis, groups, cell),
+            count,
+            seconds,
+            skew_s,
+            transfer_s,
+            analysis.ranks[rank],
+        )
         for cell, count, seconds, skew_s, transfer_s, rank in columns
     ]
     return sorted(times, key=lambda each: -each.seconds)
@@ -87,9 +95,11 @@ def _kind(analysis: Analysis, row: Rows, rank: Rows) -> Rows:
     return kind
 
 
-def words(analysis: Analysis, kind: int) -> tuple[str, str, str]:
+_NO_ROWS = np.empty(0, dtype=np.intp)
+
+
+def _words(analysis: Analysis, groups: tuple[str, ...], kind: int) -> tuple[str, str, str]:
     """Group, name and phase of (group * names + name) * COLUMNS + phase."""
     group_and_name, phase = divmod(kind, COLUMNS)
     group, name = divmod(group_and_name, len(analysis.trace.names))
-    groups = groups_of(analysis.trace, np.empty(0, dtype=np.intp))[1]
     return groups[group], analysis.trace.names[name], (*PHASES, UNATTRIBUTED)[phase]

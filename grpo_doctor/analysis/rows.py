@@ -32,13 +32,13 @@ class RankRows:
 def rank_rows(trace: Trace) -> tuple[RankRows, ...]:
     """Return one entry per rank of the trace, in its order. Shapes: (rows of that rank,)."""
     codes = np.array([CODES.get(phase_of(n) or "", NO_PHASE) for n in trace.names], dtype=np.intp)
+    carrying: dict[int, list[int]] = {rank: [] for rank in trace.ranks}
+    for process in trace.processes:
+        if process.carries_steps:
+            carrying[process.rank].append(process.index)
     by_rank = []
-    for rank in trace.ranks:
-        parts = [
-            _main_thread(trace, process.index, codes)
-            for process in trace.processes
-            if process.rank == rank and process.carries_steps
-        ]
+    for rank, indices in carrying.items():
+        parts = [_main_thread(trace, index, codes) for index in indices]
         rows = np.concatenate(parts)
         if len(parts) > 1:  # a restarted rank: two processes, one story
             spans = trace.spans

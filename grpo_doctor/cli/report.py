@@ -71,6 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="same as --format json")
     group = parser.add_argument_group("a run on several hosts")
     group.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="processes that read samples here; default: the CPUs, from 64 MiB of samples on",
+    )
+    group.add_argument(
         "--ray",
         metavar="ADDRESS",
         nargs="?",
@@ -89,10 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Read, analyze, render, write; return the exit code."""
-    if options.json and options.format not in (None, "json"):
-        raise UsageError("--json and --format contradict each other; give one of them.")
-    if options.ray and options.recording is None and Path(options.ray).is_dir():
-        raise UsageError(f"--ray {options.ray}: give the run first: report {options.ray} --ray")
+    _check(options)
     form = "json" if options.json else options.format or "html"
     options.recording = options.recording or newest_run()
     if options.part:
@@ -135,6 +138,15 @@ def _findings_line(document: ReportDocument) -> bytes:
     return msgspec.json.encode(found) + b"\n"
 
 
+def _check(options: argparse.Namespace) -> None:
+    if options.json and options.format not in (None, "json"):
+        raise UsageError("--json and --format contradict each other; give one of them.")
+    if options.ray and options.recording is None and Path(options.ray).is_dir():
+        raise UsageError(f"--ray {options.ray}: give the run first: report {options.ray} --ray")
+    if options.jobs is not None and options.jobs < 1:
+        raise UsageError(f"--jobs {options.jobs}: give 1 or more.")
+
+
 def _read(options: argparse.Namespace) -> tuple[Trace, list[HangEntry]]:
     if options.ray:
         from grpo_doctor.cli.report_ray import gathered  # noqa: PLC0415
@@ -143,7 +155,7 @@ def _read(options: argparse.Namespace) -> tuple[Trace, list[HangEntry]]:
     from grpo_doctor.document.facts import hang_entries  # noqa: PLC0415
     from grpo_doctor.importers.load import load  # noqa: PLC0415
 
-    trace = load(options.recording)
+    trace = load(options.recording, options.jobs)
     if not options.read_only:
         _keep_trace(options.recording, trace)
     return trace, hang_entries(options.recording)

@@ -44,8 +44,10 @@ _IMPORTERS: tuple[Importer, ...] = (
 _OF_RANKS: tuple[Importer, ...] = (kineto, areal)
 
 
-def load(path: str | Path) -> Trace:
+def load(path: str | Path, jobs: int | None = 1) -> Trace:
     """Return the trace at `path`: recorded by us, or made from what another program wrote.
+
+    `jobs` is how many processes read a run directory; None: as many as pay.
 
     Raises:
         TraceError: nothing there, nothing readable, or an unknown format.
@@ -57,7 +59,7 @@ def load(path: str | Path) -> Trace:
         for importer in _OF_RANKS:
             if importer.recognises(path, b""):
                 return importer.load(path)
-    return recordings.load(path)
+    return recordings.load(path, jobs)
 
 
 def _load_file(path: Path) -> Trace:

@@ -269,8 +269,7 @@ def microseconds(ns: int) -> str:
 
 def counter_lines(trace: Trace) -> Iterator[str]:
     """Yield a thinned view of every series: minimum and maximum per interval."""
-    for series in trace.series:
-        pid = series_pid(trace, series)
+    for series, pid in zip(trace.series, series_pids(trace)):
         name = series.name if series.scope != "rank" else f"{series.name} rank {series.rank}"
         label, unit = text(name[:MAX_NAME]), text(series.unit or "value")
         for t_ns, value in thin(series, MAX_COUNTER_EVENTS):
@@ -302,17 +301,18 @@ def hosts(trace: Trace) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def series_pid(trace: Trace, series: Series) -> int:
-    """The process that a series is drawn under: a rank's, a server's, a GPU's, or its host's."""
-    server = trace.server_of(series)
-    if server is not None:
-        return server.pid
-    if series.rank is not None:
-        for process in trace.processes:
-            if process.rank == series.rank:
-                return process.pid
-    if series.gpu is not None:
-        for index, gpu in enumerate(trace.gpus):
-            if gpu.uuid == series.gpu:
-                return GPU_PID + index
-    return HOST_PID + hosts(trace).index(series.host)
+def series_pids(trace: Trace) -> list[int]:
+    """The process that each series is drawn under: a rank's, a server's, a GPU's, or its host's."""
+    ranks = {process.rank: process.pid for process in reversed(trace.processes)}
+    gpus = {gpu.uuid: GPU_PID + index for index, gpu in reversed([*enumerate(trace.gpus)])}
+    host_pids = {host: HOST_PID + index for index, host in enumerate(hosts(trace))}
+    pids = []
+    for series in trace.series:
+        server = trace.server_of(series)
+        own = ranks.get(series.rank) if series.rank is not None else None
+        if server is not None:
+            own = server.pid
+        if own is None and series.gpu is not None:
+            own = gpus.get(series.gpu)
+        pids.append(host_pids[series.host] if own is None else own)
+    return pids

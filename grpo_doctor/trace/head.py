@@ -19,7 +19,7 @@ from msgspec import field
 
 from grpo_doctor import __version__
 from grpo_doctor.trace.columns import SpanTable
-from grpo_doctor.trace.events import finite, series_pid
+from grpo_doctor.trace.events import finite, series_pids
 from grpo_doctor.trace.jsonfile import Time, Whole, number
 from grpo_doctor.trace.model import FORMAT, Gpu, Loss, Metrics, Process, Run, Series, Trace
 from grpo_doctor_reports.schema.trajectories import Trajectories
@@ -181,9 +181,7 @@ def head_of(trace: Trace) -> dict[str, Any]:
             "loss.dropped_events": trace.loss.dropped_events,
         },
         "grpoDoctor": facts,
-        "grpoDoctorSeries": Tracks(
-            tuple(Track.of(series, series_pid(trace, series)) for series in trace.series)
-        ),
+        "grpoDoctorSeries": Tracks(tuple(map(Track.of, trace.series, series_pids(trace)))),
     }
 
 

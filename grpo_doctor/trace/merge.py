@@ -16,7 +16,7 @@ from grpo_doctor.trace.facts import RunFacts, of_all_hosts
 from grpo_doctor.trace.joined import joined_servers, within_run
 from grpo_doctor.trace.jsonfile import mapping, number, object_in, texts, whole
 from grpo_doctor.trace.model import SAME_CLOCK, Gpu, Kind, Loss, Metrics, Process, Spans, Trace
-from grpo_doctor.trace.parts import Part, folders, read_part, whole_parts
+from grpo_doctor.trace.parts import Part, read_parts, whole_parts
 from grpo_doctor.trace.processes import NameTable, Recording, by_rank, rows_of
 from grpo_doctor.trace.samples import Samples
 from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
@@ -89,8 +89,12 @@ def _sentence(name: str, facts: Mapping[str, Any], phase: str) -> str:
 _MAX_WORLD_SIZE = 1 << 20
 
 
-def merge(folder: Path) -> Trace:
+def merge(folder: Path, jobs: int | None = 1) -> Trace:
     """Read a run directory, also of a run that is running or was killed.
+
+    Args:
+        folder: the run directory.
+        jobs: processes that read it, or None for as many as pay; see `read_parts`.
 
     Raises:
         TraceError: `folder` is not a run directory, or nothing in it can be read.
@@ -100,7 +104,7 @@ def merge(folder: Path) -> Trace:
             f"{folder} is not a run directory: it has neither {RUN_JSON} nor {RANKS}/. "
             "Give the folder that `grpo-doctor run` printed, or a trace.json."
         )
-    return merged(str(folder), [read_part(folder, f.place, f.files) for f in folders(folder)])
+    return merged(str(folder), read_parts(folder, jobs))
 
 
 def merged(source: str, parts: Iterable[Part]) -> Trace:

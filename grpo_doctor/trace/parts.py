@@ -6,11 +6,16 @@ files, and `merge` of the parts of all hosts is `merge` of one folder with all f
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
+from multiprocessing import get_context
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -39,6 +44,7 @@ from grpo_doctor_probes.record.rundir import (
 MAIN = ""
 NO_FACTS = RunFacts(Run(), "", 0, {}, None, None, ())
 _FILES = ((RANKS, SPANS_SUFFIX), (HOSTS, SAMPLES_SUFFIX))
+_PAYS_BYTES = 64 << 20  # of samples: some three seconds of one process
 _FAST = 1  # of zlib: a third of the bytes; half as many again take four times as long
 
 
@@ -151,7 +157,14 @@ def _divided(hosts: Sequence[str], having: dict[int, Folder]) -> dict[int, Wante
     return {host: Wanted(place, tuple(files), host == own) for host, files in reads.items()}
 
 
-def read_part(run: Path, place: str, files: Collection[str], *, facts: bool = True) -> Part:
+def read_part(
+    run: Path,
+    place: str,
+    files: Collection[str],
+    *,
+    facts: bool = True,
+    sections: Callable[[Path], Sequence[Samples]] = read_samples,
+) -> Part:
     """Read some files of one run directory, and with `facts` what it says of the run."""
     path = run / place
     metrics, problem = read_lines(path / METRICS_JSONL) if facts and place == MAIN else ([], None)
@@ -161,13 +174,43 @@ def read_part(run: Path, place: str, files: Collection[str], *, facts: bool = Tr
         read_facts(path) if facts else NO_FACTS,
         tuple(read_recording(path / RANKS / n) for n in names if n.endswith(SPANS_SUFFIX)),
         tuple(
-            (name, tuple(read_samples(path / HOSTS / name)))
+            (name, tuple(sections(path / HOSTS / name)))
             for name in names
             if name.endswith(SAMPLES_SUFFIX)
         ),
         tuple(metrics),
         problem,
     )
+
+
+def read_parts(run: Path, jobs: int | None = 1) -> list[Part]:
+    """Read a run. So many processes read its samples, which take ten times as long as its spans;
+    with None as many as this process has CPUs, if there are enough samples for that to pay.
+    """
+    every = folders(run)
+    paths = [
+        run / folder.place / HOSTS / name
+        for folder in every
+        for name in folder.files
+        if name.endswith(SAMPLES_SUFFIX)
+    ]
+    if jobs is None:
+        enough = sum(path.stat().st_size for path in paths) >= _PAYS_BYTES
+        jobs = len(os.sched_getaffinity(0)) if enough else 1
+    workers = min(jobs, len(paths))
+    if workers > 1:
+        with suppress(BrokenProcessPool), _workers(workers) as pool:
+            sections = pool.map(read_samples, paths)  # in the order in which they are asked for
+            return [
+                read_part(run, folder.place, folder.files, sections=lambda _: next(sections))
+                for folder in every
+            ]
+    return [read_part(run, folder.place, folder.files) for folder in every]
+
+
+def _workers(count: int) -> ProcessPoolExecutor:
+    # A fork may inherit locks of numpy's threads.
+    return ProcessPoolExecutor(count, mp_context=get_context("spawn"))
 
 
 def whole_parts(parts: Iterable[Part]) -> list[Part]:

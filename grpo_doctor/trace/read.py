@@ -214,9 +214,9 @@ _INSTEAD = (
 )
 
 
-def load(path: str | Path) -> Trace:
+def load(path: str | Path, jobs: int | None = 1) -> Trace:
     """The trace at `path`. A run directory is merged afresh, so that a live run can be looked at;
-    one from which only the trace was kept is read from that.
+    one from which only the trace was kept is read from that. `jobs` as in `merge`.
 
     Raises:
         TraceError: nothing there, or nothing readable.
@@ -234,7 +234,7 @@ def load(path: str | Path) -> Trace:
     if not folder:
         return read_trace(path)
     try:
-        return merge(path)
+        return merge(path, jobs)
     except TraceError:
         for name in (TRACE_JSON, f"{TRACE_JSON}.gz"):
             if (path / name).exists():

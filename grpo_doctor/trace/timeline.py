@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -117,13 +118,20 @@ class Timeline:
         latest = recording.last_ns + clock.offset_ns
         if recording.content.header.closed_ns:
             return latest
-        sampled_ns = [
-            int(series.t_ns[-1]) + sample_clock.offset_ns
-            for section, sample_clock in zip(self.samples, self.sample_clocks)
-            for series in section.series
-            if series.pid == recording.pid and series.host == recording.host
-        ]
-        return max([latest, *sampled_ns]) if sampled_ns else max(latest, self.end_ns)
+        sampled_ns = self._last_sampled_ns.get((recording.host, recording.pid))
+        return max(latest, self.end_ns if sampled_ns is None else sampled_ns)
+
+    @cached_property
+    def _last_sampled_ns(self) -> dict[tuple[str, int], int]:
+        """The last sample of each process, by host and process id."""
+        latest: dict[tuple[str, int], int] = {}
+        for section, clock in zip(self.samples, self.sample_clocks):
+            for series in section.series:
+                if series.pid is not None:
+                    key = series.host, series.pid
+                    at_ns = int(series.t_ns[-1]) + clock.offset_ns
+                    latest[key] = max(at_ns, latest.get(key, at_ns))
+        return latest
 
     def series(self) -> tuple[Series, ...]:
         """Return samples and the ranks' own counters on the common axis."""

@@ -46,7 +46,7 @@ def _write(trace: Trace, file: IO[str]) -> None:
     spans, lane = events.nested(trace)
     tracks: dict[int, set[int]] = {}
     for process in trace.processes:
-        tracks[process.pid] = set(np.unique(lane[spans.process == process.index]).tolist())
+        tracks[process.pid] = set(np.unique(lane[spans.of_process(process.index)]).tolist())
     file.write("{\n")
     for key, value in head_of(trace).items():
         file.write(f"{events.text(key)}:{events.text(value)},\n")

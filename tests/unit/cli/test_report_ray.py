@@ -176,3 +176,5 @@ def test_a_run_in_the_place_of_the_address_is_noticed(
 ) -> None:
     assert main(["report", "--ray", str(tmp_path)]) == 2
     assert f"give the run first: report {tmp_path} --ray" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "--jobs", "0"]) == 2
+    assert "--jobs 0: give 1 or more." in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 
 from grpo_doctor.document.views.timeline import track_entries
 from grpo_doctor.errors import TraceError
-from grpo_doctor.trace.events import series_pid
+from grpo_doctor.trace.events import series_pids
 from grpo_doctor.trace.joined import series_within_run
 from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.model import Series, Trace
@@ -111,7 +111,8 @@ def test_what_a_server_says_itself_is_its_roles_while_the_run_lasts(tmp_path: Pa
     # From 3 s on the server's clock, where the run begins, to its end.
     assert server_series(trace) == [("a", 5000, 0, 17), ("a", 6000, 0, 17)]
     assert [s.name for s in trace.series].count("host.cpu") == 1
-    drawn = {series_pid(trace, series) for series in trace.series if series.scope == "server"}
+    pids = zip(trace.series, series_pids(trace))
+    drawn = {pid for series, pid in pids if series.scope == "server"}
     assert drawn == {p.pid for p in trace.processes if p.role == "rollout"}
     labels = [track.label for track in track_entries(trace)[0]]
     assert "rollout of a, pid 5000: server.requests_running" in labels

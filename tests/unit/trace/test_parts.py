@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 
+from grpo_doctor.trace import parts
 from grpo_doctor.trace.merge import merge, merged
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.trace.parts import (
@@ -64,14 +67,14 @@ def read_by(run: Sequence[Path], hosts: Sequence[str]) -> tuple[Trace, list[str]
     """The run as hosts read it that see it at these paths, and what is left out."""
     here = [folders(path) if path.exists() else [] for path in run]
     wanted, notes = shares(hosts, here)
-    parts = [
+    read = [
         part
         for path, each in zip(run, wanted)
         for part in unpacked(
             packed([read_part(path, w.place, w.files, facts=w.facts) for w in each])
         )
     ]
-    return merged(str(run[0]), parts), notes
+    return merged(str(run[0]), read), notes
 
 
 @pytest.mark.parametrize("hosts", [["a"], ["b", "a"], ["x", "y", "z"]])
@@ -142,6 +145,33 @@ def test_another_run_at_the_same_path_is_left_out_and_named(tmp_path: Path) -> N
     trace, notes = read_by([run, other, run], ["a", "b", "c"])
     assert notes == ["b has another run at this path; it is left out"]
     assert trace.ranks == (0,)
+
+
+@pytest.mark.slow
+def test_samples_that_other_processes_read_are_the_same(tmp_path: Path) -> None:
+    run = run_in(tmp_path / "run")
+    assert text_of(merge(run, 2), tmp_path / "1.json") == text_of(merge(run), tmp_path / "2.json")
+
+
+def test_other_processes_read_from_as_many_samples_on_as_pay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should they end, as where memory is short, this one reads alone."""
+    run = run_in(tmp_path / "run")
+    started: list[int] = []
+
+    def broken(count: int) -> None:
+        started.append(count)
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(parts, "_workers", broken)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    expected = text_of(merge(run), tmp_path / "1.json")
+    assert text_of(merge(run, None), tmp_path / "2.json") == expected
+    assert not started
+    monkeypatch.setattr(parts, "_PAYS_BYTES", 100)
+    assert text_of(merge(run, None), tmp_path / "2.json") == expected
+    assert started == [2]  # files
 
 
 def folder(*files: str, place: str = MAIN, run: str = "r", host: str = "a") -> Folder:
