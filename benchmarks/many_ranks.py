@@ -52,13 +52,14 @@ def write_run(folder: Path, ranks: int, steps: int, seed: int = 0) -> int:
     for rank in range(ranks):
         _write_rank(folder / "ranks", rank, work[:, :, rank], leave[:, :, rank], ranks)
     for host in range(-(-ranks // GROUP)):
-        _write_samples(folder / "hosts", host, leave[:, -1, host * GROUP], rng)
+        write_samples(folder / "hosts", host, leave[:, -1, host * GROUP], rng)
     return ranks * steps * ROWS_PER_STEP
 
 
-def _write_samples(
+def write_samples(
     folder: Path, host: int, ends_s: NDArray[np.float64], rng: np.random.Generator
 ) -> None:
+    """Writes what a host with eight GPUs and ranks samples at some moments; all of it changes."""
     host_name = f"host-{host}"
     gpus = [f"GPU-{host}-{index}" for index in range(GROUP)]
     ranks = [

@@ -7,6 +7,7 @@ HTA_PYTHON names the Python that has HTA, if it is another one.
 
 python -m benchmarks.scale [--ranks 1024] [--steps 50 150 500] [--peers-steps 800] [--json]
 python -m benchmarks.scale --curve [--ranks 64 256 1024 4096] [--steps 100]
+python -m benchmarks.scale --samples 2
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.many_ranks import write_run
+import numpy as np
+
+from benchmarks.many_ranks import GROUP, write_run, write_samples
 from benchmarks.measured import measured
-from grpo_doctor.trace.parts import MAIN, folders, packed, read_part, unpacked
+from grpo_doctor.trace.parts import MAIN, folders, packed, read_part, read_parts, unpacked
 
 SECONDS, PEAK_MIB = 60.0, 4096.0
 # Ten times the spans may take this many times ten times the seconds, what starting up takes aside.
 LINEAR = 1.25
 PEER_RATIO = 3.0
+_HOSTS = 8
 _SENT_RANKS = 256  # of one node, at most
 # HTA holds one rank's kernels at a time in each of its processes: it is small, and slow.
 LEANER = {"pandas": 3.0, "hta": 1.5}
@@ -127,9 +131,35 @@ def _sent(run: Path, ranks: int) -> tuple[float, float, float]:
     return len(data) / ranks, there_s / ranks * 1e3, here_s / ranks * 1e3
 
 
+def samples(folder: Path, jobs: int) -> bool:
+    """Print the CPU seconds of reading an hour of samples of eight hosts; whether others take most
+    of them from this process."""
+    run = folder / "run"
+    write_run(run, GROUP, 10)
+    for host in range(_HOSTS):
+        write_samples(run / "hosts", host, np.arange(36_000) / 10, np.random.default_rng(host))
+    alone_s = _reading_s(run, 1)[0]
+    own_s, others_s = _reading_s(run, jobs)
+    print(f"alone {alone_s:.1f} s; with {jobs} others {own_s:.1f} s, and {others_s:.1f} s in those")
+    return own_s < alone_s / 3
+
+
+def _reading_s(run: Path, jobs: int) -> tuple[float, float]:
+    """CPU seconds of reading a run, of this process and of those that it starts."""
+    begun = os.times()
+    read_parts(run, jobs)
+    now = os.times()
+    children_s = now.children_user + now.children_system
+    return (
+        now.user + now.system - begun.user - begun.system,
+        children_s - begun.children_user - begun.children_system,
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--curve", action="store_true", help="what one more rank costs")
+    parser.add_argument("--samples", type=int, metavar="JOBS", help="read samples in processes")
     parser.add_argument("--ranks", type=int, nargs="+")
     parser.add_argument("--steps", type=int, nargs="+")
     parser.add_argument("--peers-ranks", type=int, default=64)
@@ -138,6 +168,8 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if options.samples:
+            return 0 if samples(folder, options.samples) else 1
         if options.curve:
             steps = (options.steps or [100])[0]
             return 0 if curve(folder, options.ranks or [64, 256, 1024, 4096], steps) else 1
