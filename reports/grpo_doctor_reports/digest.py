@@ -143,7 +143,12 @@ def losses(report: ReportDocument) -> list[str]:
 
 
 def stalls(report: ReportDocument) -> list[str]:
-    """Return who was still inside what when the recording ended, longest first."""
+    """Return who was still inside what when the recording ended, longest first.
+
+    Of a run that goes on the first line says where its ranks are, and there is nothing wrong in it.
+    """
+    if report.run.exit.state == "running":
+        return []
     groups: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for rank in report.run.ranks:
         if rank.open:

@@ -37,6 +37,8 @@ def test_stalls_group_ranks_by_their_innermost_open_span() -> None:
     def rank(number: int, *spans: tuple[str, float]) -> dict[str, Any]:
         return {"rank": number, "open": [{"name": n, "open_s": s} for n, s in spans]}
 
+    ranks = [rank(0, ("train", 700.0))]
+    assert digest.stalls(read(run={"exit": {"state": "running"}, "ranks": ranks})) == []
     report = read(
         run={
             "ranks": [
