@@ -52,6 +52,7 @@ class Table:
         return np.array([name.startswith(prefix) for name in self.names] or [False])
 
 
+_LARGEST = float(1 << 53)  # of a damaged file: a number that no JSON takes as a whole one
 _COLUMNS = ("kind", "name", "of", "start_ns", "end_ns", "value")
 
 
@@ -72,7 +73,7 @@ def table_of(recorded: Sequence[tuple[SpanRecords, int, int]]) -> Table:
         columns.append((
             rows["kind"], ids[rows["name"]], np.where(serial == 0, 0, serial | number << 24),
             rows["start_ns"] + shift_ns, np.where(is_open, last_ns, rows["end_ns"] + shift_ns),
-            rows["value"],
+            rows["value"].clip(-_LARGEST, _LARGEST),
         ))  # fmt: skip
     empty = tuple(np.empty(0, kind) for kind in (np.uint8, *[np.int64] * 4, np.float64))
     return Table(tuple(names), *map(np.concatenate, zip(empty, *columns)))

@@ -219,6 +219,18 @@ def test_a_full_disk_is_no_error_of_the_recorder(
     assert not list(recording.path.parent.glob("*.trajectories"))
 
 
+def test_a_number_beyond_all_sense_is_bounded(recording: Recorded) -> None:
+    one = begun()
+    one.note(put=7.0)
+    one.end()
+    taken(7.0, staleness=-1e300)
+    table = rows(recording.run_dir)
+    assert table.value.min() == -float(1 << 53)
+    trace = merge(recording.run_dir)
+    assert trace.trajectories is not None
+    assert trace.trajectories.outcomes == {"trained": 1}
+
+
 def test_what_another_host_reads_and_what_is_written_are_the_same(recording: Recorded) -> None:
     one = begun()
     one.part("tool/<b>").end(FAILED)
