@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -94,4 +95,7 @@ def test_srun_starts_one_run_on_all_hosts(tmp_path: Path) -> None:
         (of_ranks,) = (tmp_path / "grpo-doctor-out").iterdir()
         assert of_ranks.name.startswith("slurm-")
         _holds_both_hosts(of_ranks, ranks=4)
+        lines = (line for path in of_ranks.rglob("*.samples.jsonl") for line in path.open())
+        sampled = {json.loads(line)["rank"] for line in lines if '"rank.rss"' in line}
+        assert sampled == {0, 1, 2, 3}
         assert done.stderr.count(_LATER) == 1

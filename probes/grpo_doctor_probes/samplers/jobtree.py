@@ -9,11 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.rankfiles import rank_facts
-from grpo_doctor_probes.discover.scan import number_in
+from grpo_doctor_probes.discover.scan import number_in, parse_environment
 from grpo_doctor_probes.procs.procfs import numbers
 from grpo_doctor_probes.procs.procstat import read_stat
 from grpo_doctor_probes.record.rundir import RANKS, RUN_DIR_VARIABLE
 from grpo_doctor_probes.samplers.process import Process
+
+# What is the same for all tasks of a launch, and the number of each on its host.
+_TASKS = (
+    (("SLURM_JOB_ID", "SLURM_STEP_ID"), "SLURM_LOCALID"),
+    (("PMIX_NAMESPACE",), "OMPI_COMM_WORLD_LOCAL_RANK"),
+    (("PMIX_NAMESPACE",), "MPI_LOCALRANKID"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ def _inherited(
 class JobTree:
     """The job: the descendants of one process, and what carries this run's directory in its
     environment and was started after it (a worker that detached itself, or that another daemon
-    started).
+    started) or by another task of the same launch, which may be older.
 
     Once found, a process stays in the job although its parent ends. Only processes that are new
     since the previous scan are looked at, so a scan costs one directory listing.
@@ -88,11 +95,14 @@ class JobTree:
 
     def __init__(self, root_pid: int, run_dir: Path, host: str, proc: Path = Path("/proc")) -> None:
         self.processes: dict[int, Process] = {}
-        self._root_pid, self._run_dir, self._proc = root_pid, str(run_dir), proc
+        self._root_pid, self._proc = root_pid, proc
+        self._run_dir = str(run_dir.resolve())  # as in the environment
         self._settled_pids: set[int] = {os.getpid()}
         self._began_ticks = 0
+        self._task = _Task()
         with contextlib.suppress(OSError, ValueError, IndexError):
             self._began_ticks = read_stat(proc / str(root_pid)).started_ticks
+            self._task = _task(parse_environment((proc / str(root_pid) / "environ").read_bytes()))
         self._rank_files = _RankFiles(run_dir / RANKS, host)
 
     def scan(self, now_ns: int) -> list[RankGroup]:
@@ -132,7 +142,8 @@ class JobTree:
                     break
                 ancestor = newcomers.get(ancestor.parent)
             else:
-                if not process.is_young():
+                # `run` of another task becomes its rank when it has read its options.
+                if not process.is_young() and not self._is_beside(process):
                     self._settled_pids.add(pid)
                 process.close()
 
@@ -142,9 +153,33 @@ class JobTree:
             or process.parent in self.processes
             or (
                 process.environment.get(RUN_DIR_VARIABLE) == self._run_dir
-                and process.started_ticks >= self._began_ticks  # else of an earlier run
+                and (  # else of an earlier run
+                    process.started_ticks >= self._began_ticks or self._is_beside(process)
+                )
             )
         )
+
+    def _is_beside(self, process: Process) -> bool:
+        """Return whether another task of the same launch started it."""
+        task = _task(process.environment)
+        same = bool(self._task.launch) and task.launch == self._task.launch
+        return same and task.number != self._task.number
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A task of `srun` or `mpirun`. `launch` is the same for all of one launch, empty outside."""
+
+    launch: tuple[str, ...] = ()
+    number: str = ""
+
+
+def _task(environment: Mapping[str, str]) -> _Task:
+    for names, number in _TASKS:
+        launch = tuple(environment.get(name, "") for name in names)
+        if all(launch) and number in environment:
+            return _Task(launch, environment[number])
+    return _Task()
 
 
 def _member(process: Process) -> Member:

@@ -148,7 +148,7 @@ def test_a_detached_worker_is_known_by_the_run_directory(tmp_path: Path) -> None
         detached.stdin.write(b"the kernel has set it up\n")
         detached.stdin.flush()
         detached.stdout.readline()
-        tree = JobTree(root.pid, tmp_path, "a")
+        tree = JobTree(root.pid, Path(os.path.relpath(tmp_path)), "a")
         assert tree.scan(0) == [RankGroup(2, detached.pid, (detached.pid,))]
         tree.close()
 
@@ -169,6 +169,32 @@ def test_what_an_earlier_run_left_in_the_same_run_directory_is_no_rank(tmp_path:
             assert tree.scan(0) == [RankGroup(0, rank.pid, (rank.pid,))]
             assert left.pid not in tree.processes
             tree.close()
+
+
+@pytest.mark.parametrize(
+    ("step", "task", "ours"),
+    [("0", "1", True), ("0", "0", False), ("1", "1", False)],  # of an earlier launch, or our own
+)
+def test_another_task_of_the_same_launch_is_ours_however_old(
+    tmp_path: Path, step: str, task: str, *, ours: bool
+) -> None:
+    def is_process(pid: int, started: int, environment: str) -> None:
+        folder = tmp_path / f"proc/{pid}"
+        folder.mkdir(parents=True, exist_ok=True)
+        fields = f"{pid} (python) S 5 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {started} 1000 25 0 0 0"
+        (folder / "stat").write_text(fields)
+        (folder / "environ").write_text(environment)
+
+    (tmp_path / "ranks").mkdir()
+    launch = "SLURM_JOB_ID=7\0SLURM_STEP_ID={}\0SLURM_LOCALID={}\0RANK={}\0LOCAL_RANK={}"
+    is_process(10, 500, launch.format("0", "0", "0", "0"))
+    before = launch.format(step, task, "1", "1")
+    is_process(20, 100, before)  # `grpo-doctor run`, which will become the rank
+    tree = JobTree(10, tmp_path, "a", proc=tmp_path / "proc")
+    assert tree.scan(0) == [RankGroup(0, 10, (10,))]
+    is_process(20, 100, f"{before}\0GRPO_DOCTOR_RUN_DIR={tmp_path}")
+    assert tree.scan(1 * S) == [RankGroup(0, 10, (10,)), *([RankGroup(1, 20, (20,))] * ours)]
+    tree.close()
 
 
 def test_a_stranger_is_looked_at_again_while_it_may_still_become_ours(tmp_path: Path) -> None:
