@@ -14,5 +14,5 @@ from grpo_doctor_probes.hooks.table import Adapter
 
 _MODULE, _OWNER = "UnslothGRPOTrainer", "_UnslothGRPOTrainer"
 ADAPTER = Adapter(
-    "trl", of_trainer(_MODULE, _OWNER), {_MODULE: partial(patch_trainer, owner=_OWNER)}
+    "unsloth", of_trainer(_MODULE, _OWNER), {_MODULE: partial(patch_trainer, owner=_OWNER)}
 )
