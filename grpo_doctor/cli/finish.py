@@ -59,7 +59,7 @@ def finish(folder: Path, end: Ended, aftermath: Aftermath, *, report: bool) -> F
         from grpo_doctor.trace.write import write_trace  # noqa: PLC0415
 
         inform("merging the recording ...")
-        write_trace(merge(folder), folder / TRACE_JSON)
+        write_trace(merge(folder, jobs=None), folder / TRACE_JSON)
         trace_path = folder / TRACE_JSON
         if report:
             inform("writing the report ...")

@@ -254,6 +254,9 @@ def test_a_report_of_all_nodes_is_that_of_one_machine(tmp_path: Path) -> None:
         (half / "ranks").mkdir(parents=True)
         for path in (p for rank in ranks for p in (run / "ranks").glob(f"{rank:05d}.*")):
             shutil.copy(path, half / "ranks")
+    for half, path in zip(halves, sorted((run / "hosts").iterdir())):
+        (half / "hosts").mkdir()
+        shutil.copy(path, half / "hosts")
     for name in ("run.json", "metrics.jsonl"):
         shutil.copy(run / name, halves[0])
     apart.mkdir()

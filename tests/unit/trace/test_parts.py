@@ -25,6 +25,7 @@ from grpo_doctor.trace.parts import (
     unpacked,
 )
 from grpo_doctor.trace.write import write_trace
+from grpo_doctor_probes.record import layout
 from tests.recording import write_recording
 from tests.unit.trace.test_joined import sampled, server_in
 from tests.unit.trace.test_merge import UNIX, S, end, facts, run_json
@@ -33,13 +34,19 @@ SPANS = [("step", 5 * S, 9 * S), ("rollout", 5 * S, 8 * S)]
 
 
 def run_in(folder: Path) -> Path:
-    """A run with all that a folder can hold: two hosts, a server, samples, metrics and damage."""
+    """A run with all that a folder can hold: two hosts, a server, trajectories, samples, damage."""
     run_json(folder, nodes=2, end=end(), huge=[1 << 70, float("1e300")])
     for rank in range(3):
         write_recording(
             folder, rank, SPANS, start_ns=S, closed_ns=10 * S, pid=4000 + rank,
             facts=facts(world_size=5, config={"huge": 1 << 70, "nested": [{"a": None}]}),
         )  # fmt: skip
+    row = bytearray(write_recording(folder, 8, SPANS[:1], closed_ns=10 * S).read_bytes())
+    row[layout.HEADER_BYTES + layout.SEGMENT_HEADER_BYTES + layout.RECORD_BYTES - 1] = (
+        layout.TRAJECTORY  # the kind, which is the last byte of a record
+    )
+    (folder / "ranks" / "00008.spans").unlink()
+    (folder / "ranks" / "00001.trajectories").write_bytes(row)
     other = folder / "nodes" / "00001-b"
     run_json(other, host="b", end=end(), ended=["rank 4 was killed"])
     for rank in (3, 4):
@@ -81,6 +88,7 @@ def read_by(run: Sequence[Path], hosts: Sequence[str]) -> tuple[Trace, list[str]
 def test_hosts_with_one_disk_read_each_file_once(tmp_path: Path, hosts: list[str]) -> None:
     run = run_in(tmp_path / "run")
     trace, notes = read_by([run] * len(hosts), hosts)
+    assert trace.trajectories is not None
     assert text_of(trace, tmp_path / "1.json") == text_of(merge(run), tmp_path / "2.json")
     assert not notes
     wanted, _ = shares(hosts, [folders(run)] * len(hosts))
