@@ -25,7 +25,7 @@ from grpo_doctor_probes.memory.python import NoObjectError, Objects, Suspended, 
 from grpo_doctor_probes.procs.bounded import within
 from grpo_doctor_probes.procs.printable import printable
 
-_AT_MOST_S, _ALL_AT_MOST_S = 1.0, 4.0
+_AT_MOST_S, _ALL_AT_MOST_S = 2.0, 6.0
 _MOST_TASKS = 4096
 _MOST_CHAINS = 1024
 _MOST_FRAMES = 64

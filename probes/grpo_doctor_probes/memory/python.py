@@ -18,6 +18,7 @@ from grpo_doctor_probes.memory.elf import ElfError, library
 Version = tuple[int, int]
 _MOST_ENTRIES = 1 << 20
 _MOST_TEXT = 2000
+_PAGE_BYTES = 4096
 _MOST_BASES = 8
 _MOST_CONTAINED = 64
 _DELETED = (1 << 64) - 1  # the hash of an entry that a set had
@@ -71,8 +72,9 @@ class Objects:
 
     def __init__(self, memory: Memory, maps: Sequence[Mapping]) -> None:
         """Find the interpreter. Raises UnknownPythonError."""
-        self._memory = memory
+        self._memory = _Pages(memory)
         self._names: dict[int, str] = {}
+        self._bases: dict[int, frozenset[str]] = {}
         runtime, self.version = _runtime(memory, maps)
         self.layout = LAYOUTS[self.version]
         if self.version >= (3, 13) and self.word(runtime + 16):
@@ -112,12 +114,12 @@ class Objects:
     def is_a(self, obj: int, name: str) -> bool:
         """Return whether the type of an object, or one that it is derived from, has this name."""
         kind = self.word(obj + _OB_TYPE)
-        for _ in range(_MOST_BASES):
-            if self._called(kind) == name:
-                return True
-            if not (kind := self.word(kind + _TP_BASE)):
-                break
-        return False
+        if kind not in self._bases:
+            bases = [kind]
+            while len(bases) < _MOST_BASES and (base := self.word(bases[-1] + _TP_BASE)):
+                bases.append(base)
+            self._bases[kind] = frozenset(map(self._called, bases))
+        return name in self._bases[kind]
 
     def contained(self, obj: int) -> tuple[int, ...]:
         """Return what a tuple or list holds; of others the words behind their header."""
@@ -255,6 +257,24 @@ class Suspended:
     line: int
     locals: int
     awaits: int
+
+
+class _Pages:
+    """Memory read by the page, each once: a thousand tasks are a hundred thousand words."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._pages: dict[int, bytes] = {}
+
+    def read(self, at: int, size: int) -> bytes:
+        """`size` bytes from `at`. Raises OSError where not all of them are there."""
+        start = at % _PAGE_BYTES
+        if start + size > _PAGE_BYTES:
+            return self._memory.read(at, size)
+        page = self._pages.get(at - start)
+        if page is None:
+            page = self._pages[at - start] = self._memory.read(at - start, _PAGE_BYTES)
+        return page[start : start + size]
 
 
 def _runtime(memory: Memory, maps: Sequence[Mapping]) -> tuple[int, Version]:

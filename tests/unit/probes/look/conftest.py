@@ -11,6 +11,8 @@ from tests.unit.probes.look.scene import MACHINE, Scene
 from tests.unit.probes.look.stage import Stage
 
 _LIMITS = (
+    ("coroutines", "_AT_MOST_S"),
+    ("coroutines", "_ALL_AT_MOST_S"),
     ("filecalls", "_STAT_AT_MOST_S"),
     ("host", "_DISKS_AT_MOST_S"),
     ("logs", "_AT_MOST_S"),
