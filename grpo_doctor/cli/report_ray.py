@@ -11,7 +11,6 @@ import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -38,26 +37,13 @@ from grpo_doctor.trace.parts import (
 from grpo_doctor_reports.schema.report import HangEntry
 
 
-class _Versioned(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer, and the version of grpo-doctor that gave it."""
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node says: first the run directories on it, then what it read of them."""
 
     version: str = grpo_doctor.__version__
-
-
-class Listing(_Versioned, frozen=True, kw_only=True):
-    """The run directories on a node."""
-
-    folders: tuple[Folder, ...]
-
-
-class Share(_Versioned, frozen=True, kw_only=True):
-    """What a node read."""
-
-    parts: bytes
+    folders: tuple[Folder, ...] = ()
+    parts: bytes = b""
     hangs: tuple[HangEntry, ...] = ()
-
-
-_Answer = TypeVar("_Answer", Listing, Share)
 
 
 def answer(run: Path) -> int:
@@ -65,13 +51,13 @@ def answer(run: Path) -> int:
     asked = sys.stdin.buffer.read()
     if not asked:
         here = tuple(folders(run)) if run.is_dir() else ()
-        write_binary(msgspec.msgpack.encode(Listing(folders=here)))
+        write_binary(msgspec.msgpack.encode(Answer(folders=here)))
         return 0
     wanted = msgspec.json.decode(asked, type=list[Wanted])
     parts = [read_part(run, each.place, each.files, facts=each.facts) for each in wanted]
     has_hangs = any(each.place == MAIN and each.facts for each in wanted)
     hangs = tuple(hang_entries(run)) if has_hangs else ()
-    write_binary(msgspec.msgpack.encode(Share(parts=packed(parts), hangs=hangs)))
+    write_binary(msgspec.msgpack.encode(Answer(parts=packed(parts), hangs=hangs)))
     return 0
 
 
@@ -106,35 +92,31 @@ def _read(
     command = ["report", str(run), "--part"]
     started = nodes.started(command, remote)
     hosts = [node.name for node in started]
-    listings = [_answer(node, Listing, lacking) for node in started]
-    wanted, notes = shares(hosts, [each.folders if each else () for each in listings])
+    wanted, notes = shares(hosts, [_answer(node, lacking).folders for node in started])
     lacking += notes
     requests = [msgspec.json.encode(each) if each else None for each in wanted]
     parts: list[Part] = []
     hangs: list[HangEntry] = []
     for node in nodes.started(command, remote, requests):
-        if (share := _answer(node, Share, lacking)) is not None:
-            parts += unpacked(share.parts)
-            hangs += share.hangs
+        share = _answer(node, lacking)
+        parts += unpacked(share.parts) if share.parts else []
+        hangs += share.hangs
     return parts, hangs
 
 
-def _answer(node: Node, kind: type[_Answer], lacking: list[str]) -> _Answer | None:
-    """What the program on a node wrote, if it is of this version; else why not."""
-    said = node.look()
+def _answer(node: Node, lacking: list[str]) -> Answer:
+    """What the program on a node wrote, if it is of this version; else nothing, and why."""
+    said, here = node.look(), grpo_doctor.__version__
     problem = problem_of(node.name, said)
     if said.code == 0:
-        version = ""
-        with contextlib.suppress(msgspec.DecodeError):
-            version = msgspec.msgpack.decode(said.output, type=_Versioned).version
-            if version == grpo_doctor.__version__:
-                return msgspec.msgpack.decode(said.output, type=kind)
-        here = grpo_doctor.__version__
         problem = f"{node.name} has another version of grpo-doctor than {here}"
-        if version not in ("", here):
-            problem = f"{node.name} has grpo-doctor {version}, not {here}"
+        with contextlib.suppress(msgspec.DecodeError):
+            found = msgspec.msgpack.decode(said.output, type=Answer)
+            if found.version == here:
+                return found
+            problem = f"{node.name} has grpo-doctor {found.version}, not {here}"
     lacking.append(_lacking(problem))
-    return None
+    return Answer()
 
 
 def _lacking(problem: str) -> str:
