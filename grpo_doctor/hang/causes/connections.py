@@ -400,6 +400,11 @@ def _answers(peers: Sequence[Process], hold: Blocked) -> Liveness:
     return "unseen" if known or hold.kind == "socket-accept" else "outside"
 
 
+def _ends_await(proc: Process, *, inside: bool) -> Liveness:
+    """What comes from outside may come later, and a call of an actor puts into its queue."""
+    return "outside" if proc.coroutine is not None and (proc.actor or not inside) else "unseen"
+
+
 def _by_place(view: JobView, proc: Process) -> Candidate:
     """A sleep, a queue, a future, an event loop: nothing outside shows what is awaited."""
     kind: str = proc.blocking_place.call
@@ -433,7 +438,7 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
         reason=f"{does}{in_phase(proc)}{for_what}{one_of(proc)}",
         evidence=(*standstill(proc), *coroutine_items(proc)),
         sink=Sink.NOTHING if hidden or not proc.place.frames else Sink.LINE,
-        liveness="unseen" if proc.coroutine is None or kind == "coroutine" else "outside",
+        liveness=_ends_await(proc, inside=kind == "coroutine"),
         fixes=(Fix(advice),),
         confirm=(proc.shell(_AGAIN),),
         can_go_on=_CAN_GO_ON.get(kind, ""),

@@ -45,7 +45,7 @@ _LEADS_ON = frozenset(
 )
 _FROM_OUTSIDE = frozenset({"_call_set_state", "_run_until_complete_cb"})
 # Who waits for a lock may wait for a coroutine that waits for what comes from outside.
-_NEAR_THE_END = {"connection": 0, "thread": 0, "ray": 2}
+_NEAR_THE_END = {"connection": 0, "thread": 0, "future": 1, "ray": 2}
 _CYTHON = "cython_function_or_method"  # as which uvloop has the second of these
 _BY_THREAD = "_call_check_cancel"
 _OF_RAY = "object_ref"  # what Ray adds to the future of an answer
@@ -86,7 +86,7 @@ def _read(pid: int, tid: int, proc: Path) -> tuple[Await, ...]:
     with Memory(pid, proc) as memory:
         tasks = _Tasks(Objects(memory, mapped(pid, proc)))
         counts = Counter(replace(row, pid=pid, tid=tid) for row in tasks.awaits())
-    ordered = sorted(counts, key=lambda row: (_NEAR_THE_END.get(row.what, 1), -counts[row]))
+    ordered = sorted(counts, key=lambda row: (_NEAR_THE_END.get(row.what, 3), -counts[row]))
     return tuple(replace(row, count=counts[row]) for row in ordered[:_MOST_ROWS])
 
 

@@ -287,7 +287,7 @@ class Process:
         frames, own = self.place.frames, (row for row in self.blocked if row.tid == self.tid)
         of_ray = ray_code.is_actor(self.member) or self.member.role == "ray"
         sleeps = of_ray and ray_code.in_framework(frames) and any(r.kind == "sleep" for r in own)
-        awaits = bool(self.awaits) and all(each.what == "ray" for each in self.awaits)
+        awaits = any(each.what == "ray" for each in self.awaits[:1])
         return not self.cannot_run and (ray_code.asks(frames) or sleeps or awaits)
 
     @property

@@ -104,10 +104,12 @@ def waits_for_events(thread: PythonThread) -> bool:
     That of uvloop is C code without a line of its own.
     """
     inner = thread.frames[:3]
+    nothing_but_threading = all(frame.file.endswith("/threading.py") for frame in thread.frames)
     in_c = any(frame.file.endswith("/asyncio/runners.py") for frame in inner[:1]) or (
-        LOOP_THREAD.search(thread.name) and inner and inner[0].file.endswith("/threading.py")
+        nothing_but_threading and LOOP_THREAD.search(thread.name)
     )
-    return bool(in_c) or any(frame.file.endswith("/selectors.py") for frame in inner)
+    selects = any(frame.file.endswith("/selectors.py") for frame in inner)
+    return bool(inner) and (selects or bool(in_c))
 
 
 def _least_telling(thread: PythonThread) -> tuple[bool, bool, int]:

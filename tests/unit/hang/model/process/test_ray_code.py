@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from grpo_doctor.hang.model.process.ray_code import (
@@ -177,6 +179,27 @@ def test_whether_a_thread_is_in_the_midst_of_a_task(lines: tuple[str, ...], at_w
 )
 def test_whether_an_event_loop_has_nothing_to_run(lines: tuple[str, ...], waits: bool) -> None:
     assert waits_for_events(thread(*lines)) is waits
+
+
+WAIT = f"Condition.wait {PYTHON}/threading.py:327"
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "waits"),
+    [
+        ("AsyncIO Thread: default", (THREAD, THREAD), True),
+        ("Thread-1 (run_forever)", (THREAD,), True),
+        ("Thread-1 (run_forever)", (), False),
+        ("AsyncIO Thread: default", (WAIT, OWN, THREAD), False),  # a coroutine holds it up
+        ("Thread-1 (work)", (THREAD,), False),
+        ("MainThread", (f"Runner.run {PYTHON}/asyncio/runners.py:118", OWN), True),
+        ("MainThread", (OWN, f"Runner.run {PYTHON}/asyncio/runners.py:118"), False),
+    ],
+)
+def test_a_loop_of_uvloop_has_no_line_of_its_own(
+    name: str, lines: tuple[str, ...], waits: bool
+) -> None:
+    assert waits_for_events(replace(thread(*lines), name=name)) is waits
 
 
 MAIN = PythonThread(1, "MainThread", LOOP)

@@ -171,12 +171,13 @@ def test_a_coroutine_has_no_line_and_its_actor_is_named_by_its_title() -> None:
     assert "coroutine" in verdict.summary
 
 
-def test_a_coroutine_that_was_read_has_its_line() -> None:
-    job = VerlJob()
+@pytest.mark.parametrize(("still_s", "state"), [(40.0, "slow"), (90.0, "stuck")])
+def test_a_coroutine_that_was_read_has_its_line(still_s: float, state: str) -> None:
+    job = VerlJob(still_s)
     line = frames("ask_judge /home/me/rewards.py:28")
     job.reward.awaits = [Await(REWARD, 71, line, "asyncio.Semaphore")]
     verdict = job.verdict()
-    assert (verdict.state, verdict.cause) == ("stuck", "reward-blocked")
+    assert (verdict.state, verdict.cause) == (state, "reward-blocked")
     assert "RewardLoopWorker.compute_score" in verdict.summary
     assert "awaits an asyncio.Semaphore in reward (rewards.py:28, ask_judge)" in verdict.summary
 
@@ -185,7 +186,11 @@ def test_a_coroutine_that_awaits_another_actor_leads_to_that_one() -> None:
     job = VerlJob()
     generates = frames("generate /home/me/agents.py:9")
     job.rollout.member = replace(job.rollout.member, command="ray::AgentLoopWorker.generate")
-    job.rollout.awaits = [Await(ROLLOUT, 81, generates, "ray", count=64)]
+    gate = frames("acquire /usr/lib/python3.11/asyncio/locks.py:387", "run /home/me/agents.py:7")
+    job.rollout.awaits = [
+        Await(ROLLOUT, 81, generates, "ray", count=8),
+        Await(ROLLOUT, 81, gate, "asyncio.Semaphore", count=56),
+    ]
     model = view.build(job.build.build())
     assert [proc.pid for proc in tasks.at_work(model)] == [REWARD]
     assert model.by_pid[ROLLOUT].asks
