@@ -87,9 +87,10 @@ def change_row(change: ChangeEntry) -> list[str]:
     predicted = _percent(change.predicted) or "not predicted"
     if change.unpredicted and change.state != "refused":
         predicted += f": {change.unpredicted}"
-    measured = _percent(change.measured)
+    is_open = change.state == "tried"
+    measured = _percent(change.measured, is_open=is_open)
     if measured:
-        measured += f" in {formatting.count(change.pairs, 'pair')}"
+        measured += f" in {formatting.count(change.pairs, 'pair')}{' so far' * is_open}"
     result = change.why
     if change.as_predicted is not None:
         result += ", as predicted" if change.as_predicted else ", outside the predicted interval"
@@ -108,8 +109,9 @@ def trial_row(card: TreatDocument, trial: TrialEntry) -> list[str]:
     return [str(trial.number), of, mean, str(len(seconds)), f"{trial.wall_s:.0f} s", result]
 
 
-def _percent(change: Percent | None) -> str:
+def _percent(change: Percent | None, *, is_open: bool = False) -> str:
+    """The change with its interval, which says nothing before it decides."""
     if change is None:
         return ""
     mid, low, high = map(formatting.signed_percent, (change.mid, change.low, change.high))
-    return f"{mid} ({low} to {high})"
+    return mid if is_open else f"{mid} ({low} to {high})"
