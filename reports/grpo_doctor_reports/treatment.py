@@ -49,13 +49,18 @@ def treatment_markdown(document: AnyDocument) -> str:
         predicted = predicted if change.predicted is None else f"predicted {predicted}"
         told = [math, predicted, measured and f"measured {measured}"]
         lines.append(f"  - {_plain('; '.join(filter(None, [*told, result])))}")
-    rows = [TRIALS, ("---",) * len(TRIALS), *(map(_plain, trial_row(card, t)) for t in card.trials)]
+    rows = [TRIALS, ("---",) * len(TRIALS), *(_cells(trial_row(card, t)) for t in card.trials)]
     lines += ["", *(f"| {' | '.join(row)} |" for row in rows if card.trials), ""]
     if card.result:
         lines += ["```", command(card), "```", ""]
     if card.patch:
         lines += [f"Patch of {_plain(card.script)}:", "", "```diff", card.patch, "```", ""]
     return "\n".join([*lines, _plain(f"Next: {card.next_step}"), ""])
+
+
+def _cells(row: list[str]) -> list[str]:
+    number, of, *more = row
+    return [number, f"`{of.replace('|', '/')}`" if of else "", *map(_plain, more)]
 
 
 def _plain(text: str) -> str:

@@ -48,7 +48,7 @@ def test_the_result_is_a_command_and_a_card(
     page = (tmp_path / "out/treat.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "--dataloader_num_workers 4" in page
-    assert "| 4 | before --dataloader" in (tmp_path / "out/treat.md").read_text()
+    assert "| 4 | `before --dataloader" in (tmp_path / "out/treat.md").read_text()
 
 
 @pytest.mark.parametrize("write", [False, True])
