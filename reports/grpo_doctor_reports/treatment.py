@@ -89,9 +89,9 @@ def command(card: TreatDocument) -> str:
 
 def change_row(change: ChangeEntry) -> list[str]:
     """Return the cells of a change, in the order of CHANGES."""
-    predicted = _percent(change.predicted) or "not predicted"
-    if change.unpredicted and change.state != "refused":
-        predicted += f": {change.unpredicted}"
+    predicted = _percent(change.predicted)
+    if not predicted and change.state != "refused":
+        predicted = f"not predicted: {change.unpredicted}"
     is_open = change.state == "tried"
     measured = _percent(change.measured, is_open=is_open)
     if measured:
