@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument("--budget", default="15m")
     parser.add_argument("--folder", type=Path, help="keep the treatments there")
     parser.add_argument("--json", type=Path, help="keep each row there; rows that it has stay")
+    parser.add_argument("--beside", default="", metavar="WORDS", help="what else the host did")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table into a page")
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="treat-"))
@@ -57,7 +58,7 @@ def main() -> int:
             sys.stdout.flush()
             if arguments.json:
                 arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    section = table(rows, arguments.budget)
+    section = table(rows, arguments.beside)
     sys.stdout.write(section)
     if arguments.write:
         put_section(arguments.write, SECTION, section)
@@ -110,14 +111,14 @@ def row_of(name: str, job: Job, card: dict[str, Any]) -> Row:
     )
 
 
-def table(rows: Sequence[Row], budget: str) -> str:
+def table(rows: Sequence[Row], beside: str = "") -> str:
     """Return the rows as Markdown."""
     found = sum(row.right for row in rows if not row.job.startswith("healthy"))
     healthy = [row for row in rows if row.job.startswith("healthy")]
     head = (
-        f"`python -m tests.treat --budget {budget}`: the handicap was found in {found} of "
+        f"`python -m tests.treat`: the handicap was found in {found} of "
         f"{len(rows) - len(healthy)} jobs; nothing was kept in {sum(r.right for r in healthy)} "
-        f"of {len(healthy)} runs of healthy jobs."
+        f"of {len(healthy)} runs of healthy jobs. {beside}"
     )
     lines = [
         head,
