@@ -37,6 +37,7 @@ NOT_RUN_HERE = {
     "make test": "it would run itself",
     "grpo-doctor run": "the demo: test_run_trainer.py",
     "grpo-doctor attach": "inspects any job of this machine: test_attach.py has jobs of its own",
+    "grpo-doctor treat -- bash train.sh": "trains for minutes: tests/treat has jobs of its own",
     "grpo-doctor attach --slurm 4711": "needs Slurm: `make cluster` has a real one",
     "torchrun --nproc_per_node 2 docs/examples/trl_job.py --fault stuck &": "never ends",
     "grpo-doctor run --nproc 8 -- --model Qwen/Qwen2.5-7B-Instruct --dataset data.jsonl "
