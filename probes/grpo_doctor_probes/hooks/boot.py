@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Packages with an adapter, in a module of the same name in lower case; imported when they are.
 ADAPTERS = (
     "transformers", "accelerate", "deepspeed", "trl", "swift", "verl", "openrlhf", "vllm",
-    "sglang", "ray", "slime", "nemo_rl", "UnslothGRPOTrainer",
+    "sglang", "ray", "slime", "miles", "nemo_rl", "UnslothGRPOTrainer",
 )  # fmt: skip
 _APPLIED: set[str] = set()  # modules
 

@@ -1,4 +1,4 @@
-"""slime and what is built on it: Megatron ranks are Ray actors that wait for rollouts and train.
+"""slime and its fork miles: Megatron ranks are Ray actors that wait for rollouts and train.
 
 The driver (`train.py`) has no functions to hook: it calls actors. So each rank has the steps: a
 step begins when the rank is ready for the next rollout and ends when it was trained on. Until it is
@@ -23,8 +23,7 @@ from grpo_doctor_probes.hooks.wrapping import before, on_result, replacing
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.sidecar import ROLE
 
-_ACTOR, _CLASS = "slime.backends.megatron_utils.actor", "MegatronTrainRayActor"
-_ROLLOUTS = "slime.ray.rollout"
+_CLASS = "MegatronTrainRayActor"
 _LABELS = {
     "data_preprocess": "dataload", "log_probs": "logprob/old", "ref_log_probs": "logprob/reference",
     "teacher_log_probs": "logprob/teacher", "actor_train": "train", "update_weights": "sync",
@@ -61,9 +60,10 @@ def _started(start: Any, actor: Any, args: Any, role: Any, *_: Any, **__: Any) -
     if role != "actor" or start is None:
         return
     if getattr(actor, "_rank", 0) == 0:
+        package = type(actor).__module__.partition(".")[0]
         settings = {name: value for name, value in vars(args).items() if name[:1] != "_"}
         world = getattr(actor, "_world_size", None)
-        describe("slime", version_of("slime"), settings, package_versions(), world_size=world)
+        describe(package, version_of(package), settings, package_versions(), world_size=world)
     _Wait.begin(int(start))
 
 
@@ -104,21 +104,28 @@ def _end(_timer: Any, name: str) -> None:
 
 
 _PATCH_TIMER = replacing({"Timer.start": before(_begin), "Timer.end": before(_end)})
-ADAPTER = Adapter(
-    "slime",
-    (
-        Hook(_ROLLOUTS, "RolloutManager.generate", "rollout/generate", "0.1-"),
-        Hook(_ROLLOUTS, "RolloutManager.eval", "eval", "0.1-"),
-    ),
-    {
-        "slime.observability.timer": _PATCH_TIMER,
-        "slime.utils.timer": _PATCH_TIMER,
-        "slime.observability.logging_utils": replacing({"log": before(_log)}),
-        _ACTOR: replacing({
-            f"{_CLASS}.init": _around_init,
-            f"{_CLASS}.train": _around_train,
-            f"{_CLASS}.train_actor": with_gpu_times,
-        }),
-        _ROLLOUTS: replacing({"RolloutManager.__init__": with_role("rollout")}),
-    },
-)  # fmt: skip
+
+
+def of_package(package: str, rollouts: str, logs: str) -> Adapter:
+    """Return the adapter of slime, or of a fork: `rollouts` and `logs` are modules of it."""
+    return Adapter(
+        package,
+        (
+            Hook(rollouts, "RolloutManager.generate", "rollout/generate", "0.1-"),
+            Hook(rollouts, "RolloutManager.eval", "eval", "0.1-"),
+        ),
+        {
+            f"{package}.observability.timer": _PATCH_TIMER,
+            f"{package}.utils.timer": _PATCH_TIMER,
+            logs: replacing({"log": before(_log)}),
+            f"{package}.backends.megatron_utils.actor": replacing({
+                f"{_CLASS}.init": _around_init,
+                f"{_CLASS}.train": _around_train,
+                f"{_CLASS}.train_actor": with_gpu_times,
+            }),
+            rollouts: replacing({"RolloutManager.__init__": with_role("rollout")}),
+        },
+    )  # fmt: skip
+
+
+ADAPTER = of_package("slime", "slime.ray.rollout", "slime.observability.logging_utils")

@@ -16,7 +16,7 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - n
 # Those of `hooks.boot.ADAPTERS`; a test holds them equal.
 PACKAGES = frozenset(
     ("transformers", "accelerate", "deepspeed", "trl", "swift", "verl", "openrlhf", "vllm",
-     "sglang", "ray", "slime", "nemo_rl", "UnslothGRPOTrainer")
+     "sglang", "ray", "slime", "miles", "nemo_rl", "UnslothGRPOTrainer")
 )  # fmt: skip
 _KEPT: "list[object]" = []
 

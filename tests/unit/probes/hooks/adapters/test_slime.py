@@ -1,4 +1,4 @@
-"""slime's ranks, by stand-ins in the shape of its actor and timer."""
+"""Ranks of slime and miles, by stand-ins in the shape of its actor and timer."""
 
 from __future__ import annotations
 
@@ -79,10 +79,11 @@ STEP = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=["slime.observability.timer", "slime.utils.timer"])
+@pytest.fixture(params=["slime.observability.timer", "slime.utils.timer", "miles.utils.timer"])
 def actors(request: pytest.FixtureRequest) -> Any:
     timers = hooked(request.param, TIMER)
-    return hooked("slime.backends.megatron_utils.actor", ACTOR, timer=timers.timer)
+    package = request.param.partition(".")[0]
+    return hooked(f"{package}.backends.megatron_utils.actor", ACTOR, timer=timers.timer)
 
 
 def test_a_step_is_a_wait_for_rollouts_and_what_is_trained_on_them(job: Job, actors: Any) -> None:
@@ -95,7 +96,7 @@ def test_a_step_is_a_wait_for_rollouts_and_what_is_trained_on_them(job: Job, act
     assert ROLE.of_this_process() is None
     facts = job.facts
     assert facts is not None
-    assert (facts["framework"], facts["world_size"]) == ("slime", 8)
+    assert (facts["framework"], facts["world_size"]) == (actors.__name__.partition(".")[0], 8)
     assert "_hidden" not in facts["config"]
 
 
