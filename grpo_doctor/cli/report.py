@@ -168,7 +168,7 @@ def newest_run() -> Path:
 
     runs = list(Path(DEFAULT_PARENT).glob(f"*/{RUN_JSON}"))
     if not runs:
-        raise UsageError(f"{DEFAULT_PARENT}/ has no run; give a run directory or a trace.json.")
+        raise UsageError(f"{DEFAULT_PARENT}/ has no run; name one, or start one: grpo-doctor run")
     newest = max(runs, key=lambda path: path.stat().st_mtime).parent
     inform(f"the newest run: {newest}")
     return newest

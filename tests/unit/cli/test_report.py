@@ -40,7 +40,7 @@ def test_without_a_recording_the_newest_run_is_taken(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["report"]) == 2
-    assert "grpo-doctor-out/ has no run; give a run directory" in capfd.readouterr().err
+    assert "grpo-doctor-out/ has no run; name one" in capfd.readouterr().err
     for name, ended_s in (("b", 200), ("a", 300), ("c", 100)):
         folder = Path("grpo-doctor-out", name)
         folder.mkdir(parents=True)
