@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, cast
 
 from grpo_doctor_probes.evidence import Blocked, Frame, PythonThread
@@ -74,6 +75,11 @@ LONG_WORK: frozenset[Purpose] = frozenset(
 _ENVIRONMENT = re.compile(r"^.*/((site|dist)-packages|lib(64)?/python\d[^/]*)(?=/)")
 
 
+@lru_cache(maxsize=4096)  # forty rules ask, of each frame of each rank
+def _within_environment(file: str) -> str:
+    return _ENVIRONMENT.sub("", file)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """What a frame means whose function and file match. `file` None: any file."""
@@ -84,7 +90,7 @@ class Rule:
 
     def covers(self, function: str, file: str) -> bool:
         """Return whether a frame of this function and file is meant."""
-        if self.file is not None and not self.file.search(_ENVIRONMENT.sub("", file)):
+        if self.file is not None and not self.file.search(_within_environment(file)):
             return False
         # Python 3.11 and later say `Condition.wait`, earlier ones `wait`.
         names = (function, short(function))
@@ -283,7 +289,7 @@ def is_library(frame: Frame) -> bool:
 
 def is_of_framework(file: str) -> bool:
     """Whether a file is of a framework for training or an engine, wherever it is installed."""
-    return _FRAMEWORK.search(_ENVIRONMENT.sub("", file)) is not None
+    return _FRAMEWORK.search(_within_environment(file)) is not None
 
 
 def place_of(thread: PythonThread | None) -> Place:
