@@ -53,7 +53,8 @@ def ratio(before: TrialEntry, after: TrialEntry, *, skip: int, steps: int, goal:
 
 def _cost(trial: TrialEntry, numbers: set[int], goal: str) -> float:
     rows = [row for row, number in enumerate(trial.steps) if number in numbers]
-    seconds = sum(trial.seconds[row] or 0.0 for row in rows)
+    each = trial.step_seconds
+    seconds = sum(each[row] for row in rows)
     if goal == "step-time":
         return seconds
     tokens = sum((trial.tokens[row] or 0.0) for row in rows) if trial.tokens else 0.0

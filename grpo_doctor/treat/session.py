@@ -125,7 +125,7 @@ class Session:
         analysis = analyse(trace)
         steady = analysis.regimes.steady_from
         first = trial.steps[0] if steady is None else int(analysis.steps.numbers[steady])
-        steps_s = sum(trial_s(trial))
+        steps_s = sum(trial.step_seconds)
         as_long = round((trial.wall_s - steps_s) / max(steps_s / len(trial.steps), 1e-3))
         self._change(
             warmup=max(1, first - trial.steps[0]),
@@ -210,7 +210,7 @@ class Session:
         entry = TrialEntry(number=number, side=side, change=index, folder=str(folder))
         trial = run_trial(entry, command.started(self.folder / "scripts"), limits)
         self._change(trials=[*self.document.trials, trial])
-        mean_s = sum(trial_s(trial)) / max(1, len(trial.steps))
+        mean_s = sum(trial.step_seconds) / max(1, len(trial.steps))
         measured = f"{mean_s:.3g} s per step, {trial.wall_s:.0f} s in all"
         self.doctor.say(f"  {side}: {f'{trial.state}: {trial.why}' if trial.why else measured}")
         return trial
@@ -255,7 +255,7 @@ class Session:
     def _expected_s(self) -> tuple[float, float]:
         """Return how long the start of a trial and its steps take, by the latest one."""
         last = [t for t in self.document.trials if t.steps and t.side != "after"][-1]
-        steps_s = sum(trial_s(last))
+        steps_s = sum(last.step_seconds)
         count = self.document.warmup + self.document.steps + 1
         return max(0.0, last.wall_s - steps_s), steps_s / len(last.steps) * count
 
@@ -291,11 +291,6 @@ class Session:
             return f"apply the patch: {again} --write -- ..."
         kept = any(change.state == "kept" for change in self.document.changes)
         return "use the command above" if kept else "read what was refused: some of it needs code"
-
-
-def trial_s(trial: TrialEntry) -> list[float]:
-    """Return the seconds of each step."""
-    return [seconds or 0.0 for seconds in trial.seconds]
 
 
 def _nothing(what: str, trial: TrialEntry) -> NothingMeasuredError:

@@ -107,7 +107,7 @@ def change_row(change: ChangeEntry) -> list[str]:
 
 def trial_row(card: TreatDocument, trial: TrialEntry) -> list[str]:
     """Return the cells of a trial, in the order of TRIALS."""
-    seconds = [value or 0.0 for value in trial.seconds]
+    seconds = trial.step_seconds
     mean = formatting.seconds(sum(seconds) / len(seconds)) if seconds else ""
     of = next((f"{trial.side} {c.text}" for c in card.changes if c.index == trial.change), "")
     result = f"{trial.state}: {trial.why}" if trial.why else trial.state

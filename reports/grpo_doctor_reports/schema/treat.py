@@ -54,6 +54,11 @@ class TrialEntry(Part, frozen=True):
     seconds: Numbers = []
     tokens: Numbers = []
 
+    @property
+    def step_seconds(self) -> list[float]:
+        """The seconds of each step, 0 for what a damaged card lacks."""
+        return [seconds or 0.0 for seconds in self.seconds]
+
 
 class TreatDocument(Part, frozen=True):
     """The whole. `state`: running, ended, out of budget, interrupted, failed or dry run. Of each
