@@ -22,7 +22,7 @@ from grpo_doctor_probes.hooks.wrapping import after, before, replacing
 from grpo_doctor_probes.record.rundir import DRIVER
 from grpo_doctor_probes.record.sidecar import ROLE
 
-_STEP, _START = "total_step_time", "init/total"
+_STEP, _START, _VALIDATION = "total_step_time", "init/total", "total_validation_time"
 _LABELS = {
     "data_processing": "dataload",
     "prepare_for_generation": "sync", "prepare_for_generation/total": "sync",
@@ -33,7 +33,7 @@ _LABELS = {
     "logprob_inference_prep": "offload", "training_prep": "offload",
     "offload_before_refit": "offload",
     "policy_training": "train", "weight_sync": "sync", "checkpointing": "checkpoint",
-    "total_validation_time": "eval", _START: "init",
+    _VALIDATION: "eval", _START: "init",
 }  # fmt: skip
 _WORKERS = "nemo_rl.models.policy.workers"
 _POLICIES = {
@@ -69,8 +69,12 @@ def _begin(timer: Any, label: str, *_: Any, **__: Any) -> None:
     if label == _STEP and not _Driver.in_step and _Driver.timer is timer:
         _Driver.in_step, _Driver.steps = True, _step_of_caller() or _Driver.steps + 1
         STEPS.begin(_Driver.steps)
-    if _Driver.timer is timer or label == "total_validation_time":
+    if _is_drivers(timer, label):
         _Driver.spans.begin(label)
+
+
+def _is_drivers(timer: Any, label: str) -> bool:
+    return _Driver.timer is timer or label == _VALIDATION  # which has a timer of its own
 
 
 def _step_of_caller() -> int | None:
@@ -87,7 +91,7 @@ def _step_of_caller() -> int | None:
 
 
 def _end(timer: Any, label: str, *_: Any, **__: Any) -> None:
-    if _Driver.timer is timer or label == "total_validation_time":
+    if _is_drivers(timer, label):
         _Driver.spans.end(label)
 
 
