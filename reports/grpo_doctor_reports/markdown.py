@@ -123,20 +123,23 @@ _SPECIAL_IN_CHATS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>#|!"}
 def finding_markdown(finding: FindingEntry) -> str:
     """Return a finding so that its words show as they are, whatever they hold."""
     cost = ", ".join(digest.cost_words(finding.cost))
-    lines = [f"**{_text(finding.id)} {_text(finding.title)}** ({_text(finding.severity)})", ""]
+    lines = [
+        f"**{verbatim(finding.id)} {verbatim(finding.title)}** ({verbatim(finding.severity)})",
+        "",
+    ]
     lines += [f"Costs {cost}.", ""] if cost else []
     lines += [_evidence(item) for item in finding.evidence]
-    lines += ["", f"Cause: {_text(finding.cause)}"] if finding.cause else []
+    lines += ["", f"Cause: {verbatim(finding.cause)}"] if finding.cause else []
     for fix in finding.fixes:
         lines += ["", *_fix(fix)]
     for step in finding.next_steps:
-        lines += ["", f"Next step: {_text(step.text)}"]
+        lines += ["", f"Next step: {verbatim(step.text)}"]
     return "\n".join(lines)
 
 
 def _evidence(item: Evidence) -> str:
-    source = f" ({_text(item.source)})" if item.source else ""
-    return f"- {_text(item.text)}: {_text(digest.measured(item))}{source}"
+    source = f" ({verbatim(item.source)})" if item.source else ""
+    return f"- {verbatim(item.text)}: {verbatim(digest.measured(item))}{source}"
 
 
 def _fix(fix: FixEntry) -> list[str]:
@@ -145,10 +148,11 @@ def _fix(fix: FixEntry) -> list[str]:
     fence = "`" * max(3, 1 + longest)
     safety = digest.safety_words(fix.safety)
     effect = "; ".join(filter(None, [digest.gain_sentence(fix.predicted), safety]))
-    return [fence, typed, fence, _text(effect)]
+    return [fence, typed, fence, verbatim(effect)]
 
 
-def _text(words: str) -> str:
+def verbatim(words: str) -> str:
+    """Return words so that Markdown shows them as they are."""
     return words.translate(_SPECIAL_IN_CHATS)
 
 

@@ -10,6 +10,7 @@ from jinja2 import Environment
 
 from grpo_doctor_reports import assets, formatting
 from grpo_doctor_reports.digest import safety_words
+from grpo_doctor_reports.markdown import verbatim
 from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.schema.treat import (
     ChangeEntry,
@@ -19,7 +20,6 @@ from grpo_doctor_reports.schema.treat import (
     read_treatment,
 )
 
-_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|"})
 _ORDER = ("kept", "tried", "untried", "rolled back", "refused")
 CHANGES = ("change", "finding", "math", "predicted", "measured", "result")
 TRIALS = ("trial", "change", "per step", "steps", "in all", "result")
@@ -41,30 +41,26 @@ def _environment() -> Environment:
 def treatment_markdown(document: AnyDocument) -> str:
     """Return the card as Markdown. Raises DocumentError of another document."""
     card = read_treatment(document)
-    lines = [f"# {_plain(card.verdict or 'grpo-doctor treat')}", "", _plain(facts(card)), ""]
+    lines = [f"# {verbatim(card.verdict or 'grpo-doctor treat')}", "", verbatim(facts(card)), ""]
     for change in ordered(card):
         _, finding, math, predicted, measured, result = change_row(change)
-        text = _plain(change.text) if "`" in change.text else f"`{change.text}`"
-        lines.append(f"- **{change.state}** {text} ({_plain(finding)})")
+        text = verbatim(change.text) if "`" in change.text else f"`{change.text}`"
+        lines.append(f"- **{change.state}** {text} ({verbatim(finding)})")
         predicted = predicted if change.predicted is None else f"predicted {predicted}"
         told = [math, predicted, measured and f"measured {measured}"]
-        lines.append(f"  - {_plain('; '.join(filter(None, [*told, result])))}")
+        lines.append(f"  - {verbatim('; '.join(filter(None, [*told, result])))}")
     rows = [TRIALS, ("---",) * len(TRIALS), *(_cells(trial_row(card, t)) for t in card.trials)]
     lines += ["", *(f"| {' | '.join(row)} |" for row in rows if card.trials), ""]
     if card.result:
         lines += ["```", command(card), "```", ""]
     if card.patch:
-        lines += [f"Patch of {_plain(card.script)}:", "", "```diff", card.patch, "```", ""]
-    return "\n".join([*lines, _plain(f"Next: {card.next_step}"), ""])
+        lines += [f"Patch of {verbatim(card.script)}:", "", "```diff", card.patch, "```", ""]
+    return "\n".join([*lines, verbatim(f"Next: {card.next_step}"), ""])
 
 
 def _cells(row: list[str]) -> list[str]:
     number, of, *more = row
-    return [number, f"`{of.replace('|', '/')}`" if of else "", *map(_plain, more)]
-
-
-def _plain(text: str) -> str:
-    return text.translate(_SPECIAL)
+    return [number, f"`{of.replace('|', '/')}`" if of else "", *map(verbatim, more)]
 
 
 def ordered(card: TreatDocument) -> list[ChangeEntry]:
