@@ -21,7 +21,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 READY := $(VENV)/.ready
 VLLM_READY := $(VENV)/.vllm-ready
 
-.PHONY: cluster demo demo-fixed test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu accessibility hooks frameworks frameworks-all test-torch-contract lint format bench fuzz docs site first-screens picture clean help
+.PHONY: cluster clinic demo demo-fixed test test-fast test-heavy test-faults test-attach test-watchdog test-wheels case-studies test-vllm accuracy replay gpu accessibility hooks frameworks frameworks-all test-torch-contract lint format bench fuzz docs site first-screens picture clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -63,6 +63,9 @@ cluster: $(READY) ## `attach --slurm`, `--kube`, `--ray`, `--ssh` on two namespa
 
 test-watchdog: $(READY) ## the watchdog of `run` on plain torchrun jobs (7 minutes)
 	$(PYTEST) -m faults $(wildcard tests/integration/test_watchdog*.py)
+
+clinic: $(READY) ## forty sick runs, and what scripted agents find by commands; the third needs `pip install mcp` (30 minutes)
+	$(BIN)/python -m tests.clinic ask --write benchmarks/results/clinic.md
 
 case-studies: $(READY) ## a real user's trouble: diagnosed, treated as printed, measured again (4 minutes)
 	$(BIN)/python -m tests.case_studies

@@ -86,6 +86,8 @@ def _files(path: Path) -> list[Path]:
     if name := next(inside, None):
         where = path if path.is_dir() or name != "evidence.json.gz" else path.parent
         raise UsageError(f"{path} is a recording, no text: {_OTHERS[name].format(where)}")
+    if path.suffix == ".wandb" or "tfevents" in path.name:
+        raise UsageError(f"{path} has metrics, no text: grpo-doctor report {path}")
     if not path.is_dir():
         return [path]
     logs = sorted(each for each in path.rglob("*") if each.suffix in _LOGS and each.is_file())

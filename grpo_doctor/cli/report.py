@@ -25,8 +25,9 @@ trace.json[.gz]. The default is the newest run in grpo-doctor-out.
 
 It also reads files of jobs that ran without grpo-doctor: console logs of verl (`step:12 - ...`),
 OpenRLHF (`Global step 12: {...}`), TRL and ms-swift (`{'loss': ..., 'reward': ...}`),
-logging.jsonl, trainer_state.json, traces of the PyTorch profiler and of AReaL, one
-file, or a folder with one per rank. The report names what such a file does not contain.
+logging.jsonl and trainer_state.json. It reads folders of W&B (wandb/run-*, also offline) and
+TensorBoard. It reads traces of the PyTorch profiler and of AReaL, one file or a folder with one
+per rank. The report names what such a file does not contain.
 """
 EPILOG = """\
 examples:

@@ -9,6 +9,7 @@ from grpo_doctor.errors import TraceError
 from grpo_doctor.importers import (
     areal,
     openrlhf_log,
+    trackers,
     trainer_console,
     trainer_state,
     verl_log,
@@ -34,6 +35,7 @@ class Importer(Protocol):
 
 
 _IMPORTERS: tuple[Importer, ...] = (
+    trackers,
     trainer_state,
     kineto,
     areal,
@@ -41,7 +43,7 @@ _IMPORTERS: tuple[Importer, ...] = (
     openrlhf_log,
     trainer_console,
 )
-_OF_RANKS: tuple[Importer, ...] = (kineto, areal)
+_OF_FOLDERS: tuple[Importer, ...] = (trackers, kineto, areal)
 
 
 def load(path: str | Path, jobs: int | None = 1) -> Trace:
@@ -56,7 +58,7 @@ def load(path: str | Path, jobs: int | None = 1) -> Trace:
     if path.is_file():
         return _load_file(path)
     if path.is_dir() and not _recorded_by_us(path):
-        for importer in _OF_RANKS:
+        for importer in _OF_FOLDERS:
             if importer.recognises(path, b""):
                 return importer.load(path)
     return recordings.load(path, jobs)

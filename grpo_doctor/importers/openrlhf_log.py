@@ -7,6 +7,7 @@ the asynchronous one is the time of the whole round, during which the next sampl
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from grpo_doctor import knobs
@@ -35,7 +36,7 @@ _PHASES = {
 }
 _WAITING = "rollout/wait"
 _ASYNC = "ppo_trainer_async"
-_LIMITS = (
+LIMITS = (
     *NO_STARTS,
     "Rewards: OpenRLHF computes them within `timing/generation`, which is `rollout` here.",
 )
@@ -79,7 +80,7 @@ def load(path: Path) -> Trace:
         LogFacts(
             what="an OpenRLHF console log",
             framework="openrlhf",
-            limits=_LIMITS if beside or not timed else (*_LIMITS, _SYNC_LIMIT),
+            limits=LIMITS if beside or not timed else (*LIMITS, _SYNC_LIMIT),
             spans=_PHASES.values() if timed else (),
             command=command,
             knobs=knobs.from_command("openrlhf", None, command) if command else {},
@@ -94,7 +95,11 @@ def load(path: Path) -> Trace:
 
 
 def _step(number: int, text: str, *, beside: bool) -> LoggedStep:
-    values = {key: float(value) for key, value in _PAIR.findall(text)}
+    return logged(number, {key: float(value) for key, value in _PAIR.findall(text)}, beside=beside)
+
+
+def logged(number: int, values: Mapping[str, float], *, beside: bool) -> LoggedStep:
+    """Return a step from what OpenRLHF logs of it; `beside`: samples are generated meanwhile."""
     total = values.get(_TOTAL)
     phases = [(span, values[name]) for name, span in _PHASES.items() if name in values]
     if beside and total is not None:

@@ -70,7 +70,7 @@ _WITHIN = {
     "tool_calls",
     "compute_score",
 }
-_LIMITS = (
+LIMITS = (
     *NO_STARTS,
     "The optimizer: verl times it as part of `update_actor`, which is `train` here.",
 )
@@ -121,6 +121,11 @@ def _step(number: int, text: str, whole: bool, unknown: set[str]) -> LoggedStep:
     for pair in pairs if whole else pairs[:-1]:
         if match := _PAIR.match(pair):
             values[match[1]] = float(match[2])
+    return logged(number, values, unknown)
+
+
+def logged(number: int, values: Mapping[str, float], unknown: set[str]) -> LoggedStep:
+    """Return a step from what verl logs of it; timers of no known phase are added to `unknown`."""
     timers = {key.removeprefix(_TIMER): s for key, s in values.items() if key.startswith(_TIMER)}
     unknown |= {name for name in timers.keys() - _PHASES.keys() - _WITHIN if "/" not in name}
     phases = tuple((span, timers[name]) for name, span in _PHASES.items() if name in timers)
@@ -173,7 +178,7 @@ class _Facts:
         return LogFacts(
             what="a verl console log",
             framework="verl",
-            limits=_LIMITS,
+            limits=LIMITS,
             spans=_PHASES.values(),
             world_size=self._world_size(),
             config=self._config,

@@ -32,7 +32,7 @@ def run_cases(
 ) -> list[Outcome]:
     """Runs each in a folder of its own below `folder`; `seed` stands in for the trainer's own."""
     with workshop() as shop:
-        model = _schooled(shop, folder / "base")
+        model = schooled(shop, folder / "base")
         rows = []
         for case in cases:
             rows.append(_trained(shop, case, _folder_of(case, folder), model, seed))
@@ -58,7 +58,7 @@ def _folder_of(case: Case, folder: Path) -> Path:
     return folder / re.sub(r"\W+", "-", case.title).strip("-")
 
 
-def _schooled(shop: Workshop, folder: Path) -> str:
+def schooled(shop: Workshop, folder: Path) -> str:
     """A model that all runs start from; the one that was kept there, if any was."""
     if not (folder / "out").exists():
         folder.mkdir(parents=True)
@@ -70,12 +70,7 @@ def _schooled(shop: Workshop, folder: Path) -> str:
 
 def _trained(shop: Workshop, case: Case, folder: Path, model: str, seed: int | None) -> Outcome:
     folder.mkdir(parents=True)
-    files: dict[str, str | bytes] = dict(case.files)
-    if case.picture_edge:
-        files |= dataset(case.picture_edge)
-    for name, contents in files.items():
-        data = contents.encode() if isinstance(contents, str) else contents
-        (folder / name).write_bytes(data)
+    write_files(case, folder)
     others_pct = busy_pct()
     (folder / _MACHINE).write_text(json.dumps({"busy_with_others_pct": others_pct}))
     began = time.monotonic()
@@ -92,6 +87,16 @@ def _trained(shop: Workshop, case: Case, folder: Path, model: str, seed: int | N
     except TrainingFailedError as problem:
         return Outcome(case, {}, time.monotonic() - began, failed=str(problem)[-600:])
     return _judged(case, run_dir, time.monotonic() - began)
+
+
+def write_files(case: Case, folder: Path) -> None:
+    """Writes the case's reward functions and pictures."""
+    files: dict[str, str | bytes] = dict(case.files)
+    if case.picture_edge:
+        files |= dataset(case.picture_edge)
+    for name, contents in files.items():
+        data = contents.encode() if isinstance(contents, str) else contents
+        (folder / name).write_bytes(data)
 
 
 def _judged(case: Case, run_dir: Path, seconds: float) -> Outcome:

@@ -32,6 +32,7 @@ SHORT = 16
 SETTLED = 20
 _LIMIT = "rollout.max_completion_length"
 _MASK = "train.mask_truncated"
+_IMPOSSIBLE = 1.05
 _LONGER = "the full length of the completions is unknown"
 
 
@@ -60,7 +61,8 @@ def check(view: RunView) -> Answer:
         cause += f", {percent(float(truncated.values[-1]))} in its last step: it is falling"
         severity = "low"
     else:
-        fixes = _fixes(view, never, stopped=first < GRADES["high"] and last >= NEVER_ENDS)
+        stopped = first < GRADES["high"] and last >= NEVER_ENDS
+        fixes = _fixes(view, truncated, never, stopped=stopped)
     return Finding(
         severity=severity,
         confidence=0.95,
@@ -91,8 +93,8 @@ def _evidence(view: RunView, truncated: Curve, mean: float) -> tuple[Evidence, .
     )
 
 
-def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
-    limit = view.now(_LIMIT)
+def _fixes(view: RunView, truncated: Curve, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
+    limit = _limit(view, truncated)
     fixes: list[Fix] = []
     if never:
         text = "check the chat template and the end token: print a few complete completions"
@@ -110,9 +112,23 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
         fixes.append(
             view.setting(_LIMIT, 2 * limit, _LONGER, safety="changes-algorithm", risk=risk)
         )
+    else:
+        text = "raise the length limit, whose value is not in this file"
+        fixes.append(learning_advice(view, text))
     if view.now(_MASK) is not True:
         risk = "Truncated completions are still generated but no longer contribute to the loss."
         fixes.append(learning_setting(view, _MASK, True, risk=risk))
     return tuple(fixes) or (
         learning_advice(view, "let the reward decrease smoothly towards the limit"),
     )
+
+
+def _limit(view: RunView, truncated: Curve) -> int | None:
+    """Return the limit in tokens; None where the default cannot hold: what is truncated has the
+    limit's length, so all have at least its share of it on average."""
+    limit: int | None = view.now(_LIMIT)
+    length = finite(view, "length")
+    if not limit or not view.is_default(_LIMIT) or not len(length):
+        return limit
+    least = limit * float(truncated.values.mean())
+    return None if least / max(1.0, float(length.values.mean())) >= _IMPOSSIBLE else limit

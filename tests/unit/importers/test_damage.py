@@ -15,11 +15,17 @@ from grpo_doctor.document import build_document
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.load import load
 from grpo_doctor.trace.model import Trace
-from tests.unit.importers import test_areal, test_openrlhf_log, test_verl_log, trainer_rows
+from tests.unit.importers import (
+    test_areal,
+    test_openrlhf_log,
+    test_trackers,
+    test_verl_log,
+    trainer_rows,
+)
 from tests.unit.importers.kineto_files import rank_events, text_of
 
 STEPS = range(1, 8)
-FILES: dict[str, str] = {
+_TEXTS: dict[str, str] = {
     "verl.log": "\n".join([test_verl_log.COMMAND, *map(test_verl_log.step_line, STEPS)]) + "\n",
     "openrlhf.log": "\n".join(map(test_openrlhf_log.step_line, STEPS)) + "\n",
     "logging.jsonl": "".join(json.dumps(trainer_rows.swift_row(n, 7.5 * n)) + "\n" for n in STEPS),
@@ -30,6 +36,10 @@ FILES: dict[str, str] = {
     "rank0.pt.trace.json": text_of(rank_events(steps=6)),
     "compact.pt.trace.json": text_of(rank_events(steps=6), indent=None),
     "traces-r0.jsonl": "".join(json.dumps(e) + "\n" for e in test_areal.trainer_events(5)),
+}
+FILES = {name: text.encode() for name, text in _TEXTS.items()} | {
+    "run-abc.wandb": test_trackers.wandb_rows(STEPS),
+    "events.out.tfevents.1": test_trackers.events_file(STEPS),
 }
 
 
@@ -71,7 +81,7 @@ def loaded(path: Path) -> Trace | None:
 def test_damage_gives_a_trace_or_a_reason(
     tmp_path: Path, name: str, damage: Callable[[bytes, random.Random], bytes], packed: bool
 ) -> None:
-    sound = FILES[name].encode()
+    sound = FILES[name]
     path = tmp_path / (f"{name}.gz" if packed else name)
     for seed in range(25):
         chance = random.Random(f"{name} {damage.__name__} {seed}")
@@ -89,9 +99,9 @@ def test_damage_gives_a_trace_or_a_reason(
 
 
 def test_each_file_is_whole_to_begin_with(tmp_path: Path) -> None:
-    for name, text in FILES.items():
+    for name, content in FILES.items():
         path = tmp_path / name
-        path.write_text(text)
+        path.write_bytes(content)
         trace = load(path)
         assert not trace.loss.any, name
         assert trace.run.origin is not None

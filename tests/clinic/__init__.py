@@ -1,0 +1,1 @@
+"""Forty sick runs that an agent or a person may touch only through commands, and their scorer."""
