@@ -98,13 +98,26 @@ def logged_step(
         match[1]: value for key, value in metrics.items() if (match := _PROFILED.match(key))
     }
     phases = tuple(
-        (span, profiled[name])
+        part
         for span, names in _SPANS.items()
         if (name := next((name for name in names if name in profiled), None))
+        for part in _by_function(span, profiled[name], profiled, metrics)
     )
     evaluated = metrics.get(_EVAL_TIME)
     beside = (("eval", evaluated),) if evaluated is not None else ()
     return LoggedStep(step, seconds, phases, metrics, beside)
+
+
+def _by_function(
+    span: str, seconds: float, profiled: Mapping[str, float], metrics: Mapping[str, float]
+) -> list[tuple[str, float]]:
+    """Return a span, that of the rewards split by function: TRL profiles each under the name that
+    its metrics have."""
+    own = [(n, s) for n, s in profiled.items() if f"rewards/{n}/mean" in metrics]
+    rest = seconds - sum(s for _, s in own)
+    if span != "reward" or not own or rest < 0:
+        return [(span, seconds)]
+    return [*((f"reward/{name}", s) for name, s in own), (span, rest)]
 
 
 def facts(what: str, path: Path, steps: Iterable[LoggedStep], notes: Sequence[str]) -> LogFacts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -13,6 +14,7 @@ from grpo_doctor.cli.report import _beside
 from grpo_doctor.trace.write import write_trace
 from tests.recording import write_recording
 from tests.unit.findings.example_runs import run
+from tests.unit.importers import test_trackers
 
 
 @pytest.fixture
@@ -33,6 +35,12 @@ def test_a_page_lies_beside_the_recording_unless_told_otherwise(
     assert main(["report", str(trace), "-o", str(second), "--quiet"]) == 0
     assert second.read_bytes() == page.read_bytes()
     assert capsys.readouterr().err == ""
+
+
+def test_nothing_but_the_page_is_left_in_a_folder_of_others(tmp_path: Path) -> None:
+    (tmp_path / "run-abc.wandb").write_bytes(gzip.decompress(test_trackers.REAL.read_bytes()))
+    assert main(["report", str(tmp_path), "--quiet"]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"run-abc.wandb", "report.html"}
 
 
 def test_without_a_recording_the_newest_run_is_taken(

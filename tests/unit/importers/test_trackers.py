@@ -92,7 +92,7 @@ def test_a_real_run_of_trl_has_the_phases_that_w_and_b_alone_gets() -> None:
     # Evaluations of 1.35 s are in no step.
     assert summary.longest_step is not None
     assert (summary.longest_step.seconds or 9) < 0.4
-    assert "rewards are slow" in summary.verdict
+    assert "reward `slow_reward` is slow" in summary.verdict
 
 
 def test_event_files_of_verl_have_its_timers(tmp_path: Path) -> None:
