@@ -23,6 +23,7 @@ _WHAT = {
     "rm": "reward-model training samples no completions",
     "ppo": "PPO trains a critic in addition to the policy",
     "gkd": "GKD needs a teacher model in addition to the policy",
+    "generation": "this program generates completions and trains nothing",
     "recipe": "this verl program has its own trainer",
     "own": "the script has its own GRPO trainer, not TRL's",
     "rloo of TRL": "TRL's RLOO has other defaults",

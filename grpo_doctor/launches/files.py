@@ -16,6 +16,7 @@ from grpo_doctor.launches.model import Source
 
 # Calls whose keyword arguments are a run's settings, by the end of their name.
 _CONFIGS = ("GRPOConfig", "RLOOConfig", "LoraConfig")
+_DTYPES = ("auto", "bfloat16", "float16", "float32")
 _LORA = {"r": "lora_r", "target_modules": "lora_target_modules"}
 NO_YAML = "reading YAML needs PyYAML: pip install pyyaml"
 
@@ -255,5 +256,22 @@ def _model_of_trainer(
         value = _literal(argument, constants) if argument is not None else None
         if isinstance(value, str):
             lines["model_name_or_path"] = node.lineno
-            return {**always, "model_name_or_path": value}
+            return {**always, **_loaded_in(tree), "model_name_or_path": value}
     return always
+
+
+def _loaded_in(tree: ast.Module) -> dict[str, str]:
+    """Return the dtype in which a script loads its model; `auto` for one that it computes."""
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name, words = ast.unparse(node.func), {word.arg: word.value for word in node.keywords}
+        init = words.get("model_init_kwargs")
+        if isinstance(init, ast.Dict):
+            words = {ast.unparse(k).strip("'"): v for k, v in zip(init.keys, init.values) if k}
+        elif isinstance(init, ast.Call):
+            words = {word.arg: word.value for word in init.keywords}
+        elif not ("Model" in name and name.endswith(".from_pretrained")):
+            continue
+        if (value := words.get("dtype", words.get("torch_dtype"))) is not None:
+            text = ast.unparse(value).strip("'").removeprefix("torch.")
+            return {"dtype": text if text in _DTYPES else "auto"}
+    return {}

@@ -14,7 +14,7 @@ from grpo_doctor.knobs.provenance import Provenance, Setting, Settings
 
 Framework = Literal[
     "bundled", "ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang",
-    "slime", "miles", "nemo-rl", "skyrl", "areal", "prime-rl", "unsloth", "unknown",
+    "slime", "miles", "nemo-rl", "skyrl", "areal", "prime-rl", "unsloth", "easyr1", "unknown",
 ]  # fmt: skip
 """As in `grpo_doctor.knobs`; `bundled` is our own trainer. Those from `slime` on are recognized and
 nothing more; `unknown` is a program of the user's own, or a script that is not here."""
@@ -24,11 +24,12 @@ SUPPORTED: frozenset[Framework] = frozenset(
 """Frameworks whose options are known: of other launches only the processes are reported."""
 _NAMES: Mapping[Framework, str] = {
     "nemo-rl": "NeMo RL", "skyrl": "SkyRL", "areal": "AReaL", "unsloth": "Unsloth",
+    "easyr1": "EasyR1",
 }  # fmt: skip
 """Where that is another word."""
 Trainer = Literal[
     "grpo", "rloo", "reinforce", "ppo", "gkd", "sft", "pt", "dpo", "kto", "orpo", "cpo", "simpo",
-    "rm", "online-dpo", "own", "none", "unknown",
+    "rm", "online-dpo", "own", "generation", "none", "unknown",
 ]  # fmt: skip
 """What a command trains: `grpo` where advantages come from a group of completions; `reinforce` for
 other

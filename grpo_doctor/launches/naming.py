@@ -91,13 +91,18 @@ def _refusals(
 def _takes(listed: OptionList, framework: str, name: str, version: str | None) -> bool:
     if listed.takes(name, version) or listed.takes(name.removeprefix("no_"), version):
         return True
-    older = option_list("transformers4") if framework in ("ms-swift", "trl") else None
-    if older is not None and older.ever(name):  # which transformers is installed is not said here
+    if of_older_library(framework, name):
         return True
     if framework not in _ABBREVIATES:
         return False
     completions = [full for full in listed.ranges if full.startswith(name)]
     return sum(listed.takes(full, version) for full in completions) == 1
+
+
+def of_older_library(framework: str, name: str) -> bool:
+    """Return whether transformers 4 takes the option: which one is installed is not known here."""
+    older = option_list("transformers4") if framework in ("ms-swift", "trl") else None
+    return older is not None and older.ever(name)
 
 
 def _refused(listed: OptionList, program: Program, option: Option, version: str | None) -> Problem:

@@ -35,7 +35,8 @@ def processes(
 ) -> Processes:
     """By the launcher's own rules."""
     gpu_ids = _gpu_ids(started, environment)
-    if program.framework in ("verl", "openrlhf") and started.launcher not in _LAUNCHERS:
+    own = started.launcher in (*_LAUNCHERS, "accelerate")
+    if program.framework in ("verl", "openrlhf") and not own:
         return Processes(ONE_EACH, 1, "ray", gpu_ids)
     if started.name == "bundled":  # `grpo-doctor run` starts one process for each GPU
         return Processes(ONE_EACH, 1, "", gpu_ids)

@@ -119,7 +119,9 @@ def _own(started: Started, words: tuple[Word, ...], folder: Path | None) -> Prog
         )
     named = by_name(started.name.removesuffix(".py"), words)
     if named is not None:
-        return Program(named, "train", "", None, words)
+        stem = started.name.removesuffix(".py")
+        subcommand = stem if named == "verl" else stem.rpartition("/")[2]
+        return Program(named, "train", named, None, words, subcommand)
     if not (is_script or is_launched):
         return None
     return Program("unknown", "train", "", None, words, script=at)

@@ -16,7 +16,7 @@ from grpo_doctor.launches.canonical import settings
 from grpo_doctor.launches.commands import Candidate, Reading, candidates_in, rank
 from grpo_doctor.launches.files import UnreadableFileError, located, read_text, resolved
 from grpo_doctor.launches.model import SUPPORTED, Launch, Problem, Source, Trainer, Unsendable
-from grpo_doctor.launches.naming import Known, check
+from grpo_doctor.launches.naming import Known, check, of_older_library
 from grpo_doctor.launches.option_values import check_values
 from grpo_doctor.launches.processes import Processes, processes
 from grpo_doctor.launches.programs import Program
@@ -273,7 +273,7 @@ def _version(
     if listed is None or len(listed.read) == 1:
         return None, None, []
     plain = [name for name, option in raw.names.items() if option.sign in ("", "~")]
-    taking = listed.that_take(plain)
+    taking = listed.that_take(n for n in plain if not of_older_library(program.framework, n))
     oldest, version = taking[0], taking[-1]
     if raw.values.get("actor_rollout_ref.rollout.mode") == "sync":
         version = min(version, "0.6.1", key=listed.version)  # the last that generates this way
@@ -313,7 +313,7 @@ def _trainer(program: Program, algorithm: str) -> Trainer:
     if program.framework == "trl" or (program.framework == "openrlhf" and command != "ppo_ray"):
         return _KINDS.get(command, "unknown")
     if program.framework == "verl" and not _TRAINS_VERL.search(command):
-        return "sft" if "sft" in command else "unknown"
+        return "sft" if "sft" in command else "generation" if "main_gen" in command else "unknown"
     return _KINDS.get(algorithm, "unknown")
 
 

@@ -32,9 +32,19 @@ _BY_NAME: Sequence[tuple[re.Pattern[str], Framework]] = (
     (re.compile(r"(?:^|[./])prime_rl[./]"), "prime-rl"),
     (re.compile(r"(?:^|[./])miles[./]"), "miles"),
     (re.compile(r"(?:^|[./])slime[./]"), "slime"),
+    (re.compile(r"^verl[./]trainer[./]main$"), "easyr1"),
 )
-_OF_SLIME = re.compile(
-    r"--(?:actor-num-gpus-per-node|rollout-num-gpus(?:-per-engine)?|rollout-function-path)(?:=|$)"
+# Options that no other framework has: copies of its programs keep them.
+_BY_OPTION: Sequence[tuple[re.Pattern[str], Framework]] = (
+    (
+        re.compile(
+            r"--(?:actor-num-gpus-per-node|rollout-num-gpus(?:-per-engine)?|"
+            r"rollout-function-path)(?:=|$)"
+        ),
+        "slime",
+    ),
+    (re.compile(r"[+~]{0,2}actor_rollout_ref\.\w"), "verl"),
+    (re.compile(r"--(?:micro_rollout_batch_size|actor_num_gpus_per_node)(?:=|$)"), "openrlhf"),
 )
 _PRIME_RL = frozenset({"rl", "trainer", "orchestrator"})
 _TRAINERS: Mapping[str, Trainer] = {
@@ -59,8 +69,9 @@ class Script:
 def by_name(name: str, words: Sequence[Word]) -> Framework | None:
     """A framework that is recognized by what its program or module is called, or by options that
     no other one has."""
-    if any(_OF_SLIME.match(word.text) for word in words):
-        return "slime"
+    for pattern, framework in _BY_OPTION:
+        if any(pattern.match(word.text) for word in words):
+            return framework
     if name in _PRIME_RL and words and words[0].text.startswith("@"):
         return "prime-rl"
     return next((framework for pattern, framework in _BY_NAME if pattern.search(name)), None)

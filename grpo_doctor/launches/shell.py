@@ -340,6 +340,8 @@ class _Reader(Statements):
         elif name in _READS:
             names = [word.text for word in words if word.text.isidentifier()]
             self.variables |= {word: _open(word, ()) for word in names}
+            if name == "read" and names and self.here_text is not None:
+                self._assign(names[-1], words[-1].with_text(self.here_text.strip()))
         else:
             return False
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from grpo_doctor.knobs.model import Version, version_of
 from grpo_doctor.launches.files import tree_of
@@ -181,13 +182,14 @@ def file_not_found(view: View) -> Flaw | None:
     """A file that the launch names is not there.
 
     Data, plugins, reward functions and models that are given as paths are looked up in the folder
-    of the launch. With --gpus the launch may be for another machine: then a missing file is
-    reported and not counted as an error. Names of a hub and addresses are not checked.
+    of the launch. The launch may be for another machine: with --gpus, or where not even the folder
+    at the top of the path is here. Then a missing file is reported and not counted as an error.
+    Names of a hub and addresses are not checked.
     """
     missing = [file for file in local_files(view.launch) if not file.path.exists()]
     if not missing:
         return None
-    here = view.host.is_here
+    here = view.host.is_here and not all(_of_another_machine(file.path) for file in missing)
     state = "does not exist" if here else "is not on this machine"
     sentences = [f"{file.text} ({file.option}) {state}" for file in missing]
     return Flaw(
@@ -199,6 +201,16 @@ def file_not_found(view: View) -> Flaw | None:
         ends=here,
         unverified=not here,
     )
+
+
+_EVERYWHERE = ("/home", "/mnt", "/opt", "/media", "/srv", "/root", "/data")
+
+
+def _of_another_machine(path: Path) -> bool:
+    """Return whether the folder at the top of a path is missing, or a user's or disk's below it."""
+    folders = [*path.parents][::-1][1:3] if path.is_absolute() else []
+    top = folders[1:] if folders and str(folders[0]) in _EVERYWHERE else folders[:1]
+    return bool(top) and not top[0].exists()
 
 
 _SWIFT = ("toolbench", "math", "accuracy", "format", "react_format", "cosine", "repetition",

@@ -119,6 +119,28 @@ def idle_gpus(view: View) -> Flaw | None:
     )
 
 
+@rule("GL068", replace(OPENRLHF, frameworks=("verl", "openrlhf")))
+def driver_started_several_times(view: View) -> Flaw | None:
+    """A driver of Ray is started once per GPU.
+
+    verl's `main_ppo` and OpenRLHF's `train_ppo_ray` are one process that starts the ranks itself,
+    with Ray. Under torchrun, accelerate or deepspeed each of several processes starts the whole
+    job: they ask for the same GPUs, and wait for each other or run out of memory.
+    """
+    launch, count = view.launch, view.processes_per_node
+    launchers = ("torchrun", "accelerate", "deepspeed")
+    if launch.launcher not in launchers or count == 1 or launch.subcommand == "train_ppo":
+        return None
+    return Flaw(
+        severity="high",
+        headline=f"{launch.launcher} starts the driver of {launch.framework} "
+        + (f"{count} times" if count else "once per GPU"),
+        evidence=("one driver starts a rank on each GPU, with Ray", "each asks for all GPUs"),
+        fixes=(f"python3 instead of {launch.launcher} and its options",),
+        first=True,
+    )
+
+
 @rule("GL064", replace(OPENRLHF, whole=True))
 def more_gpus_than_there_are(view: View) -> Flaw | None:
     """OpenRLHF's groups need more GPUs than there are.

@@ -433,6 +433,12 @@ PAIRS = (
         Host(is_here=True),
     ),
     Pair(
+        "GL068",
+        VERL.replace("python", "torchrun --nproc_per_node 8", 1),
+        VERL,
+        "torchrun starts the driver of verl 8 times",
+    ),
+    Pair(
         "GL067",
         SWIFT + "--reward_funcs nosuch",
         SWIFT + f"--reward_funcs mine {PLUGIN}",

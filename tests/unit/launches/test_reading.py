@@ -104,6 +104,7 @@ def test_a_script_is_of_the_framework_that_it_imports(
         ("uv run --isolated --extra vllm -m skyrl.train.entrypoints.main_base a=1", "skyrl"),
         ("python -m areal.launcher.local gsm8k.py --config c.yaml", "areal"),
         ("uv run rl @ configs/rl.toml", "prime-rl"),
+        ("python3 -m verl.trainer.main config=examples/config.yaml", "easyr1"),
     ],
 )
 def test_a_framework_that_is_not_supported_is_named(command: str, framework: str) -> None:
@@ -125,7 +126,14 @@ def test_a_framework_that_is_not_supported_is_named(command: str, framework: str
         ("python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo", "grpo"),
         ("python -m verl.trainer.main_ppo a.b=1", "ppo"),
         ("python -m verl.trainer.main_ppo algorithm.adv_estimator=$ADV", "unknown"),
-        ("python -m verl.trainer.main_generation a.b=1", "unknown"),
+        ("python -m verl.trainer.main_generation a.b=1", "generation"),
+        ("python -m verl.trainer.main_eval a.b=1", "unknown"),
+        ("python3 examples/train_ppo_ray.py --actor_num_gpus_per_node 1", "ppo"),
+        ("torchrun train_ppo.py --micro_rollout_batch_size 4", "ppo"),
+        (
+            "python own/main_grpo.py algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8",
+            "grpo",
+        ),
         ("python -m openrlhf.cli.train_ppo_ray --advantage_estimator group_norm", "grpo"),
         ("python -m openrlhf.cli.train_ppo_ray --pretrain m", "ppo"),
         ("python -m openrlhf.cli.train_kto --pretrain m", "kto"),
@@ -217,6 +225,12 @@ def test_a_version_that_nobody_says_is_the_newest_that_takes_the_options() -> No
     assert launch.version == "3.9.3"
     assert any("override with --version ms-swift=X" in text for text in launch.assumptions)
     assert any("has no --train_type, --gc_collect" in text for text in launch.assumptions)
+    assert launch.problems == ()
+
+
+def test_an_option_that_transformers_4_has_decides_no_version() -> None:
+    launch = read([SWIFT + "--train_type lora --warmup_ratio 0.05"])
+    assert launch.version == "4.0.3"
     assert launch.problems == ()
 
 

@@ -135,6 +135,11 @@ def test_here_documents_and_echo_write_files() -> None:
     assert files == {"a.yaml": "n: 4\n", "b.json": "$N\n", "c.yaml": "x: 1\n"}
 
 
+def test_read_takes_a_here_document() -> None:
+    script = "read -r -d '' args <<EOF\na.b \\\n  --x $N\nEOF\nN=2\ndeepspeed --module $args"
+    assert words(f"N=1\n{script}") == [["deepspeed", "--module", "a.b", "--x", "1"]]
+
+
 def test_a_sourced_script_sets_variables(tmp_path: Path) -> None:
     (tmp_path / "env.sh").write_text("export A=1\nB=$C\ngo() { train $B $1; }\n")
     text = "C=3\nsource env.sh\ngo x\n. gone.sh\n"

@@ -57,6 +57,8 @@ EDGES = (
     Edge(
         "GL066", VERL + "data.train_files=\"['/gone/a.parquet','hdfs://b.parquet']\"", FLAWED, HERE
     ),
+    Edge("GL066", f"{SWIFT}--dataset /tmp/gone/gone.jsonl", FLAWED, HERE),
+    Edge("GL066", f"{SWIFT}--dataset /home/nobody-here/x.jsonl /home/x.jsonl", FLAWED, HERE),
     Edge("GL066", f"{GROUPED} --prompt_data a/b@c,/gone/x.jsonl", FLAWED, HERE),
     Edge("GL066", f"{GROUPED} --remote_rm_url http://10.0.0.2:5000/score", SOUND, HERE),
     Edge("GL067", SWIFT + "--reward_funcs accuracy format", SOUND),

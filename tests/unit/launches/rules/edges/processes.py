@@ -28,7 +28,15 @@ from tests.unit.launches.rules.edges.edge import (
 AUTO = "torchrun --nproc_per_node auto swift/cli/rlhf.py --rlhf_type grpo"
 MICRO, OF = "--per_device_train_batch_size", "--num_generations"
 EVALUATED = "--eval_strategy steps --per_device_eval_batch_size"
+TORCHRUN = VERL.replace("python", "torchrun --nproc_per_node {}", 1)
 EDGES = (
+    Edge("GL068", TORCHRUN.format(2), FLAWED),
+    Edge("GL068", TORCHRUN.format("gpu"), FLAWED),
+    Edge("GL068", TORCHRUN.format(1), SOUND),
+    Edge("GL068", VERL.replace("python", "accelerate launch --num_processes 2", 1), FLAWED),
+    Edge("GL068", OPENRLHF.replace("python", "torchrun --nproc_per_node 2", 1), FLAWED),
+    Edge("GL068", OPENRLHF, SOUND),
+    Edge("GL068", "deepspeed --module openrlhf.cli.train_ppo --pretrain m", SOUND),
     Edge("GL001", "NPROC_PER_NODE=1 " + GRPO + "--deepspeed zero3", FLAWED, cards(2)),
     Edge("GL001", "NPROC_PER_NODE=1 " + GRPO + "--deepspeed zero3", SOUND, cards(1)),
     Edge("GL001", "NPROC_PER_NODE=1 " + GRPO + "--deepspeed zero3", SOUND, cards(None)),
