@@ -104,8 +104,10 @@ def _engine(launch: Launch) -> tuple[Engine, int]:
 
 def _dtype_bytes(launch: Launch) -> int:
     dtype = launch.value("train.dtype") or launch.value("model.dtype")
-    if dtype is None:
-        dtype = "float32" if launch.framework == "verl" else "auto"
+    if dtype is None:  # TRL leaves it to transformers, which loads in float32 before its version 5
+        given = launch.versions.get("transformers")
+        wide = launch.framework == "trl" and not (given and holds_since(given, "5"))
+        dtype = "float32" if wide or launch.framework == "verl" else "auto"
     return 2 if str(dtype).removeprefix("torch.") in _SHORT_TYPES else 4
 
 

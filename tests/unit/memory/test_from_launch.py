@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from grpo_doctor.errors import UsageError
@@ -231,3 +233,34 @@ def test_a_server_is_sent_weights_in_groups_to_make_room() -> None:
     change = fixes(trainer(command, EIGHT, ms_swift="4.6.0"))
     assert change is not None
     assert [(edit.knob, edit.value) for edit in change.edits] == [("sync.move_model_batches", 16)]
+
+
+LOADED = """
+from trl import GRPOConfig, GRPOTrainer
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-7B"{loaded})
+args = GRPOConfig(output_dir="o"{made})
+GRPOTrainer(model=model, args=args)
+"""
+
+
+@pytest.mark.parametrize(
+    ("loaded", "made", "versions", "size"),
+    [
+        ("", "", {"trl": "0.17.0"}, 4),
+        ("", "", {"trl": "0.17.0", "transformers": "5.1.0"}, 2),
+        ("", "", {"trl": "0.27.0"}, 4),
+        (", torch_dtype=torch.bfloat16", "", {"trl": "0.27.0"}, 2),
+        (", dtype='float32'", "", {"trl": "0.17.0"}, 4),
+        (", torch_dtype=kind", "", {"trl": "0.17.0"}, 2),
+        ("", ", model_init_kwargs={'torch_dtype': torch.bfloat16}", {"trl": "0.17.0"}, 2),
+        ("", ", model_init_kwargs=dict(dtype='float16')", {"trl": "0.27.0"}, 2),
+    ],
+)
+def test_the_dtype_in_which_a_script_loads_its_model(
+    loaded: str, made: str, versions: dict[str, str], size: int, tmp_path: Path
+) -> None:
+    (tmp_path / "t.py").write_text(LOADED.format(loaded=loaded, made=made))
+    launch = read(["python t.py"], versions=versions, cwd=tmp_path)
+    setup = setup_of(launch, EIGHT).trainer
+    assert setup is not None
+    assert setup.trained_dtype_bytes == size
