@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from itertools import pairwise
 
-from grpo_doctor.diagnose import stacks
+from msgspec.structs import replace
+
+from grpo_doctor.diagnose import gpus, signatures, stacks
 from grpo_doctor.diagnose.model import Answer, Finding
-from grpo_doctor.diagnose.signatures import matches
-from grpo_doctor.diagnose.watchdog import watchdog_finding
+from grpo_doctor.diagnose.watchdog import dump_signals, watchdog_finding
 
 SCHEMA = 1
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|\r(?!\n)")
@@ -18,18 +21,23 @@ _FRAMEWORKS = (
     ("trl", r"\btrl\b|GRPOConfig|GRPOTrainer|grpo_trainer\.py"),
 )  # fmt: skip
 _KINDS = (
-    ("NCCL watchdog text", r"Watchdog caught collective operation timeout"),
+    ("NCCL watchdog text", r"atchdog (?:caught collective|got stuck)|due to a collective timeout"),
     ("NCCL log", r"NCCL (?:INFO|WARN)"),
     ("py-spy dump", r"^Process \d+: .*\n(?:Python v|\n|Thread)"),
     ("faulthandler stacks", r"^(?:Current thread|Thread) 0x[0-9a-f]+ \(most recent call first\)"),
-    ("nvidia-smi", r"NVIDIA-SMI \d|Unable to determine the device handle"),
+    ("nvidia-smi", r"NVIDIA-SMI \d|\d+MiB / +\d+MiB \||Unable to determine the device handle"),
     ("kernel log", r"NVRM: Xid|oom-kill|Out of memory: Killed process|pcieport "),
     ("metric rows", r"\{'loss': |step:\d+ - |Global step \d+: \{"),
-    ("Ray status", r"ray::|\(\w+ pid=\d+|ray\.exceptions|Resources\n-{5,}"),
+    ("Ray status", r"Autoscaler status|Resources\n-{5,}"),
+    ("log of Ray", r"\(\w+ pid=\d+|ray\.exceptions|MEM\(GB\)\s+COMMAND"),
     ("launch", r"torchrun|accelerate launch|swift rlhf|python3? -m verl|deepspeed --|trl grpo"),
+    ("Python traceback", r'Traceback \(most recent|^[^\n"]{0,99}File "[^"\n]+", line \d+, in '),
 )
 # Of a path and of a prompt: what people call it says nothing of what runs in it.
 _ENVIRONMENT = re.compile(r"/envs/[^/\s]+/|^\([\w.-]+\)(?= \S+@)", re.MULTILINE)
+# What a terminal's width may be, and what begins an entry of a log or a row of a table.
+_NARROWEST, _FEWEST_FULL = 60, 3
+_ENTRY = re.compile(r"[\[(|+{]|\s\s|$|\d{2,4}[-:/]\d\d|[A-Z]{4,8}\b|frame #|Traceback|\w+Error:")
 _RANK_OF_WATCHDOG = 45
 _NOBODY_KNOWS = (
     "while it hangs: grpo-doctor attach; for the next run: grpo-doctor run -- COMMAND; before a "
@@ -39,7 +47,7 @@ _NOBODY_KNOWS = (
 
 def answer(text: str) -> Answer:
     """Return what a text shows. The first cause is the one whose effects the others are."""
-    text = _ANSI.sub("", text)
+    text, lines = _unwrapped(_ANSI.sub("", text))
     framework = _framework(text)
     ranked = [
         (
@@ -55,16 +63,20 @@ def answer(text: str) -> Answer:
                 next=match.signature.next,
             ),
         )
-        for match in matches(text)
+        for match in signatures.matches(text)
     ]
     of_ranks = (watchdog_finding(text), stacks.dumps_finding(text))
     ranked += [(_RANK_OF_WATCHDOG, finding) for finding in of_ranks if finding is not None]
     ranked.sort(key=lambda pair: (pair[0], pair[1].line))
-    findings = _without_repetitions([finding for _, finding in ranked])
-    known = [finding for finding in findings if finding.name != "unknown-timeout"]
+    findings = [
+        replace(finding, line=lines[finding.line - 1] if finding.line else 0)
+        for finding in _without_repetitions([finding for _, finding in ranked])
+    ]
+    facts = [finding for finding in findings if finding.cls == "fact"]
+    known = [finding for finding in findings if finding not in facts]
     cause = known[0] if known else None
-    shown = stacks.shown(text)
-    shown += [finding.says for finding in findings if finding.name == "unknown-timeout"]
+    shown = [*stacks.shown(text), *gpus.shown(text), *dump_signals(text)]
+    shown += [finding.says for finding in facts]
     asked = next((finding.next for finding in findings if finding.next), "")
     return Answer(
         schema=SCHEMA,
@@ -75,6 +87,24 @@ def answer(text: str) -> Answer:
         shown=shown,
         next_step=(cause.next if cause else asked) or ("" if cause else _NOBODY_KNOWS),
     )
+
+
+def _unwrapped(text: str) -> tuple[str, list[int]]:
+    """Return a text without the breaks of a terminal, and the number of each line's first one.
+
+    Lines that a terminal broke have its width: the most frequent length. A line that begins as a
+    new entry of a log does is none of their ends.
+    """
+    split = text.split("\n")
+    lengths = Counter(len(line) for line in split if len(line) >= _NARROWEST)
+    width = next((length for length, n in lengths.most_common(1) if n >= _FEWEST_FULL), None)
+    parts, numbers = [split[0]], [1]
+    for number, (before, line) in enumerate(pairwise(split), 2):
+        if len(before) != width or line[:8] == before[:8] or _ENTRY.match(line):
+            parts.append("\n")
+            numbers.append(number)
+        parts.append(line)
+    return "".join(parts), numbers
 
 
 def _without_repetitions(findings: list[Finding]) -> list[Finding]:
@@ -96,6 +126,4 @@ def _framework(text: str) -> str:
 
 def _kinds(text: str) -> list[str]:
     kinds = [name for name, pattern in _KINDS if re.search(pattern, text, re.MULTILINE)]
-    if stacks.has_traceback(text):
-        kinds.append("Python traceback")
     return kinds or (["log"] if text.strip() else ["nothing"])

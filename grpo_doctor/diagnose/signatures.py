@@ -18,7 +18,7 @@ _LONGEST_PART = 200
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """A message and its meaning.
+    """A message and its meaning. One of class `fact` is shown, and is no cause.
 
     Attributes:
         pattern: regular expression; its named groups fill `says` and `fix`.
@@ -92,6 +92,7 @@ def _name(framework: str, knob: str) -> str:
     """Return the option's name in the framework; else the setting's own last word."""
     rows = [row for row in knobs.FRAMEWORKS.get(framework, ()) if row.knob == knob]
     if not rows:
-        return knob.partition(".")[2]
+        section, _, word = knob.partition(".")
+        return f"{word} offload" if section == "offload" else word
     flags = knobs.syntax_of(framework) == "flags"
     return f"--{rows[-1].key}" if flags else rows[-1].key

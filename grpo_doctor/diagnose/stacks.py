@@ -15,8 +15,8 @@ _FILE = re.compile(
     r'^(?:\[[^\]\n]*\]:?|\([^)\n]*\))?\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE
 )
 _RAISED = re.compile(
-    r"^(?:\[[^\]]*\]:?\s*|\([^)]*\)\s*)*"
-    r"((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b[^\n]*)$",
+    r"^(?:\[[^\]\n]*\]:?[ \t]*|\([^)\n]*\)[ \t]*|[\d.]+: |[\d-]+[ T][\d:.,]+Z? |ERROR )*"
+    r"((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b(?! ignored in| raised from)[^\n]*)$",
     re.MULTILINE,
 )
 # What a launcher, a driver or NCCL's watchdog says of the error of another process.
@@ -24,11 +24,12 @@ _SECOND_HAND = re.compile(
     r"ChildFailedError|CalledProcessError|detected by watchdog|RayTaskError|ActorDiedError|"
     r"Connection closed by peer|Connection reset by peer"
 )
+_RAY_CALL = re.compile(r"RayTaskError\((?!ActorDied)(\w+)\): (?:\S{0,5})ray::([\w.]{1,100})\(\)")
 _COLLECTIVE = re.compile(
     r"all_reduce|all_gather|reduce_scatter|broadcast|barrier|all_to_all|gather|wait_tensor"
 )
 _LIBRARY = re.compile(
-    r"site-packages|dist-packages|lib/python\d|<frozen|"
+    r"site-packages|dist-packages|lib/python\d|<frozen|/s?bin/|"
     r"^(?:torch|deepspeed|vllm|ray|accelerate|transformers)/"
 )
 
@@ -80,12 +81,9 @@ def shown(text: str) -> list[str]:
         own = [frame for frame in before if not _LIBRARY.search(frame[1])] or before
         where = f" at {own[-1][1]}:{own[-1][2]}, {own[-1][3]}" if own else ""
         facts.append(f"the first error is {error[1].strip()[:300]}{where}")
+    if call := _RAY_CALL.search(text):
+        facts.append(f"ray::{call[2]}() ended with {call[1]}")
     return facts
-
-
-def has_traceback(text: str) -> bool:
-    """Return whether the text has a traceback of Python."""
-    return "Traceback (most recent call last)" in text or bool(_FILE.search(text))
 
 
 def _dumps(text: str) -> list[_Dump]:

@@ -19,6 +19,11 @@ _STATUS = re.compile(
     r"(?P<done>-?\d+)",
     re.IGNORECASE,
 )
+_DUMP_SIGNAL = re.compile(
+    r"Rank (?P<rank>\d+)\] Received a dump signal due to a collective timeout from\s+"
+    r"rank (?P<other>\d+)[^\n]{0,200}?Last enqueued NCCL work: (?P<called>-?\d+), "
+    r"last completed NCCL work: (?P<done>-?\d+)"
+)
 _OF_SHARDS = ("_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLGATHER", "REDUCE_SCATTER")
 _PARAMETERS = 100_000  # fewer values than this are no layer's
 _MOST_NAMED = 16
@@ -51,7 +56,18 @@ def watchdog_finding(text: str) -> Finding | None:
     name, certainty, says = _read(text, list(waits.values()), first)
     line, quote = line_at(text, first.position)
     fix = [_FIXES[name]] if name in _FIXES else []
-    return Finding(name, "hang", certainty, says, line, quote, fix, _NEXT)
+    cls = "fact" if name == "unknown-timeout" else "hang"
+    return Finding(name, cls, certainty, says, line, quote, fix, _NEXT)
+
+
+def dump_signals(text: str) -> list[str]:
+    """Return what ranks say that hear of another rank's time-out, while they have none."""
+    facts = {
+        int(found["rank"]): f"rank {found['rank']} heard of a time-out of rank {found['other']}; "
+        f"it had called {found['called']} collectives of its group and finished {found['done']}"
+        for found in _DUMP_SIGNAL.finditer(text)
+    }
+    return [facts[rank] for rank in sorted(facts)][:_MOST_NAMED]
 
 
 # What to do, by the name of the finding.
