@@ -35,6 +35,7 @@ DEFERS_TO: dict[str, tuple[str, ...]] = {
     "GD033": ("GD034", "GD024", "GD036"),  # why scoring is slow
     "GD035": ("GD004",),  # a rank that is slow at what all do
     "GD040": ("GD074",),  # memory that ended the run
+    "GD050": ("GD052",),  # a collapsed policy writes the same completion again and again
 }
 
 

@@ -51,7 +51,18 @@ def canonical(framework: str, version: str | None, config: Mapping[str, Any]) ->
         stage = parse("int", config.get("zero_stage"))
         result.update({} if stage is None else {"deepspeed.stage": stage})
         result.update(deepspeed.read(config.get("deepspeed")))
+    engine = {"parallel.strategy": config.get("model_engine"), **result}
+    if (table := table_of(framework, engine)) != framework:
+        return canonical(table, version, config)
     return {knob.name: result[knob.name] for knob in KNOBS if knob.name in result}
+
+
+def table_of(framework: str, settings: Mapping[str, Any]) -> str:
+    """Return the table that has a job's settings: of verl under Megatron another one."""
+    megatron = f"{framework} megatron"
+    if settings.get("parallel.strategy") == "megatron" and framework == "verl":
+        return megatron
+    return framework
 
 
 def from_command(framework: str, version: str | None, argv: Sequence[str]) -> dict[str, Any]:

@@ -85,6 +85,11 @@ class Job:
         return self.versions.get(self.framework)
 
     @property
+    def table(self) -> str:
+        """The table of `knobs` that has its settings."""
+        return knobs.table_of(self.framework, self.settings)
+
+    @property
     def has_deepspeed(self) -> bool:
         """Whether any of DeepSpeed's settings is in force."""
         names = ("deepspeed.preset", *(row.knob for row in knobs.TABLES["deepspeed"]))
@@ -110,7 +115,7 @@ def instruct(job: Job, knob: str, value: Any) -> Instruction | None:
 def _own(job: Job, knob: str, value: Any) -> Instruction | None:
     """As the trainer itself takes it, at its place."""
     text, where, form = (
-        knobs.spell(job.framework, job.version, knob, value), job.place.where, job.place.form,
+        knobs.spell(job.table, job.version, knob, value), job.place.where, job.place.form,
     )  # fmt: skip
     if text is None:
         return None
@@ -118,7 +123,7 @@ def _own(job: Job, knob: str, value: Any) -> Instruction | None:
         if job.place.given.issuperset(re.findall(r"--([\w.-]+)", text)):
             where, form = "", "flag"
         else:
-            text = knobs.spell(job.framework, job.version, knob, value, "python") or text
+            text = knobs.spell(job.table, job.version, knob, value, "python") or text
     sentence = f"{where}: {text}" if where else text
     rows = knobs.FRAMEWORKS.get(job.framework, ())
     if any(row.knob == knob and row.inside is not None for row in rows):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grpo_doctor.knobs import table_of
 from grpo_doctor.knobs.provenance import Provenance, Setting, Settings
 from grpo_doctor.trace.jsonfile import Time, Whole
 from grpo_doctor_probes.record.redact import redact_command, redact_mapping, redact_text
@@ -278,7 +279,8 @@ class Run:
     def settings(self) -> Settings:
         """The settings, each with where its value comes from."""
         provenance = Provenance.READ if self.config else Provenance.GIVEN
-        return Settings(self.framework, self.framework_version, self.knobs, provenance)
+        table = table_of(self.framework, self.knobs)
+        return Settings(table, self.framework_version, self.knobs, provenance)
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -99,10 +99,14 @@ def _of_attach(answer: dict[str, Any]) -> Answer:
 
 
 def _of_report(answer: dict[str, Any], kind: str) -> Answer:
-    """The first finding that can be what was asked about."""
+    """The first finding that can be what was asked about, by its rule or by its first fix."""
     rules = [finding["id"] for finding in answer["findings"]]
-    named = (cause for cause in causes.of_rules(rules) if cause in causes.MENU[kind])
-    return Answer(next(named, ""), said=" ".join(rules))
+    for finding in answer["findings"]:
+        lower_rate = [fix.get("knob") for fix in finding["fixes"]][:1] == ["train.learning_rate"]
+        for cause in ["large-steps"] if lower_rate else causes.of_rules([finding["id"]]):
+            if cause in causes.MENU[kind]:
+                return Answer(cause, said=" ".join(rules))
+    return Answer(said=" ".join(rules))
 
 
 def _of_check(answer: dict[str, Any]) -> Answer:

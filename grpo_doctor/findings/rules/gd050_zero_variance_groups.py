@@ -53,6 +53,10 @@ def check(view: RunView) -> Answer:
     severity = graded(share, GRADES) if sure >= GRADES["low"] / 2 else None
     if severity is None:
         return Passed(f"{percent(share)} of the groups have equal rewards")
+    if (since := _collapsed_at(view)) is not None:
+        earlier = scored.before(since).values
+        if len(earlier) and graded(float(earlier.mean()), GRADES) is None:
+            return NotApplicable(f"the entropy collapses at step {since}, see GD052")
     cost = share * learning_share(view)
     return Finding(
         severity=severity,
@@ -64,6 +68,12 @@ def check(view: RunView) -> Answer:
         "gradient.",
         fixes=_fixes(view),
     )
+
+
+def _collapsed_at(view: RunView) -> int | None:
+    """Return the step from which on the policy has no entropy; None if it has."""
+    collapse = view.found("GD052")
+    return collapse.steps[0] if collapse and collapse.steps else None
 
 
 def without_missing(view: RunView) -> Curve:

@@ -24,7 +24,7 @@ from grpo_doctor.findings.learning import (
     stay_close,
     step_evidence,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import Severity
 from grpo_doctor.findings.view import RunView, rule
 
@@ -44,6 +44,9 @@ MIN_FIT = 0.50
 PROJECTION_POINTS = 40
 # 0.05 nats: e^0.05, one token in twenty has any choice. Less at the start is another matter.
 MIN_START = 0.05
+# A collapse by clipped exploration takes hundreds of steps (DAPO, arXiv 2503.14476, figure 2b);
+# within the first few the updates themselves are too large.
+SUDDEN = 20
 _SMOOTH_SHARE = 0.05
 
 
@@ -69,7 +72,7 @@ def check(view: RunView) -> Answer:
         cause=f"Entropy goes from {first:.3g} to {last:.3g} nats per token and "
         + _words(since, coming, below=last <= floor)
         + ("; the reward still rises." if rises else "."),
-        fixes=(*clip_higher(view), *slower(view), *stay_close(view))
+        fixes=_fixes(view, sudden=since is not None and since - entropy.steps[0] < SUDDEN)
         or (learning_advice(view, "add an entropy bonus or sample at a higher temperature"),),
         headline=(
             f"The policy's entropy collapses at step {since}"
@@ -77,6 +80,13 @@ def check(view: RunView) -> Answer:
             else f"The policy's entropy will collapse by step {coming.step}"
         ),
         steps=from_step(entropy, since),
+    )
+
+
+def _fixes(view: RunView, *, sudden: bool) -> tuple[Fix, ...]:
+    wider, smaller = clip_higher(view), slower(view)
+    return (
+        (*smaller, *wider, *stay_close(view)) if sudden else (*wider, *smaller, *stay_close(view))
     )
 
 

@@ -28,6 +28,7 @@ TEXTS: dict[str, tuple[Any, ...]] = {
     "vllm.quantization": ("fp8", "gptq"),
     "rollout.importance_mode": ("token_truncate", "sequence_mask"),
     "train.type": ("lora", "full"),
+    "train.router_replay": ("R2", "R3"),
     "train.dtype": ("bfloat16", "float32"),
     "train.optimizer": ("adamw_torch",),
     "model.attention": ("sdpa", "eager"),

@@ -155,7 +155,8 @@ WITHOUT = {
     "train.group_by_length sync.layered sync.flattened sync.ref_model "
     "deepspeed.prefetch_bucket_size checkpoint.save_only_model",
     "below what is said of overhead": "sync.bucket_mb deepspeed.persistence_threshold "
-    "deepspeed.pin_memory vllm.swap_space eval.micro_batch",
+    "deepspeed.pin_memory vllm.swap_space eval.micro_batch train.router_replay "
+    "rollout.return_experts",
     "16 bits in both": "train.fp16",
 }
 """By reason, the settings on which no phase depends."""

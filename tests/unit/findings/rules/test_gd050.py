@@ -16,7 +16,19 @@ def well() -> TraceBuilder:
     return learner()
 
 
+def collapsing(equal_before: float) -> TraceBuilder:
+    """The entropy collapses at a quarter; from there on nearly all groups are equal."""
+    return learner(
+        {
+            "entropy": lambda t, v, r: np.where(t < 0.25, 0.5, 0.001),
+            "frac_reward_zero_std": lambda t, v, r: np.where(t < 0.25, equal_before, 0.9),
+        }
+    )
+
+
 RUNS = {
+    "equal since the entropy collapsed": lambda: collapsing(0.1),
+    "equal before the entropy collapsed": lambda: collapsing(0.6),
     "missing rewards are not told as equal ones 1": lambda: learner(
         {"reward": math.nan, "reward_std": math.nan, "frac_reward_zero_std": 1.0}
     ),

@@ -41,6 +41,24 @@ RUNS = {
         ("openrlhf", "0.8.0"),
     ),
     **rows(
+        "a mixture of experts is told to replay the engine's choice, a dense model is not",
+        lambda model, replay: learner(
+            {KEY: 0.15},
+            knobs={
+                "model.name": model,
+                "train.router_replay": replay,
+                "parallel.expert": 4,
+                "parallel.strategy": "megatron",
+                "vllm.quantization": "fp8",
+            },
+            framework="verl",
+            framework_version="0.9.1",
+        ),
+        ("Qwen/Qwen3-30B-A3B", "disabled"),
+        ("Qwen/Qwen3-30B-A3B", "R3"),
+        ("Qwen/Qwen3-8B", "disabled"),
+    ),
+    **rows(
         "a gap grows where it more than doubles",
         lambda last: learner({KEY: lambda t, v, r: np.where(t < 0.5, 0.1, last)}),
         0.2,
