@@ -96,11 +96,8 @@ def ras_texts(ruling: dict[str, Any]) -> list[str]:
     return [item["text"] for item in ruling["evidence"] if item["source"] == SOURCE]
 
 
-@pytest.mark.parametrize("kind", ["behind", "text"])
-def test_without_recorders_the_launches_tell_who_is_behind(
-    stuck: list[int], port: int, kind: str
-) -> None:
-    with answering(port, kind, *stuck):
+def test_without_recorders_the_launches_tell_who_is_behind(stuck: list[int], port: int) -> None:
+    with answering(port, "behind", *stuck):
         ruling = verdict(stuck)
     assert ruling["culprits"] == [GUILTY], ruling
     assert ruling["class"] == "collective-skipped"

@@ -38,6 +38,7 @@ _OF_A_REPORT = re.compile(
 RECENT_S = 1800.0
 BEFORE_THE_WAIT_S = 60.0  # the others may have been at work for so long when the GPU failed
 MOST_LINES_AFTER = 4  # of other ranks, before they come to wait
+ASK_RAS = "ncclras -v  # or: echo verbose status | nc localhost 28028"
 _XIDS = "dmesg -T | grep -i xid"
 _ERRORS = "nvidia-smi -q | grep -A4 -i -e xid -e ecc"
 _FIND_KERNEL = (
@@ -248,7 +249,7 @@ def _by_power(view: JobView) -> Iterator[Candidate]:
             liveness="unseen",
             still_s=view.wait_history.waited_s,
             fixes=(_LINKS,),
-            confirm=("ncclras -v  # or: echo verbose status | nc localhost 28028",),
+            confirm=(ASK_RAS,),
         )
 
 
@@ -276,7 +277,7 @@ _SILENT = (
     Fix("Check its process: is it stopped? Can its host be reached?"),
 )
 _ON_ITS_HOST = "grpo-doctor attach  # on the host of this rank"
-_CONFIRM = "ncclras -v  # or: echo verbose status | nc localhost 28028; again after some seconds"
+_CONFIRM = f"{ASK_RAS}; again after some seconds"
 
 
 def reported_by_nccl(case: Case) -> Iterator[Candidate]:
@@ -390,9 +391,8 @@ def _strayed(case: Case, rank: int, lag: LateRank, items: tuple[Item, ...]) -> C
 
 def _words(lag: LateRank) -> str:
     """`launched 41 AllReduce where most of the 8 ranks launched 42; the same at two looks`."""
-    name = "collectives" if lag.operation == "collective" else lag.operation
     return (
-        f"launched {lag.launched} {name} where most of the {lag.size} ranks of the "
+        f"launched {lag.launched} {lag.operation} where most of the {lag.size} ranks of the "
         f"communicator launched {lag.others}; the same in both samples"
     )
 

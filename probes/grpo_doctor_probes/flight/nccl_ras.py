@@ -1,4 +1,5 @@
-"""NCCL's own view of its processes and communicators, from the RAS port that 2.24 and newer open.
+"""NCCL's own view of its processes and communicators, from the RAS port that 2.24 and newer open, in
+the JSON that 2.28.7 and newer give.
 
 Every NCCL process of a user on a host listens on the same port (SO_REUSEPORT), and the kernel picks
 one per connection. A trainer and a vLLM engine are two meshes that know nothing of each other, so
@@ -30,11 +31,10 @@ _MAX_ANSWER_BYTES = 16 << 20
 _TRY_S = 1.0
 _GATHERS_S = 1  # NCCL's own limit for one stage of collecting, 5 s by default; whole seconds
 _AGAIN_S = 1.0
-_TEXT_MARK = "NCCL version"
 _NOTHING_NEW = 6  # answers in a row: with 2 meshes of equal size, 1 in 64 misses one
 _WITH_NCCL = ("rank", "engine", "engine-worker")
 _MOST_MESHES = 16  # on one host; who names other processes each time would fill our memory
-_PIDS = re.compile(r'"pid"\s*:\s*(\d{1,10})|[Pp]rocess (\d{1,10}) on node')
+_PIDS = re.compile(r'"pid"\s*:\s*(\d{1,10})')
 # NCCL 2.28.7 to 2.28.9, in each rank that is missing: `"nvml_dev": 1` and then `"status": {`.
 _MISSING_COMMA = re.compile(r'("nvml_dev"\s*:\s*-?\d+)(\s*)("status")')
 
@@ -100,7 +100,7 @@ def _ask_until_known(host: str, port: int, pids: set[int], deadline: float) -> l
         except (OSError, RasError) as error:
             problem = f"no answer: {error}" if str(error) else "no answer"
             continue
-        mesh = frozenset(int(in_json or in_text) for in_json, in_text in _PIDS.findall(text))
+        mesh = frozenset(map(int, _PIDS.findall(text)))
         if mesh not in meshes:
             nothing_new = 0
         meshes[mesh] = RasAnswer(address, time.monotonic_ns(), text)
@@ -111,11 +111,11 @@ def _ask_until_known(host: str, port: int, pids: set[int], deadline: float) -> l
 
 
 def ask(host: str, port: int, deadline: float) -> str:
-    """The status of one mesh: as JSON, or as text of an NCCL before 2.28.7, which has no other.
+    """The status of one mesh, as JSON.
 
     Raises:
         OSError: no connection, or silence for a second.
-        RasError: what came was not a status.
+        RasError: what came was not a status, or NCCL is older and has text alone.
     """
     first = min(deadline, time.monotonic() + _TRY_S)
     with socket.create_connection((host, port), timeout=_seconds_until(first)) as connection:
@@ -125,15 +125,11 @@ def ask(host: str, port: int, deadline: float) -> str:
         connection.sendall(b"TIMEOUT %d\n" % _GATHERS_S)
         _receive(connection, first, b"\n")
         connection.sendall(b"SET FORMAT json\n")
-        in_json = _receive(connection, first, b"\n").startswith(b"OK")
+        if not _receive(connection, first, b"\n").startswith(b"OK"):
+            raise RasError("NCCL before 2.28.7 answers in text alone; read it with: ncclras -v")
         connection.sendall(b"VERBOSE STATUS\n")
         # Collecting from all hosts of the mesh takes its time.
-        text = _receive(connection, deadline, b"").decode("utf-8", "replace")
-    if in_json:
-        return repaired(text)
-    if _TEXT_MARK not in text:
-        raise RasError(f"{len(text)} bytes that are not an NCCL status")
-    return text
+        return repaired(_receive(connection, deadline, b"").decode("utf-8", "replace"))
 
 
 def _receive(connection: socket.socket, deadline: float, end: bytes) -> bytes:

@@ -16,7 +16,7 @@ from grpo_doctor.hang.causes.description import (
     standstill,
     working_class,
 )
-from grpo_doctor.hang.causes.gpu import even_items
+from grpo_doctor.hang.causes.gpu import ASK_RAS, even_items
 from grpo_doctor.hang.causes.process import JOINING_S
 from grpo_doctor.hang.certainty import Certainty
 from grpo_doctor.hang.decision.state import Stall, called_since_first_look, quiet_s
@@ -352,7 +352,7 @@ def _on_gpus(view: JobView) -> Verdict:
             *(item for proc in procs[:3] for item in (activity_item(proc), stack_item(proc))),
             *even_items(view),
         ),
-        confirm=(_WATCH_POWER,),
+        confirm=(_WATCH_POWER, ASK_RAS),
         fixes=(Fix(_RECORD),),
     )
 

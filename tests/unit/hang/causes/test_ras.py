@@ -192,10 +192,7 @@ def test_a_stage_that_waits_for_a_rank_elsewhere_may_only_be_late() -> None:
     assert label.liveness == "never-wakes"
 
 
-def test_counts_without_an_operation_are_of_collectives() -> None:
-    plain = ({"collective": 10},) * 3
-    label = labelled(job(), *plain, {"collective": 9})[0]
-    assert "launched 9 collectives where most of the 4 ranks" in label.evidence[0].text
+def test_the_counts_are_evidence() -> None:
     label = labelled(job(), *ALIKE, LESS)[0]
     assert "launched 9 AllReduce where most of the 4 ranks" in label.evidence[0].text
 

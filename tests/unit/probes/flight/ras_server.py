@@ -3,8 +3,8 @@
 Run as `python ras_server.py PORT KIND PID...`; says its process number when it listens. Ranks 0, 1,
 .. of one communicator are the given processes. KIND:
 `trainer`, `engine` (two meshes, JSON, each rank one launch behind the one before), `even`, `behind`
-(rank 2 is one launch behind), `lost` (as 2.28.9 writes it: rank 1 does not answer), `text` (2.27:
-rank 2 is behind), `silent` (takes connections, says nothing), `slow` (a letter at a time),
+(rank 2 is one launch behind), `lost` (as 2.28.9 writes it: rank 1 does not answer), `text` (before
+2.28.7: no JSON), `silent` (takes connections, says nothing), `slow` (a letter at a time),
 `stranger` (another service), `broken` (ends in the midst of its answer).
 """
 
@@ -24,36 +24,6 @@ STATUS = {
     "abort_flag": False,
 }
 HOST = "127.0.0.1"
-TEXT = """\
-NCCL version 2.27.5 compiled with CUDA 12.9
-CUDA runtime version 12090, driver version 12090
-
-Job summary
-===========
-
-  Nodes  Processes         GPUs  Processes     GPUs
-(total)   per node  per process    (total)  (total)
-      1          {size}            1          {size}        {size}
-
-Communicators... (0.00s)
-=============
-
-Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
-    #  in group  per comm  per node  per comm  in group
-    0         1         1         {size}         {size}         {size}   RUNNING  MISMATCH
-
-Errors
-======
-
-Warnings
-========
-
-#0-0 (27a079b828ff1a75) MISMATCH
-  Communicator ranks have different AllReduce operation counts
-  {others} ranks have launched up to operation 10
-  Rank 2 has launched up to operation 9 -- GPU 2 managed by process {pid} on node {host}
-
-"""
 
 
 def rank(number: int, pid: int, count: int) -> dict[str, object]:
@@ -115,14 +85,6 @@ def lost(pids: list[int]) -> str:
     return head + '"missing_ranks"' + tail
 
 
-def answer_of(kind: str, pids: list[int]) -> str:
-    if kind == "lost":
-        return lost(pids)
-    if kind == "text":
-        return TEXT.format(size=len(pids), others=len(pids) - 1, pid=pids[2], host=HOST)
-    return status(kind, pids)
-
-
 def talk(connection: socket.socket, answer: str, kind: str) -> None:
     """Speaks with one client until it has its answer."""
     reader = connection.makefile("r")
@@ -150,7 +112,8 @@ def talk(connection: socket.socket, answer: str, kind: str) -> None:
 
 def main(port: int, kind: str, pids: list[int]) -> None:
     """Serves for ever."""
-    answer = answer_of(kind, pids or [os.getpid()])
+    pids = pids or [os.getpid()]
+    answer = lost(pids) if kind == "lost" else status(kind, pids)
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -21,7 +21,7 @@ import pytest
 from grpo_doctor_probes.evidence import Job, Member, Role
 from grpo_doctor_probes.flight import nccl_ras, ras
 from grpo_doctor_probes.flight.nccl_ras import RasError, parse_address, repaired
-from tests.unit.probes.flight.ras_server import answer_of, talk
+from tests.unit.probes.flight.ras_server import status, talk
 
 PATIENCE_S = 60.0
 Serve = Callable[..., int]  # (kind, *process numbers of its mesh): the server's own
@@ -113,6 +113,7 @@ def test_a_stopped_process_costs_its_tries_and_is_mentioned(
         ("slow", "timed out"),
         ("stranger", "not NCCL's RAS"),
         ("broken", "not JSON"),
+        ("text", "answers in text alone"),
     ],
 )
 def test_servers_that_are_of_no_use_say_why(
@@ -136,14 +137,6 @@ def test_the_json_of_2_28_9_is_mended(serve: Serve, port: int, tmp_path: Path) -
     assert missing[1]["status"]["unresponsive"]
 
 
-def test_an_nccl_without_json_answers_in_text(serve: Serve, port: int, tmp_path: Path) -> None:
-    serve("text", 501, 502, 503)
-    ranks_of_job, proc = job(tmp_path, port, 503)
-    answer, again = ras(ranks_of_job, 5, proc)
-    assert answer.text == again.text
-    assert "Rank 2 has launched up to operation 9 -- GPU 2 managed by process 503" in answer.text
-
-
 def test_nobody_is_asked_in_our_network_for_a_job_in_another(
     serve: Serve, port: int, tmp_path: Path
 ) -> None:
@@ -156,9 +149,7 @@ def test_nobody_is_asked_in_our_network_for_a_job_in_another(
 
 
 @contextmanager
-def answering(
-    port: int, meshes: Sequence[Sequence[int]], kind: str = "trainer"
-) -> Iterator[list[int]]:
+def answering(port: int, meshes: Sequence[Sequence[int]]) -> Iterator[list[int]]:
     """Answers on the port with one mesh after the other, the last one for ever; a list of which."""
     indices: list[int] = []
 
@@ -168,7 +159,7 @@ def answering(
                 connection, _ = server.accept()
                 indices.append(min(len(indices), len(meshes) - 1))
                 with connection, contextlib.suppress(OSError):
-                    talk(connection, answer_of(kind, list(meshes[indices[-1]])), kind)
+                    talk(connection, status("trainer", list(meshes[indices[-1]])), "trainer")
 
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -215,14 +206,6 @@ def test_it_is_asked_until_every_process_is_known_or_nothing_new_is_heard(
     named_ranks = [json.loads(answer.text)["communicators"][0]["ranks"] for answer in answers]
     heard = dict.fromkeys(meshes[number] for number in indices)
     assert [tuple(rank["pid"] for rank in ranks) for ranks in named_ranks] == list(heard)
-
-
-def test_a_text_that_names_its_processes_is_known_by_them(
-    port: int, tmp_path: Path, once: None
-) -> None:
-    ranks_of_job, proc = job(tmp_path, port, 503)
-    with answering(port, [(501, 502, 503)], kind="text") as indices:
-        assert len(ras(ranks_of_job, PATIENCE_S, proc)) == len(indices) == 1
 
 
 def test_only_processes_with_nccl_are_asked(port: int, tmp_path: Path, once: None) -> None:
