@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from grpo_doctor.hang.catalogue import CLASSES, Class
+from grpo_doctor.hang.catalogue import CLASSES, TEXT
 from grpo_doctor.hang.causes.candidate import PRECEDENCE
 from grpo_doctor.markdown import wrapped
 
 FILE = Path("docs/hang.md")
-_BEGIN = "<!-- Made from hang/catalogue.py by `python -m grpo_doctor.hang.docs`; edit that. -->\n"
+_BEGIN = "<!-- Made from hang/classes.md by `python -m grpo_doctor.hang.docs`; edit that. -->\n"
 _END = "<!-- End of what is made. -->\n"
 _WHICH = """### Which cause is named
 
@@ -29,7 +29,7 @@ Between ranks that do not wait for each other, these decide, in this order:
 |---|---|"""
 
 
-def updated(page: str, classes: Sequence[Class] = CLASSES) -> str:
+def updated(page: str) -> str:
     """The page with the text between its two marks replaced.
 
     Raises:
@@ -39,26 +39,16 @@ def updated(page: str, classes: Sequence[Class] = CLASSES) -> str:
     _, end, after = tail.partition(_END)
     if not begin or not end:
         raise ValueError("the page has no marks between which the classes stand")
-    return f"{before}{_BEGIN}{_classes(classes)}{_END}{after}"
-
-
-def _classes(classes: Sequence[Class]) -> str:
-    index = "\n".join(f"- [{entry.name}](#{entry.name}): {entry.means}" for entry in classes)
-    chapters = "\n\n".join(map(_chapter, classes))
-    return wrapped(f"\n{index}\n\n{precedence()}\n\n{chapters}\n\n")
+    index = "\n".join(f"- [{entry.name}](#{entry.name}): {entry.means}" for entry in CLASSES)
+    chapters = TEXT[TEXT.index("### ") :]
+    made = wrapped(f"\n{index}\n\n{precedence()}\n\n{chapters}\n")
+    return f"{before}{_BEGIN}{made}{_END}{after}"
 
 
 def precedence() -> str:
     """Return the table of ends of waits, strongest first, with why each beats the next."""
     rows = (f"| {row.end} | {row.why or '-'} |" for row in PRECEDENCE)
     return "\n".join((_WHICH, *rows))
-
-
-def _chapter(cause: Class) -> str:
-    return (
-        f"### {cause.name}\n\n{cause.means}\n\n**Looks like:** {cause.looks_like}\n\n**What to "
-        f"do:** {cause.what_to_do}\n\n**Can the job recover?** {cause.can_go_on}"
-    )
 
 
 def main(arguments: Sequence[str]) -> int:

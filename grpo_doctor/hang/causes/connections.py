@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.description import (
     RECORDER,
@@ -32,7 +33,7 @@ from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks, wakeups
 from grpo_doctor.hang.model.waiting.waits import asks_engine
 from grpo_doctor.hang.model.waiting.wakeups import end_of, place_of_server
-from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import awaited_text, ranks_text
 from grpo_doctor_probes.evidence import Blocked
 
@@ -81,12 +82,7 @@ def silent_network(case: Case) -> Iterator[Candidate]:
         sink=Sink.COUNTERS,
         liveness="never-wakes" if broken else "outside",
         still_s=view.wait_history.waited_s,
-        fixes=(
-            Fix(
-                "Check the link and firewall between the hosts. Test with NCCL_SOCKET_IFNAME, "
-                "NCCL_IB_DISABLE=1 and NCCL_P2P_DISABLE=1 to find the failing transport."
-            ),
-        ),
+        fixes=advice("transport"),
         confirm=("ss -tnoi  # unacknowledged bytes and retransmissions between the ranks",),
     )
 
@@ -201,9 +197,6 @@ _ASKS = {
     "queue": "asks an empty queue again and again",
 }
 _AGAIN = "grpo-doctor attach {pid}  # again, to see whether it made progress"
-_WAIT_FIX = "Give this wait a timeout, and raise an error when it expires."
-_AWAIT_FIX = "Give the await a timeout: asyncio.wait_for(..., timeout=60)."
-_SLEEP_FIX = "Remove or bound this sleep, and raise an error when it takes too long."
 _HOLDS = {"sleep": "sleeps", "poll": "waits in poll"}
 # No service is at the other end of these, whatever the phase of the rank says.
 _CAN_GO_ON = {
@@ -263,8 +256,7 @@ def _through(view: JobView, candidate: Candidate, proc: Process, end: Process) -
     if not end.activity.progresses:
         return through
     cause = "" if proc.long_work is not None else working_class(proc, end)
-    fixes = (Fix("Give the work a timeout, in the process that does it as well."),)
-    return replace(through, cause=cause, liveness="computing", fixes=fixes)
+    return replace(through, cause=cause, liveness="computing", fixes=advice("work elsewhere"))
 
 
 def _is_own_child(view: JobView, candidate: Candidate, proc: Process) -> bool:
@@ -295,7 +287,7 @@ def _terminal(proc: Process, hold: Blocked) -> Candidate:
         reason=f"{does} at its terminal {hold.target}{in_phase(proc)}",
         evidence=(_held_item(proc, hold), *standstill(proc)),
         sink=Sink.ANSWER,
-        fixes=(Fix("Remove breakpoint() and input() from code that runs on ranks."),),
+        fixes=advice("terminal input"),
         confirm=(proc.shell(_AGAIN),),
     )
 
@@ -317,17 +309,13 @@ def _pipe(view: JobView, proc: Process, hold: Blocked) -> Candidate:
         evidence=(_held_item(proc, hold, peers), *standstill(proc)),
         sink=Sink.ANSWER,
         liveness="never-wakes" if nobody or _ends_stand(view, hold) else "unseen",
-        fixes=(Fix("Close unused pipe ends after fork, and give the read a timeout."),),
+        fixes=advice("pipe read"),
         confirm=(proc.shell("lsof -p {pid}"),),
     )
     if not writes:
         return candidate
-    fix = Fix(
-        "Read the other end while writing, both stdout and stderr: subprocess.communicate(), "
-        "or redirect them to a file."
-    )
     drain = f"cat /proc/{{pid}}/fd/{hold.fd} > /dev/null  # drains it; the rank must resume"
-    return replace(candidate, fixes=(fix,), confirm=(proc.shell(drain),))
+    return replace(candidate, fixes=advice("pipe write"), confirm=(proc.shell(drain),))
 
 
 def _ends_stand(view: JobView, hold: Blocked) -> bool:
@@ -380,10 +368,7 @@ def _socket(view: JobView, proc: Process, hold: Blocked) -> Candidate:
         evidence=(_held_item(proc, hold, peers), *standstill(proc), *coroutine_items(proc)),
         sink=Sink.ANSWER,
         liveness=_answers(peers_seen(view, hold), hold),
-        fixes=(
-            Fix("Give the request a timeout (requests: timeout=(5, 60))."),
-            Fix("Treat a missing response as no reward, and continue."),
-        ),
+        fixes=advice("request"),
         confirm=(proc.shell("ss -tnp | grep pid={pid}  # bytes waiting on either side"),),
     )
 
@@ -429,9 +414,7 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
         does = "awaits a coroutine, and no stack shows its line,"
     elif proc.activity.kind == "polling" and kind in _ASKS:
         does, for_what = _ASKS[kind], tasks.what_for(view, proc)
-    advice = _SLEEP_FIX if kind == "sleep" else _WAIT_FIX
-    if loop is not None or proc.coroutine is not None:
-        advice = _AWAIT_FIX
+    in_loop = loop is not None or proc.coroutine is not None
     hidden = asks_engine(proc) and bool(view.engine_parts())
     return Candidate(
         cause=blocked_class(proc),
@@ -439,7 +422,7 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
         evidence=(*standstill(proc), *coroutine_items(proc)),
         sink=Sink.NOTHING if hidden or not proc.place.frames else Sink.LINE,
         liveness=_ends_await(proc, inside=kind == "coroutine"),
-        fixes=(Fix(advice),),
+        fixes=advice("await" if in_loop else "sleep" if kind == "sleep" else "wait"),
         confirm=(proc.shell(_AGAIN),),
         can_go_on=_CAN_GO_ON.get(kind, ""),
     )

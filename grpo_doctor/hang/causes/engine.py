@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor import knobs
+from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.description import (
     in_phase,
@@ -29,12 +30,6 @@ from grpo_doctor.hang.verdict import Fix, Item
 
 _THRASHES = 2  # preemptions between two answers, and not one token
 _LONGEST_PAUSE_S = 30.0  # asynchronous trainers pause an engine while they send weights
-_PATIENT = Fix(
-    "Give the client's requests a timeout, so that the trainer fails with an error message."
-)
-_WAKE = Fix("Wake up the engine before sending requests.")
-_RESUME = Fix("If it was paused for new weights, resume it (vLLM: POST /resume).")
-_RESUME_ALWAYS = Fix("Resume it in a finally block: an error while sending weights skips the call.")
 
 
 def stalled(
@@ -50,7 +45,7 @@ def stalled(
         liveness="never-wakes",
         phase="rollout",
         node=node.node,
-        fixes=(_PATIENT,),
+        fixes=advice("patient client"),
         confirm=(node.shell("py-spy dump --pid {pid}"),),
     ).of(proc)
 
@@ -79,7 +74,7 @@ def _without_tokens(
     share = Item("proc", core.rank, f"{title(core)} used {core.activity.cpu_share:.0%} of a core")
     if counts.asleep:
         asleep = stalled(proc, engine, core, "is asleep but was asked to generate", share)
-        return replace(asleep, fixes=(_WAKE, _PATIENT))
+        return replace(asleep, fixes=advice("asleep", "patient client"))
     full = f", {counts.cache:.0%} of its cache used" if counts.cache is not None else ""
     during = f"in {counts.seconds:.1f} s"
     if counts.preempted >= _THRASHES:
@@ -92,7 +87,7 @@ def _without_tokens(
         return replace(
             stalled(proc, engine, core, says, share),
             liveness=_never_wakes(_long_for_a_pause(proc, engine), engine.works),
-            fixes=(_RESUME, *_room(view, counts)),
+            fixes=(*advice("paused"), *_room(view, counts)),
         )
     none = f"generated no token {during}" if counts.counts_tokens else "makes no progress"
     says = f"{none} and has {counts.running:.0f} requests"
@@ -117,7 +112,7 @@ def _paused(view: JobView, proc: Process, engine: RolloutEngine) -> Candidate:
         stalled(proc, engine, engine.core, says, *_shares(engine), *_stacks(engine)),
         cause=_soft_cause(proc),
         liveness=_never_wakes(_long_for_a_pause(proc, engine) and receives, elsewhere),
-        fixes=(_RESUME, _PATIENT),
+        fixes=advice("paused", "patient client"),
     )
 
 
@@ -130,7 +125,7 @@ def _told_to_pause(proc: Process, engine: RolloutEngine, counts: Counted) -> Can
         stalled(proc, engine, engine.core, says, *_shares(engine), *_stacks(engine)),
         cause="rollout-engine-paused",
         liveness=_never_wakes(_long_for_a_pause(proc, engine), engine.works),
-        fixes=(_RESUME, _RESUME_ALWAYS, _PATIENT),
+        fixes=advice("paused", "resume always", "patient client"),
     )
 
 
@@ -172,7 +167,7 @@ def _idle(proc: Process, engine: RolloutEngine) -> Candidate:
         stalled(proc, engine, core, says, *_shares(engine), *_stacks(engine)),
         cause=_soft_cause(proc),
         liveness="unseen",
-        fixes=(Fix("Restart the engine."), _PATIENT),
+        fixes=advice("idle engine", "patient client"),
     )
 
 
@@ -210,7 +205,7 @@ def _room(view: JobView, counts: Counted) -> tuple[Fix, ...]:
             "vllm.max_num_seqs",
             sequences,
         ),
-        Fix("Request shorter completions: the longest must fit.", "vllm.max_model_len"),
+        *advice("shorter completions"),
     )
 
 
@@ -287,10 +282,7 @@ def _dead(view: JobView, proc: Process, engine: RolloutEngine) -> Candidate:
         sink=Sink.ENGINE,
         liveness="dead",
         still_s=view.wait_history.waited_s if engine.again else candidate.still_s,
-        fixes=(
-            Fix("Restart the engine and find the first error in its own log."),
-            Fix("If it ran out of memory, lower its memory share.", "vllm.gpu_memory_utilization"),
-        ),
+        fixes=advice("dead engine"),
         confirm=(f"{_HEALTH}  # responds; then request one token",),
     )
 
@@ -299,9 +291,8 @@ def _halted(proc: Process, engine: RolloutEngine, node: Process) -> Candidate:
     """A process of it may not run."""
     item = Item("proc", node.rank, f"{title(node)} is {node.activity.kind}, the others wait for it")
     if node.activity.kind == "frozen":
-        thaw = Fix("Thaw the control group; a paused container does this.")
         candidate = stalled(proc, engine, node, "is frozen by its control group", item)
-        return replace(candidate, fixes=(thaw,), confirm=())
+        return replace(candidate, fixes=advice("frozen engine"), confirm=())
     candidate = stalled(proc, engine, node, "is stopped (SIGSTOP)", item)
     stopped = replace(candidate, liveness="never-wakes", fixes=())
     return stopped.continued(node, "tokens must flow immediately")
@@ -327,14 +318,7 @@ def _deadlocked(proc: Process, engine: RolloutEngine, sender: Process) -> Candid
         stalled(proc, engine, sender, says, stack_item(sender)),
         cause="weight-sync-blocked",
         phase=proc.phase or "sync",
-        fixes=(
-            Fix(
-                "Join the group, or start the transfer, before waiting for the engine's "
-                "response: send that request from a thread, or wait for it after the "
-                "collective."
-            ),
-            Fix("Check that both sides use the same address and world size."),
-        ),
+        fixes=advice("transfer"),
     )
 
 
@@ -360,10 +344,7 @@ def _unreachable(view: JobView, proc: Process, refused: tuple[Item, ...]) -> Can
         sink=Sink.HOLDER,
         liveness="computing" if began else "unseen",
         phase="rollout",
-        fixes=(
-            Fix("Start the engine's server, at the address that the trainer uses."),
-            Fix("If it exited, find the first error at the end of its own log."),
-        ),
+        fixes=advice("no server"),
         confirm=(f"{_HEALTH}  # from the rank's host",),
     )
     return replace(candidate.of(proc), still_s=view.wait_history.waited_s)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.description import (
     RECORDER,
@@ -23,7 +24,7 @@ from grpo_doctor.hang.causes.description import (
 from grpo_doctor.hang.dumps.ras import Failure, Findings, LateRank, hear, judge_ras
 from grpo_doctor.hang.model import gpus
 from grpo_doctor.hang.model.view import JobView, Process, has_pending
-from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import ranks_text, verb
 from grpo_doctor_probes.evidence import Job, RasAnswer
 
@@ -41,14 +42,6 @@ MOST_LINES_AFTER = 4  # of other ranks, before they come to wait
 ASK_RAS = "ncclras -v  # or: echo verbose status | nc localhost 28028"
 _XIDS = "dmesg -T | grep -i xid"
 _ERRORS = "nvidia-smi -q | grep -A4 -i -e xid -e ecc"
-_FIND_KERNEL = (
-    Fix(f"Look for an Xid of this GPU ({_XIDS}) and reset or replace it."),
-    Fix("Start the next run with CUDA_LAUNCH_BLOCKING=1 on this rank to find the kernel."),
-)
-_LINKS = Fix(
-    "Check the links between the GPUs and hosts; NCCL_DEBUG=WARN in the next run names the "
-    "failing one."
-)
 
 
 def gpu_faults(case: Case) -> Iterator[Candidate]:
@@ -84,9 +77,7 @@ def _failed(case: Case) -> Iterator[Candidate]:
         evidence=tuple(faults),
         sink=Sink.ENDED,  # a job that gets on has survived it
         liveness="never-wakes",
-        fixes=(
-            Fix("Take the GPU out of service (drain the node, reset or replace it), then restart."),
-        ),
+        fixes=advice("failed GPU"),
         confirm=(_ERRORS, _XIDS),
     )
 
@@ -177,7 +168,7 @@ def _in_driver(proc: Process) -> Candidate:
         reason=f"sleeps in the GPU driver and does not return{in_phase(proc)}",
         sink=Sink.HOLDER,
         evidence=(kernel_item(proc), *standstill(proc)),
-        fixes=(Fix("Drain the host and reset or replace the GPU, then restart."),),
+        fixes=advice("GPU driver"),
         confirm=("timeout 10 nvidia-smi  # hangs as well", "dmesg -T | grep -i -e nvrm -e xid"),
     ).of(proc)
 
@@ -193,7 +184,7 @@ def _hung(view: JobView, rank: int, text: str, proc: Process | None) -> Candidat
         liveness="never-wakes",
         phase=proc.phase if proc is not None else None,
         still_s=view.wait_history.waited_s,
-        fixes=_FIND_KERNEL,
+        fixes=advice("kernel"),
         confirm=(f"{_ERRORS}  # on that host",),
     )
 
@@ -213,7 +204,7 @@ def _busy_with_its_own(view: JobView, proc: Process) -> Candidate:
             sink=Sink.HELPER,
             liveness="never-wakes" if idle else "computing",
             evidence=(*facts, activity_item(proc), stack_item(proc)),
-            fixes=_FIND_KERNEL,
+            fixes=advice("kernel"),
             confirm=("nvidia-smi dmon -s pu -c 10  # busy at high power: it computes and may end",),
         ).of(proc),
         still_s=view.wait_history.waited_s,
@@ -248,7 +239,7 @@ def _by_power(view: JobView) -> Iterator[Candidate]:
             sink=Sink.COUNTERS,
             liveness="unseen",
             still_s=view.wait_history.waited_s,
-            fixes=(_LINKS,),
+            fixes=advice("links"),
             confirm=(ASK_RAS,),
         )
 
@@ -267,15 +258,8 @@ _CLASSES: dict[int, str] = {
     4: "collective-mismatch",
     5: "collective-mismatch",
 }
-_WARN = Fix("Find the first NCCL WARN in its log (NCCL_DEBUG=WARN), then restart.")
-_GIVEN_UP = (
-    "is considered dead by NCCL: no response for a minute",
-    Fix("The others cannot continue without it: restart from the last checkpoint."),
-)
-_SILENT = (
-    "does not respond to NCCL",
-    Fix("Check its process: is it stopped? Can its host be reached?"),
-)
+_GIVEN_UP = ("is considered dead by NCCL: no response for a minute", "given up by NCCL")
+_SILENT = ("does not respond to NCCL", "silent for NCCL")
 _ON_ITS_HOST = "grpo-doctor attach  # on the host of this rank"
 _CONFIRM = f"{ASK_RAS}; again after some seconds"
 
@@ -372,9 +356,7 @@ def _strayed(case: Case, rank: int, lag: LateRank, items: tuple[Item, ...]) -> C
         reason=reason,
         evidence=items,
         sink=Sink.COUNTERS,
-        fixes=(
-            Fix("Make every rank call the same collectives: no call under a rank's own condition."),
-        ),
+        fixes=advice("launches"),
         confirm=(_ON_ITS_HOST, _CONFIRM),
     )
     proc = case.view.by_rank.get(rank)
@@ -400,7 +382,8 @@ def _words(lag: LateRank) -> str:
 def _failed_in_nccl(view: JobView, rank: int, failure: Failure) -> Iterator[Candidate]:
     dead = failure.what == "dead"
     if failure.error:
-        cause, reason, fix = _CLASSES.get(failure.error), f"reports to NCCL: {failure.what}", _WARN
+        cause, reason = _CLASSES.get(failure.error), f"reports to NCCL: {failure.what}"
+        fix = "NCCL error"
     else:
         # A process that is seen here to live is not dead, whatever its peers think.
         cause = "rank-dead" if dead and rank not in view.by_rank else "network-silent"
@@ -416,6 +399,6 @@ def _failed_in_nccl(view: JobView, rank: int, failure: Failure) -> Iterator[Cand
         sink=Sink.ORDER,
         liveness="never-wakes",
         still_s=view.wait_history.waited_s,
-        fixes=(fix,),
+        fixes=advice(fix),
         confirm=(f"ps -o pid,stat,wchan,args -p {failure.process.pid}  # on that host", _CONFIRM),
     )

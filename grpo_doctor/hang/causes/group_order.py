@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.calls import CLASSES, all_in_calls, deadlock
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
 from grpo_doctor.hang.causes.description import (
@@ -19,15 +20,11 @@ from grpo_doctor.hang.causes.description import (
 from grpo_doctor.hang.model.matching import Cycle, Wait
 from grpo_doctor.hang.model.matching.model import strongest
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import ranks_text
 
 _MOST_ITEMS = 8
 _MEMBERS = ("global_ranks_in_group", "ranks")
-_CREATE_ALIKE = Fix(
-    "Call new_group for every group on every rank, members or not, in one order. Build the "
-    "lists from the world size alone, not from a rank's own data or from a set or dict."
-)
 
 
 def group_order(case: Case) -> Iterator[Candidate]:
@@ -190,7 +187,7 @@ def _new_groups(view: JobView) -> Iterator[Candidate]:
         evidence=(*created, still_item(first)),
         sink=Sink.RING,
     )
-    yield replace(deadlock(view, mistake), fixes=(_CREATE_ALIKE,), confirm=())
+    yield replace(deadlock(view, mistake), fixes=advice("new_group"), confirm=())
 
 
 def _created_by(view: JobView, proc: Process) -> _NewGroup | None:

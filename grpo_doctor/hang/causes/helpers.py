@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
 from grpo_doctor.hang.causes.connections import blocked_io
 from grpo_doctor.hang.causes.description import (
@@ -30,17 +31,8 @@ from grpo_doctor.hang.model.process.stacks import short, works_for_pool
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import ray_facts, tasks
 from grpo_doctor.hang.model.waiting.wakeups import family, has_succeeded, most_telling, rests
-from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import ranks_text, seconds_text, verb
-
-_FIXES = (
-    Fix("Load data in the training process to see the worker's own error.", "dataload.num_workers"),
-    Fix("Give the DataLoader a timeout, so that a dead worker raises."),
-    Fix(
-        "Start workers with multiprocessing_context='spawn': do not fork after threads were "
-        "started."
-    ),
-)
 
 
 def data_loader(case: Case) -> Iterator[Candidate]:
@@ -80,7 +72,7 @@ def _loader(view: JobView, proc: Process) -> Iterator[Candidate]:
         liveness="never-wakes" if halted else "unseen",
         phase="dataload",
         node=guilty[0].node if guilty else None,
-        fixes=_FIXES,
+        fixes=advice("loader"),
         confirm=tuple(worker.shell("py-spy dump --pid {pid}") for worker in guilty[:1]),
     ).of(proc)
     stopped = bool(guilty) and guilty[0].activity.kind == "stopped"
@@ -126,7 +118,7 @@ def _starts(view: JobView, proc: Process) -> Candidate:
         evidence=(kernel_item(proc), *standstill(proc)),
         sink=Sink.HOLDER,
         node=youngest.node if youngest is not None else None,
-        fixes=(Fix("Check the program that is started: it may be on storage that hangs."),),
+        fixes=advice("program"),
         confirm=(proc.shell("ps -o pid,stat,wchan:20,args --ppid {pid}"),),
     ).of(proc)
 
@@ -260,7 +252,7 @@ def _forked(proc: Process, child: Process) -> Candidate:
         sink=Sink.HOLDER,
         liveness="never-wakes",
         node=child.node,
-        fixes=(Fix("Start the child with spawn, or fork before starting any thread."),),
+        fixes=advice("spawn"),
     )
 
 
@@ -270,10 +262,7 @@ def _waiting(proc: Process, reason: str, items: tuple[Item, ...]) -> Candidate:
         reason=reason,
         evidence=(*items, *standstill(proc)),
         sink=Sink.HELPER,
-        fixes=(
-            Fix("Give the wait a timeout (subprocess: timeout=, pool: .get(timeout))."),
-            Fix("End the child when the timeout expires."),
-        ),
+        fixes=advice("child"),
         confirm=(proc.shell("ps -o pid,stat,wchan:20,etime,args --ppid {pid}"),),
     ).of(proc)
 
@@ -287,7 +276,7 @@ def _works(proc: Process, working: Sequence[Process]) -> Candidate:
         sink=Sink.WORKER,
         liveness="computing" if proc.long_work is None else "progressing",
         node=child.node,
-        fixes=(Fix("Give the work a timeout."),),
+        fixes=advice("work"),
     ).of(proc)
 
 
@@ -344,7 +333,7 @@ def _asking(view: JobView, proc: Process) -> Candidate:
         sink=Sink.ANSWER,
         liveness="computing" if works else "unseen",
         node=workers[0].node if workers else None,
-        fixes=(Fix("Give ray.get a timeout, and request no more resources than the cluster has."),),
+        fixes=advice("Ray result"),
         confirm=("ray list tasks --filter state!=FINISHED  # one that waits for resources?",),
     ).of(proc)
 
@@ -357,7 +346,7 @@ def _not_called(proc: Process) -> Candidate:
         reason="has no Ray task: its method has ended, or the driver has not called it",
         evidence=(Item("proc", proc.rank, title(proc)), stack_item(proc)),
         sink=Sink.ANSWER,
-        fixes=(Fix("Call the method on all actors of the group before waiting for any of them."),),
+        fixes=advice("Ray method"),
         confirm=("ray list tasks --filter state=RUNNING",),
     )
 
@@ -438,7 +427,7 @@ def _in_coroutine(proc: Process) -> Candidate:
         evidence=(Item("proc", None, f"{title(proc)}: its event loop is idle{since}"),),
         sink=Sink.ANSWER,
         liveness="outside",  # a server may be what it awaits
-        fixes=(Fix("Give the await a timeout: asyncio.wait_for(..., timeout=60)."),),
+        fixes=advice("await"),
         confirm=(proc.shell("ss -tnp | grep pid={pid}  # whose response it awaits"),),
     ).of(proc)
 

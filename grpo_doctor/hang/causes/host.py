@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 
+from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
 from grpo_doctor.hang.causes.description import (
     asleep_for,
@@ -20,7 +21,7 @@ from grpo_doctor.hang.causes.description import (
 from grpo_doctor.hang.model.nodes import process_in
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.wakeups import ASKS, DELAYED, hardly_runs, rests, throttled
-from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import bytes_text
 
 _KILLED = re.compile(r"[Kk]illed process (\d+)")
@@ -32,10 +33,6 @@ _TIMED = ("reward", "helper")  # of a sandbox whose time is over its own parent 
 _SWAPS_PER_S = 100.0
 _SWAPPED_BYTES = 16 * 1024 * 1024
 BEFORE_THE_WAIT_S = 10.0  # a rank may be killed a little before others wait for it
-_LESS_MEMORY = (
-    Fix("Use fewer dataloader processes.", "dataload.num_workers"),
-    Fix("Keep optimizer state on the GPU.", "offload.optimizer"),
-)
 
 
 def memory(case: Case) -> Iterator[Candidate]:
@@ -69,7 +66,7 @@ def _waits_for_memory(proc: Process) -> Candidate:
         sink=Sink.HOLDER,
         liveness="never-wakes" if proc.activity.kind == "still" else "unseen",
         evidence=(kernel_item(proc), *standstill(proc)),
-        fixes=(Fix("Give the control group more memory, or use less of it."),),
+        fixes=advice("memory limit"),
         confirm=("cat /sys/fs/cgroup/**/memory.events  # high, max and oom grow",),
     ).of(proc)
 
@@ -101,10 +98,7 @@ def _swapped(proc: Process) -> Candidate:
         ),
         sink=Sink.HOLDER,
         liveness="progressing",
-        fixes=(
-            *_LESS_MEMORY,
-            Fix("Give the job more host memory, or a higher limit."),
-        ),
+        fixes=advice("less memory", "swapped"),
         confirm=(proc.shell("grep VmSwap /proc/{pid}/status; vmstat 1 5  # columns si and so"),),
     ).of(proc)
 
@@ -133,13 +127,7 @@ def out_of_memory(
         evidence=items,
         sink=Sink.KILLED,
         liveness="dead",
-        fixes=(
-            Fix(
-                "Give the job more memory, or use less of it: fewer dataloader processes, no "
-                "offload."
-            ),
-            *_LESS_MEMORY,
-        ),
+        fixes=advice("out of memory", "less memory"),
         confirm=(LIST_KILLS,),
     )
 
@@ -256,12 +244,7 @@ def _starved(view: JobView, proc: Process) -> Candidate | None:
         ),
         sink=Sink.HELPER,
         liveness="progressing",
-        fixes=(
-            Fix(
-                "Raise the CPU quota or nice priority, widen the core binding, or end other "
-                "processes."
-            ),
-        ),
+        fixes=advice("starved"),
         confirm=(proc.shell("cat /proc/{pid}/schedstat; sleep 1; cat /proc/{pid}/schedstat"),),
     ).of(proc)
 
@@ -338,11 +321,7 @@ def _busy(proc: Process) -> Candidate:
         sink=Sink.LINE,
         liveness="computing",
         phase=proc.phase,
-        fixes=(
-            Fix("Call gc.freeze() after setup, or collect less often.", "offload.gc_collect")
-            if collecting
-            else Fix("Limit this computation: run it in a separate process with a timeout."),
-        ),
+        fixes=advice("garbage" if collecting else "busy"),
         confirm=(
             proc.shell(
                 "py-spy record --pid {pid} --duration 10  # shows which lines take the time"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from shlex import quote
 
+from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
 from grpo_doctor.hang.causes.connections import is_terminal
 from grpo_doctor.hang.causes.description import (
@@ -28,7 +29,7 @@ from grpo_doctor.hang.model.process.progress import has_time_limit
 from grpo_doctor.hang.model.process.stacks import is_library, place_of, short
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.wakeups import only_by_signals
-from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import bytes_text, seconds_text
 from grpo_doctor_probes.evidence import Blocked, Disk, PythonThread, Thread
 
@@ -42,14 +43,6 @@ _WAITS_FOR_DISK = (
     *("jbd2_", "xfs_log", "xlog_", "btrfs_", "balance_dirty"),
 )
 _WCHANS = ("nfs", "rpc_", "fuse", "lustre", "ll_", "ceph", "percpu_rwsem", "folio_wait", "io_sched")
-_FIXES = (
-    Fix("Repair or unmount the file system; write checkpoints and caches to a local disk."),
-    Fix("Save less often, and only the weights.", "checkpoint.save_only_model"),
-)
-_FIFO_FIXES = (
-    Fix("Start or fix the process that should open the FIFO's other end."),
-    Fix("Open it with O_NONBLOCK, or pass a regular file or a socket with a timeout instead."),
-)
 
 
 def storage(case: Case) -> Iterator[Candidate]:
@@ -102,10 +95,7 @@ def _without_room(proc: Process, disk: Disk) -> Candidate:
         evidence=(Item("disk", proc.rank, free_text), stack_item(proc)),
         sink=Sink.HOLDER,
         liveness="computing" if proc.activity.progresses else "unseen",
-        fixes=(
-            Fix("Free disk space, and keep fewer checkpoints."),
-            Fix("Save only the weights.", "checkpoint.save_only_model"),
-        ),
+        fixes=advice("full disk"),
         confirm=(f"df -h {disk.path}; df -i {disk.path}",),
     ).of(proc)
 
@@ -144,7 +134,7 @@ def _blocked(view: JobView, proc: Process) -> Candidate:
         ),
         sink=Sink.HELPER,
         liveness="never-wakes" if never else "unseen",
-        fixes=_FIFO_FIXES if fifo else _FIXES,
+        fixes=advice("FIFO" if fifo else "file system"),
         confirm=(
             f"fuser -v {quote(path)}  # shows no other process"
             if fifo
@@ -183,10 +173,6 @@ def _silent_disks(view: JobView, proc: Process) -> Iterator[Item]:
 
 
 _LOCKS = (".lock", ".lck")
-_LET_IT_END = Fix("Let the running process finish: it may hold the lock.")
-_LEFT_BEHIND = Fix(
-    "End the process that holds it. If no process holds it, the lock file is stale: check it."
-)
 
 
 def file_locks(case: Case) -> Iterator[Candidate]:
@@ -220,20 +206,18 @@ def _file_lock(view: JobView, proc: Process, hold: Blocked) -> Candidate:
         evidence=(Item("fd", proc.rank, fact), *map(process_item, maybe[:1]), *standstill(proc)),
         sink=Sink.HOLDER,
         liveness="never-wakes" if holders and asleep and not strangers else liveness,
-        fixes=(_release(hold.target), Fix("Take the lock with a timeout, and on one rank only.")),
+        fixes=advice(
+            # A file that is nothing but a lock may be deleted; a database would lose its data.
+            "lock file" if hold.target.endswith(_LOCKS) else "locked file",
+            "lock on one rank",
+            path=hold.target,
+        ),
         confirm=(f"lsof {hold.target}  # who holds the lock",),
     ).of(proc)
     if not ranks:
         return candidate
     keeps = f"holds the lock {hold.target} while it waits in {holders[0].place.operation}"
     return replace(candidate, culprits=ranks, reason=keeps)
-
-
-def _release(path: str) -> Fix:
-    """A file that is nothing but a lock may be deleted; a database would lose its data."""
-    if path.endswith(_LOCKS):
-        return Fix(f"End the process that holds {path}; if no process holds it, delete that file.")
-    return Fix(f"End the process that holds {path}, or let it finish; keep the file.")
 
 
 def _sleeps_on(view: JobView, holder: Process) -> bool:
@@ -267,10 +251,7 @@ def _polled(view: JobView, proc: Process) -> Candidate:
         evidence=(*map(process_item, maybe[:1]), *standstill(proc)),
         sink=Sink.HELPER,
         liveness="computing" if maybe else "unseen",
-        fixes=(
-            _LET_IT_END if maybe else _LEFT_BEHIND,
-            Fix("Take such a lock on only one rank per host, and with a timeout."),
-        ),
+        fixes=advice("running holder" if maybe else "left behind", "lock per host"),
         confirm=(proc.shell("py-spy dump --locals --pid {pid}  # the path of the lock file"),),
     ).of(proc)
     # Who polls has just run, however long it has been at it.
@@ -321,12 +302,7 @@ def _gil_held(proc: Process, thread: PythonThread, task: Thread, *, runs: bool) 
         evidence=(Item("stack", proc.rank, owner), *standstill(proc)),
         sink=Sink.HOLDER,
         liveness="computing" if runs else "never-wakes",
-        fixes=(
-            Fix(
-                "Release the GIL around the call (ctypes.CDLL, not PyDLL), or run it in a "
-                "separate process with a timeout."
-            ),
-        ),
+        fixes=advice("GIL"),
         confirm=(proc.shell("py-spy dump --native --pid {pid}  # the C function that holds it"),),
     )
 
@@ -398,9 +374,8 @@ def _waits_for_thread(proc: Process) -> bool:
 def _two_want(proc: Process, main: PythonThread, wanting: Sequence[PythonThread]) -> Candidate:
     lines = f"{_line(main)} and {_line(wanting[0])}"
     reason = f"has two threads that wait for each other's lock: {lines}"
-    fix = Fix("Take the two locks in one order everywhere, or use one lock.")
     deadlock = _locked(proc, "thread-deadlock", reason, (main, *wanting))
-    return replace(deadlock, liveness="never-wakes", sink=Sink.HOLDER, fixes=(fix,))
+    return replace(deadlock, liveness="never-wakes", sink=Sink.HOLDER, fixes=advice("two locks"))
 
 
 def _waits_for_waiting(
@@ -412,9 +387,8 @@ def _waits_for_waiting(
         f"waits at {_line(main)} for thread {_label(waiter)}, which wants a lock at "
         f"{_line(waiter)} that no other thread can release"
     )
-    fix = Fix("Release the lock before you wait for, or join, a thread that takes it.")
     deadlock = _locked(proc, "thread-deadlock", reason, (main, *wanting))
-    return replace(deadlock, sink=Sink.HOLDER, fixes=(fix,))
+    return replace(deadlock, sink=Sink.HOLDER, fixes=advice("join under a lock"))
 
 
 def _lock_in_collective(proc: Process, main: PythonThread, holder: PythonThread) -> Candidate:
@@ -425,11 +399,8 @@ def _lock_in_collective(proc: Process, main: PythonThread, holder: PythonThread)
         f"waits for a lock at {_line(main)} while thread {_label(holder)} is in "
         f"{place_of(holder).operation} at {_line(holder)}, which the others never reach"
     )
-    fix = Fix(
-        "Call collectives from one thread, and not while holding a lock that the main thread takes."
-    )
     ring = _locked(proc, "group-order-cycle", reason, (main, holder))
-    return replace(ring, sink=Sink.HOLDER, fixes=(fix,))
+    return replace(ring, sink=Sink.HOLDER, fixes=advice("collective under a lock"))
 
 
 def _never_released(
@@ -439,8 +410,8 @@ def _never_released(
     user = place_of(busy[0]).user if busy else None
     holder = f", while thread {_label(busy[0])} is{at_frame(user)}" if user else ""
     reason = f"waits for a lock that is never released, at {_line(main)}{holder}"
-    fix = Fix("Release the lock on every path (`with lock:`), and give acquire a timeout.")
-    return replace(_locked(proc, "lock-held", reason, (main, *wanting)), fixes=(fix,))
+    locked = _locked(proc, "lock-held", reason, (main, *wanting))
+    return replace(locked, fixes=advice("never released"))
 
 
 def _label(thread: PythonThread) -> str:

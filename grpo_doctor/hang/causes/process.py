@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
 from grpo_doctor.hang.causes.description import (
     at_frame,
@@ -27,17 +28,12 @@ from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
 from grpo_doctor.hang.model.process.stacks import is_library, short
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.multihost.visits import is_old
-from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import hosts_text, ranks_text, verb
 from grpo_doctor_probes.evidence import Placement
 
 _AT_EXIT = ("_shutdown", "_exit_function", "_python_exit", "_run_exitfuncs", "shutdown")
 _COMMUNICATION = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|NCCL", re.IGNORECASE)
-_DETACH = Fix("Detach the debugger that stopped it.")
-_WANTS_TERMINAL = Fix(
-    "If it stops again immediately, it needs a terminal: start it with `< /dev/null`."
-)
-_READ_LOG = Fix("Read the first traceback in its log, and restart the job.")
 
 
 def unable_to_run(case: Case) -> Iterator[Candidate]:
@@ -65,10 +61,10 @@ def _stopped(proc: Process) -> Candidate:
         evidence=standstill(proc),
         sink=Sink.PROCESS,
         liveness="never-wakes",
-        fixes=(_WANTS_TERMINAL,),
+        fixes=advice("terminal"),
     )
     stopped = candidate.of(proc).continued(proc, "the job must resume immediately")
-    return replace(stopped, fixes=(_DETACH, _WANTS_TERMINAL)) if traced else stopped
+    return replace(stopped, fixes=advice("debugger", "terminal")) if traced else stopped
 
 
 def _frozen(proc: Process) -> Candidate:
@@ -80,12 +76,7 @@ def _frozen(proc: Process) -> Candidate:
         sink=Sink.PROCESS,
         liveness="never-wakes",
         evidence=(Item("cgroup", proc.rank, f"{file or 'the freezer'} reports frozen"),),
-        fixes=(
-            Fix(
-                "Thaw the control group; a paused container or a job that is being "
-                "checkpointed is frozen like this."
-            ),
-        ),
+        fixes=advice("frozen"),
         confirm=(proc.shell(f"echo {word} > {file}  # the job must resume immediately"),)
         if file
         else (),
@@ -139,7 +130,7 @@ def dead(ranks: tuple[int, ...], reason: str, evidence: tuple[Item, ...], sink: 
         evidence=evidence,
         sink=sink,
         liveness="dead",
-        fixes=(_READ_LOG,),
+        fixes=advice("traceback"),
     )
 
 
@@ -217,10 +208,7 @@ def _leaving(view: JobView, proc: Process) -> Candidate:
         ),
         sink=Sink.HOLDER,
         evidence=(*_last_words(view, proc), stack_item(proc), still_item(proc)),
-        fixes=(
-            _READ_LOG,
-            Fix("Start helper threads with daemon=True, so that a failed rank can exit."),
-        ),
+        fixes=advice("traceback", "daemon threads"),
         confirm=(proc.shell("py-spy dump --pid {pid}  # no frame of the training loop is left"),),
     ).of(proc)
 
@@ -244,23 +232,6 @@ def _last_words(view: JobView, proc: Process) -> tuple[Item, ...]:
 
 JOINING_S = 120.0  # of a job over several hosts, which pull images and start one by one
 JOINING_HERE_S = 5.0  # after the last process was started; and as much again as they took to start
-_START_HERE = (
-    Fix("Start the missing rank, or correct WORLD_SIZE and MASTER_ADDR where it runs."),
-    Fix("If it was started, it has exited: read the first traceback in its log."),
-)
-_START_THERE = Fix(
-    "Start the missing ranks, or correct WORLD_SIZE, MASTER_ADDR and the node number where "
-    "they run. Check that their host reaches the rendezvous address."
-)
-_START_ALIKE = Fix(
-    "Start all hosts with the same world size (--nnodes and --nproc-per-node), and each with "
-    "its own node number (--node-rank)."
-)
-_BY_ONE_COMMAND = Fix('Inspect all hosts with the one command under "how to confirm".')
-_LOOK_AT_ALL = Fix(
-    'Inspect all hosts at the same time: the first command under "how to confirm" saves a '
-    "bundle of each host in a shared folder, the second joins the bundles into one verdict."
-)
 
 
 def missing_ranks(case: Case) -> Iterator[Candidate]:
@@ -291,7 +262,7 @@ def _absent(view: JobView, ranks: tuple[int, ...]) -> Candidate:
         return replace(
             absent,
             sink=Sink.PROCESS,
-            fixes=_START_HERE,
+            fixes=advice("missing here"),
             confirm=("pgrep -af python  # on every host: is the missing rank's process there?",),
         )
     reason = "is dead: its process is gone"
@@ -351,7 +322,7 @@ def _not_joined(
 def _elsewhere(view: JobView, unseen: tuple[int, ...], joining: list[Process]) -> Candidate:
     """All ranks here wait: the rank that holds the job up is on a host that was not looked at."""
     looks = commands(view.evidence.job)
-    look_at_all = _LOOK_AT_ALL if len(looks) > 1 else _BY_ONE_COMMAND
+    look_at_all = "two commands" if len(looks) > 1 else "one command"
     for_them = f"for {ranks_text(unseen)}, {_not_here(view, unseen)}"
     if any(proc.place.call == "store" for proc in joining):
         reason = "has not joined the rendezvous"
@@ -359,7 +330,7 @@ def _elsewhere(view: JobView, unseen: tuple[int, ...], joining: list[Process]) -
         return replace(
             _not_joined(unseen, joining, reason, _counted(view), never=never),
             whole=f"{_seen_ranks(view)} wait at the rendezvous {for_them}",
-            fixes=(_START_THERE, look_at_all),
+            fixes=advice("missing elsewhere", look_at_all),
             confirm=looks,
         )
     waiting = any(proc.waits for proc in view.by_rank.values())
@@ -372,7 +343,7 @@ def _elsewhere(view: JobView, unseen: tuple[int, ...], joining: list[Process]) -
         evidence=(_counted(view),),
         sink=Sink.NOTHING,
         liveness="computing",  # on its own host it may write a checkpoint: not seen here
-        fixes=(look_at_all,),
+        fixes=advice(look_at_all),
         confirm=looks,
     )
 
@@ -411,7 +382,7 @@ def _wrongly_started(
 ) -> Candidate:
     reason, item = "was started differently from the others", Item("environment", None, fact)
     absent = _not_joined(ranks, joining, reason, item, never=True)
-    return replace(absent, whole=statement, fixes=(_START_ALIKE,))
+    return replace(absent, whole=statement, fixes=advice("started differently"))
 
 
 def _claimed_twice(placements: Sequence[Placement]) -> tuple[list[str], tuple[int, ...]]:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
 from grpo_doctor.hang import docs
-from grpo_doctor.hang.catalogue import BY_NAME, CLASSES
+from grpo_doctor.hang.catalogue import BY_NAME, CLASSES, FIXES, advice
 
 PAGE = Path(__file__).parents[3] / "docs" / "hang.md"
 
@@ -21,6 +22,26 @@ def test_every_class_says_what_it_is_in_whole_sentences(entry: object) -> None:
 
 def test_names_are_unique() -> None:
     assert len(BY_NAME) == len(CLASSES)
+
+
+def named(node: ast.expr) -> list[object]:
+    """The constants that an argument may be."""
+    if isinstance(node, ast.IfExp):
+        return named(node.body) + named(node.orelse)
+    return [node.value] if isinstance(node, ast.Constant) else []
+
+
+def test_causes_give_the_advice_of_the_table_and_all_of_it() -> None:
+    sources = (path.read_text("utf-8") for path in Path(docs.__file__).parent.rglob("*.py"))
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    given = [call for call in calls if getattr(call.func, "id", "") == "advice"]
+    asked = {name for call in given for word in call.args for name in named(word)}
+    assert len(asked) > 60
+    assert asked <= set(FIXES)
+    assert set(FIXES) <= {node.value for node in nodes if isinstance(node, ast.Constant)}
+    assert advice("lock file", path="/a")[0].text.startswith("End the process that holds /a;")
+    assert advice("less memory", "swapped")[1].knob == "offload.optimizer"
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.description import in_phase, since_start_s, stack_item, title
 from grpo_doctor.hang.causes.process import JOINING_S
 from grpo_doctor.hang.limits import LIMITS
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.model.waiting.ray_facts import lacking, of_kind, text
-from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
+from grpo_doctor.hang.verdict import Item, State, Verdict
 from grpo_doctor.hang.wording import seconds_text, sentence
 from grpo_doctor_probes.evidence import RayFact
 
@@ -29,12 +30,7 @@ def class_of(fact: RayFact) -> str:
 
 _ASK_RAY = "grpo-doctor attach --ray  # with what the cluster itself reports"
 _LIST = "ray status; ray list actors  # what is pending, and which resource it lacks"
-_PLACE = Fix(
-    "Request no more than the cluster has: fewer GPUs or CPUs per worker, or more nodes. End other "
-    "jobs that hold them."
-)
 _INIT = ".__init__"
-_RESTART = Fix("Read the log of the actor that died, and restart the job from its last checkpoint.")
 
 
 def without_ranks(view: JobView) -> Verdict | None:
@@ -67,7 +63,7 @@ def _died(view: JobView, driver: Process, died: Sequence[RayFact]) -> Verdict:
         phase=driver.phase,
         summary=sentence(f"{text(view, last)}; {_waits(driver)}"),
         evidence=tuple(_items(view, [driver])),
-        fixes=(_RESTART,),
+        fixes=advice("Ray actor"),
         confirm=(_LIST,),
     )
 
@@ -84,7 +80,7 @@ def _pending(view: JobView, driver: Process, pending: Sequence[RayFact], age_s: 
         phase="init",
         summary=sentence(f"{text(view, first)}; {_waits(driver)}{soon}"),
         evidence=tuple(_items(view, [driver])),
-        fixes=(_PLACE,),
+        fixes=advice("Ray resources"),
         confirm=(_LIST,),
     )
 

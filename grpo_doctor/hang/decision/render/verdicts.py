@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.calls import INSPECT
 from grpo_doctor.hang.causes.description import (
@@ -29,7 +30,7 @@ from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.model.waiting.wakeups import family
-from grpo_doctor.hang.verdict import Fix, Item, State, Verdict
+from grpo_doctor.hang.verdict import Item, State, Verdict
 from grpo_doctor.hang.wording import (
     bytes_text,
     conjugated,
@@ -229,21 +230,8 @@ def _rate(proc: Process) -> str:
     return f", {bytes_text(proc.activity.io_bytes)} in {seconds_text(proc.activity.seconds)}"
 
 
-_ENABLE = (
-    "Let grpo-doctor read stacks: run it as root or as the job's user, in Kubernetes with the "
-    "capability SYS_PTRACE, elsewhere with `sysctl kernel.yama.ptrace_scope=0`."
-)
-_RECORD = "Start the next run with TORCH_FR_BUFFER_SIZE=2000 (torch before 2.11)."
-RECORDERS_OFF = f"The flight recorders are off. {_RECORD}"
 _WATCH_POWER = "nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat power"
 _ENDPOINT = re.compile(r"--(?:rdzv[-_]endpoint|master[-_]addr)[= ](\S+)")
-_FIX_HOSTS = Fix(
-    "Start the job on the other hosts too, with the same --nnodes, --rdzv-id and rendezvous "
-    "address. Check that they reach that address (nc -zv HOST PORT)."
-)
-_FIX_HERE = Fix(
-    "Read the launcher's own output: it shows what it waits for before it starts a rank."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +321,7 @@ def undecided(view: JobView, stall: Stall) -> Verdict:
             *even_items(view),
         ),
         confirm=tuple(proc.shell("py-spy dump --native --pid {pid}") for proc in chosen[:1]),
-        fixes=(Fix(RECORDERS_OFF),) if recorders_are_off(view) else (),
+        fixes=advice("recorders off") if recorders_are_off(view) else (),
     )
 
 
@@ -353,7 +341,7 @@ def _on_gpus(view: JobView) -> Verdict:
             *even_items(view),
         ),
         confirm=(_WATCH_POWER, ASK_RAS),
-        fixes=(Fix(_RECORD),),
+        fixes=advice("no recorder"),
     )
 
 
@@ -380,7 +368,7 @@ def hidden(view: JobView) -> Verdict:
             "they compute or wait for each other forever."
         ),
         evidence=tuple(activity_item(proc) for proc in list(view.by_rank.values())[:8]),
-        fixes=(Fix(_ENABLE),),
+        fixes=advice("no stacks"),
         confirm=(_WATCH_POWER,),
     )
 
@@ -409,7 +397,7 @@ def not_started(view: JobView, starters: Sequence[Process]) -> Verdict:
             Item("proc", None, f"no rank of this job is on {view.evidence.job.host}"),
             Item("proc", None, f"{first.name}, started {age_s:.0f} s ago: {_command(first)}"),
         ),
-        fixes=(_FIX_HOSTS if several else _FIX_HERE,),
+        fixes=advice("other hosts" if several else "launcher"),
         confirm=commands(view.evidence.job)
         if several
         else (first.shell("py-spy dump --pid {pid}"),),
@@ -453,7 +441,7 @@ def without_culprit(view: JobView) -> Verdict:
             cause=off.cause,
             summary=off.summary,
             confirm=(INSPECT,),
-            fixes=(Fix(RECORDERS_OFF),),
+            fixes=advice("recorders off"),
         )
     if waiting and view.wait_history.unusual():
         whom, why = "other ranks", "and the recordings do not show why"

@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 
+from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.candidate import Candidate, Sink
-from grpo_doctor.hang.decision.render.verdicts import (
-    RECORDERS_OFF,
-    Judgement,
-    judged,
-    not_started,
-    undecided,
-)
+from grpo_doctor.hang.decision.render.verdicts import Judgement, judged, not_started, undecided
 from grpo_doctor.hang.decision.state import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.process.wait_history import WaitHistory
@@ -253,7 +248,7 @@ def test_recorders_that_answer_and_have_nothing_are_off(
         for dump in evidence.dumps
     )
     fixes = open_verdict(replace(evidence, dumps=dumps)).fixes
-    assert [fix.text for fix in fixes] == [RECORDERS_OFF] * off
+    assert fixes == advice("recorders off") * off
 
 
 @pytest.mark.parametrize(("counts", "cited"), [((10, 10), True), ((10, 9), False), ((), False)])
