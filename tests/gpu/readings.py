@@ -96,7 +96,7 @@ def _evidence(pid: int, looks: list[GpuLook]) -> Evidence:
 
 
 def _held(gpu: GpuLook, pid: int) -> GpuLook:
-    return replace(gpu, holders=(GpuHolder(pid, "pid"),))
+    return replace(gpu, holders=(GpuHolder(pid),))
 
 
 def _numbers(gpu: GpuLook) -> str:

@@ -117,8 +117,6 @@ def test_forked_ranks_that_set_rank_late_and_all_that_belongs_to_them(job: Start
     roles = {(member.role, member.rank) for member in match.members}
     assert {("launcher", None), ("dataloader", 1), ("helper", 1)} <= roles
     assert len(match.members) == 4 + 2
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert {member.python for member in match.ranks()} == {python}
     assert all(member.torch.startswith("2.") for member in match.ranks())
     hostile = match.member(pids[1])
     assert hostile is not None

@@ -182,7 +182,6 @@ class Xid:
     pid: int | None
     fatal: bool
     text: str
-    switch: bool = False
 
 
 def address(text: str) -> Address | None:
@@ -203,9 +202,8 @@ def xids(evidence: Evidence) -> Iterator[Xid]:
             code = int(match["code"])
             yield Xid(age_s, code, address(match["bus"]), pid, code in FATAL, text)
         elif match := _SXID.search(text):
-            fatal = match["kind"] is not None
-            bus = address(match["bus"])
-            yield Xid(age_s, int(match["code"]), bus, None, fatal, text, switch=True)
+            bus, fatal = address(match["bus"]), match["kind"] is not None
+            yield Xid(age_s, int(match["code"]), bus, None, fatal, text)
 
 
 @dataclass(frozen=True, slots=True)

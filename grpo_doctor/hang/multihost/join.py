@@ -278,9 +278,6 @@ def _facts(facts: Sequence[HostFacts]) -> HostFacts | None:
     return HostFacts(
         name=hosts_text([host.name for host in facts]),
         cores=sum(host.cores for host in facts),
-        load=sum(host.load for host in facts),
-        memory_available_bytes=min(host.memory_available_bytes for host in facts),
-        swap_used_bytes=max(host.swap_used_bytes for host in facts),
         disks=tuple(disk for host in facts for disk in host.disks),
         kernel=tuple(row for host in facts for row in host.kernel),
         kernel_problem=next((host.kernel_problem for host in facts if host.kernel_problem), ""),

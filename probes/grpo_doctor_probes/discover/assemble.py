@@ -15,8 +15,7 @@ from grpo_doctor_probes.discover.commands import (
     is_ray_actor,
     kind_of,
 )
-from grpo_doctor_probes.discover.modules import python_version, read_modules, torch_version
-from grpo_doctor_probes.discover.permission import Containers
+from grpo_doctor_probes.discover.modules import read_modules, torch_version
 from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Process, Tree
 from grpo_doctor_probes.discover.world import (
@@ -30,6 +29,7 @@ from grpo_doctor_probes.evidence import Job, Member
 from grpo_doctor_probes.evidence.job import Role
 from grpo_doctor_probes.procs.bounded import unless_blocked
 from grpo_doctor_probes.procs.printable import NAME_LIMIT, printable
+from grpo_doctor_probes.procs.procfs import link
 from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
 _RANK_NAMES = ("python", "pypy", "pt_main")
@@ -121,8 +121,7 @@ class Assembler:
 
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
-        self._containers = Containers(survey.proc)
-        self._versions: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self._torch_of: dict[tuple[str, str], str] = {}
 
     def job(
         self, core: frozenset[int], pids: Iterable[int], servers: frozenset[int], address: str
@@ -168,7 +167,6 @@ class Assembler:
         self, process: Process, role: str, rank: int | None, ranks: Mapping[int, int | None]
     ) -> Member:
         candidate = self._survey.candidates.get(process.pid)
-        python, torch = self._software(process, candidate)
         return Member(
             pid=process.pid,
             parent=process.parent,
@@ -179,30 +177,23 @@ class Assembler:
             rank=rank,
             local_rank=_local_rank(candidate) if process.pid in ranks else None,
             uid=process.uid,
-            python=python,
-            torch=torch,
-            container="" if process.dead else self._containers.of(process.pid),
+            torch=self._torch(process) if candidate is not None and candidate.torch else "",
             readable=process.readable,
         )
 
-    def _software(self, process: Process, candidate: Candidate | None) -> tuple[str, str]:
-        """Python's and torch's versions; maps are read once for each program and command."""
-        if not process.python or process.dead:
-            return "", ""
-        if candidate is None or not candidate.torch:
-            return python_version(process.executable, None), ""
-        container = self._containers.of(process.pid)
-        key = (process.executable, process.arguments[0] if process.arguments else "", container)
-        if key not in self._versions:
-            proc, pid = self._survey.proc, process.pid
+    def _torch(self, process: Process) -> str:
+        """Return torch's version; maps are read once for each folder of it."""
+        if process.dead:
+            return ""
+        proc, pid = self._survey.proc, process.pid
+        key = process.executable, link(f"{proc}/{pid}/ns/mnt")
+        if key not in self._torch_of:
             modules = unless_blocked(_PATIENCE_S, lambda: read_modules(proc, pid), None)
-            self._versions[key] = (
-                python_version(process.executable, modules),
-                unless_blocked(_PATIENCE_S, lambda: torch_version(proc, pid, modules), ""),
-            )
+            version = unless_blocked(_PATIENCE_S, lambda: torch_version(proc, pid, modules), "")
             if modules is None or not modules.has_torch:  # it is just starting
-                return self._versions.pop(key)
-        return self._versions[key]
+                return version
+            self._torch_of[key] = version
+        return self._torch_of[key]
 
     def _framework(self, processes: Mapping[int, Process], main: Mapping[int, Candidate]) -> str:
         by_command = framework_by_command(processes.values())

@@ -1,4 +1,4 @@
-"""What a process has mapped: its program and libraries, and which Python and torch they are."""
+"""What a process has mapped: its program and libraries, and which torch that is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from grpo_doctor_probes.memory.access import Mapping, Memory, mapped
 from grpo_doctor_probes.memory.elf import ElfError, library
 
 _TORCH_LIBRARY = re.compile(r"/torch/lib/libtorch(?:_cpu|_python|_cuda)?\.so$")
-_PYTHON = re.compile(r"(?:lib)?python(\d\.\d+)")
 _TORCH_VERSION = re.compile(
     r"""^__version__\s*(?::[^=]*)?=\s*['"]([0-9A-Za-z.+_\-]{1,40})['"]""", re.MULTILINE
 )
@@ -67,15 +66,6 @@ def modules_of(mappings: Iterable[Mapping]) -> Modules:
         files=tuple(File(path, start) for path, start in starts.items()),
         torch_folder=torch.rpartition("/lib/")[0],
     )
-
-
-def python_version(executable: str, modules: Modules | None) -> str:
-    """`3.11`, or empty: from the program's name, libpython, or where its libraries are."""
-    paths = [executable] + [file.path for file in (modules.files if modules else ())]
-    for path in paths:
-        if match := _PYTHON.search(path):
-            return match[1]
-    return ""
 
 
 def torch_version(proc: Path, pid: int, modules: Modules | None) -> str:

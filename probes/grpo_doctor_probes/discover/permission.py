@@ -46,27 +46,6 @@ def has_our_network(proc: Path, pid: int) -> bool:
         return True
 
 
-class Containers:
-    """The container of many processes: asked once for each set of name spaces."""
-
-    def __init__(self, proc: Path) -> None:
-        self._proc = proc
-        self._by_namespaces: dict[tuple[str, str], str] = {}
-
-    def of(self, pid: int) -> str:
-        """Like `container_of`."""
-        try:
-            key = (
-                os.readlink(f"{self._proc}/{pid}/ns/pid"),  # noqa: PTH115 - one call for each process
-                os.readlink(f"{self._proc}/{pid}/ns/mnt"),  # noqa: PTH115 - the same
-            )
-        except OSError:
-            return container_of(self._proc, pid)
-        if key not in self._by_namespaces:
-            self._by_namespaces[key] = container_of(self._proc, pid)
-        return self._by_namespaces[key]
-
-
 @dataclass(frozen=True, slots=True)
 class Rights:
     """What decides whether we may trace. `scope` is Yama's ptrace_scope, 0 without Yama."""

@@ -39,9 +39,7 @@ class Member:
     rank: int | None = None
     local_rank: int | None = None
     uid: int = 0
-    python: str = ""
     torch: str = ""
-    container: str = ""
     readable: bool = True
     host: str = ""
 

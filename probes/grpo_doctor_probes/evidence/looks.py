@@ -55,11 +55,8 @@ class ProcessLook:
     at_ns: int
     state: str
     cpu_ticks: int = 0
-    voluntary: int = 0
-    involuntary: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
-    syscalls: int = 0
     major_faults: int = 0
     rss_bytes: int = 0
     swap_bytes: int = 0
@@ -91,12 +88,11 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class PythonThread:
-    """A thread with Python frames, innermost first. `active` is py-spy's guess that it runs."""
+    """A thread with Python frames, innermost first."""
 
     tid: int
     name: str
     frames: tuple[Frame, ...]
-    active: bool = False
     owns_gil: bool = False
 
 

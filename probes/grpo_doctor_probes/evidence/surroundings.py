@@ -40,23 +40,16 @@ class HostFacts:
 
     name: str
     cores: int
-    load: float = 0.0
-    memory_available_bytes: int = 0
-    swap_used_bytes: int = 0
     disks: tuple[Disk, ...] = ()
     kernel: tuple[tuple[float, str], ...] = ()
     kernel_problem: str = ""
-    pressure: dict[str, float] | None = None  # "cpu.some": percent over 10 s
 
 
 @dataclass(frozen=True, slots=True)
 class GpuHolder:
-    """A process of the job on this GPU, and how that is known: `pid` (NVML lists it), `nspid` (it
-    lists a number that the process has in another name space), `visible` (by its
-    CUDA_VISIBLE_DEVICES and local rank)."""
+    """A process of the job on this GPU."""
 
     pid: int
-    how: Literal["pid", "nspid", "visible"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +77,9 @@ class GpuLook:
     bus_id: str = ""  # "00000000:3B:00.0"
     sm_max_mhz: float | None = None
     sm_active_pct: float | None = None  # Hopper and later: of all SMs, those that ran a kernel
-    tensor_active_pct: float | None = None
     ecc_uncorrected: int | None = None
     nvlink_errors: int | None = None
     nvlink_bytes: int | None = None
-    pcie_bytes_per_s: float | None = None
     holders: tuple[GpuHolder, ...] = ()
     silent_s: float = 0.0
     silent_call: str = ""
@@ -127,8 +118,6 @@ class OpenSpanSeen:
     name: str
     age_s: float
     collective: bool = False
-    sequence: int = 0
-    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""NCCL's own view of its processes and communicators, from the RAS port that 2.24 and newer open, in
-the JSON that 2.28.7 and newer give.
+"""NCCL's own view of its processes and communicators, from the RAS port that 2.24 and newer open,
+in the JSON that 2.28.7 and newer give.
 
 Every NCCL process of a user on a host listens on the same port (SO_REUSEPORT), and the kernel picks
 one per connection. A trainer and a vLLM engine are two meshes that know nothing of each other, so

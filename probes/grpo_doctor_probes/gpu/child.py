@@ -173,8 +173,7 @@ def _all(nvml: Nvml, count: int) -> Iterator[dict[str, Any]]:
     for index, monitor in monitors:
         yield {"asks": f"GPU {index}", "index": index}
         with contextlib.suppress(NvmlError):
-            shares = {f"{name}_pct": value for name, value in monitor.read().items()}
-            yield {"more": index, **shares}
+            yield {"more": index, "sm_active_pct": monitor.read().get("sm_active")}
 
 
 def _numbers(nvml: Nvml, gpu: Device) -> dict[str, Any]:
@@ -205,9 +204,6 @@ def _numbers(nvml: Nvml, gpu: Device) -> dict[str, Any]:
         ),
         "nvlink_errors": errors,
         "nvlink_bytes": None if data_kib is None else data_kib * 1024,
-        "pcie_bytes_per_s": _try(
-            lambda: nvml.pcie_rx_bytes_per_s(gpu) + nvml.pcie_tx_bytes_per_s(gpu)
-        ),
         "pids": sorted(_pids(nvml, gpu)),
     }
 

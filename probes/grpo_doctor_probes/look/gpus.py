@@ -95,12 +95,12 @@ def _placed(
     gpus: Sequence[GpuLook], process: Process, *, ours: bool
 ) -> list[tuple[int, GpuHolder]]:
     own, pid = _own_gpu(gpus, process), process.pid
-    listed = {gpu.index: GpuHolder(pid, "pid") for gpu in gpus if ours and pid in gpu.pids}
+    listed = {gpu.index: GpuHolder(pid) for gpu in gpus if ours and pid in gpu.pids}
     if not listed:
         of_gpus = (gpu for gpu in gpus if not set(process.numbers).isdisjoint(gpu.pids))
-        listed = {gpu.index: GpuHolder(pid, "nspid") for gpu in of_gpus}
+        listed = {gpu.index: GpuHolder(pid) for gpu in of_gpus}
     if own is not None and (own in listed or not listed):
-        return [(own, listed.get(own, GpuHolder(pid, "visible")))]
+        return [(own, listed.get(own, GpuHolder(pid)))]
     return list(listed.items())
 
 

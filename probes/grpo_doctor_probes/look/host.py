@@ -1,5 +1,5 @@
-"""The machine: load, memory, pressure, free space of the disks that the job uses (asked so that a
-dead one cannot hold us), and what the kernel said in the last hour.
+"""The machine: its cores, free space of the disks that the job uses (asked so that a dead one can't
+hold us), and what the kernel said in the last hour.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from grpo_doctor_probes.evidence import Disk, HostFacts, Job
 from grpo_doctor_probes.look.descriptors import access
 from grpo_doctor_probes.procs import kmsg
 from grpo_doctor_probes.procs.bounded import within
-from grpo_doctor_probes.procs.hostfiles import meminfo_bytes, pressure_pct
 from grpo_doctor_probes.procs.printable import printable
-from grpo_doctor_probes.procs.procfs import content, descriptors, link, read
+from grpo_doctor_probes.procs.procfs import descriptors, link, read
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 LAST_S = 3600.0
@@ -177,35 +176,11 @@ def _ask(proc: Path, pid: int, path: str, mount: Mount) -> Disk:
 
 def host(job: Job, proc: Path = Path("/proc")) -> HostFacts:
     """Facts of this host; of disks only those that the job's processes use."""
-    available, swap_total, swap_free = meminfo_bytes(
-        content(proc / "meminfo"), b"MemAvailable", b"SwapTotal", b"SwapFree"
-    )
     kernel, kernel_problem = messages()
     return HostFacts(
         name=printable(platform.node(), 100),
         cores=os.cpu_count() or 1,
-        load=_load(content(proc / "loadavg")),
-        memory_available_bytes=available or 0,
-        swap_used_bytes=max(0, (swap_total or 0) - (swap_free or 0)),
         disks=disks(job, proc),
         kernel=kernel,
         kernel_problem=kernel_problem,
-        pressure=_pressure(proc),
     )
-
-
-def _pressure(proc: Path) -> dict[str, float] | None:
-    """None where the kernel does not measure it."""
-    pressure = {}
-    for resource in ("cpu", "io", "memory"):
-        with contextlib.suppress(ValueError):
-            shares = pressure_pct(content(proc / "pressure" / resource))
-            pressure.update({f"{resource}.{kind}": pct for kind, pct in shares.items()})
-    return pressure or None
-
-
-def _load(loadavg: bytes) -> float:
-    try:
-        return float(loadavg.split()[0])
-    except (IndexError, ValueError):
-        return 0.0

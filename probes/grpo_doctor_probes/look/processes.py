@@ -20,7 +20,7 @@ _MOST_THREADS = 1024
 def processes(job: Job, proc: Path = Path("/proc")) -> Look:
     """Look at every process of the job. One that has ended has state `X`, a zombie `Z`.
 
-    Bytes and system calls are those of /proc/PID/io, so reads of a cache, a pipe or a terminal
+    Bytes are those of /proc/PID/io, so reads of a cache, a pipe or a terminal
     count, and `recv` on a socket does not.
     """
     at_ns = time.monotonic_ns()
@@ -54,11 +54,8 @@ def look_at(
         at_ns=at_ns,
         state=state,
         cpu_ticks=stat.cpu_ticks,
-        voluntary=sum(thread.voluntary for thread in threads),
-        involuntary=sum(thread.involuntary for thread in threads),
         read_bytes=io.get(b"rchar", 0),
         written_bytes=io.get(b"wchar", 0),
-        syscalls=io.get(b"syscr", 0) + io.get(b"syscw", 0),
         major_faults=stat.major_faults,
         rss_bytes=stat.rss_bytes,
         swap_bytes=int(swap[1]) * 1024 if swap else 0,

@@ -119,7 +119,6 @@ def _thread(printed: dict[str, Any], pid: int) -> PythonThread:
         tid=int(tid),
         name=name,
         frames=tuple(frame(each) for each in frames[:_MOST_FRAMES]),
-        active=bool(printed.get("active")),
         owns_gil=bool(printed.get("owns_gil")),
     )
 

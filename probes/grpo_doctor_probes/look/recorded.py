@@ -68,8 +68,6 @@ def _spans_of(header: live.Header, pid: int, now_ns: int) -> list[OpenSpanSeen]:
             name=printable(span.name),
             age_s=max(0.0, (now_ns - span.start_ns) / 1e9),
             collective=span.kind in _COLLECTIVES,
-            sequence=span.sequence,
-            step=header.step,
         )
         for span in sorted(header.open_spans, key=lambda span: span.start_ns)
     ]

@@ -265,7 +265,7 @@ def test_an_old_fault_of_a_rank_s_gpu_counts_if_it_names_the_rank_s_process(
     pid: int, age_s: float, fault: bool
 ) -> None:
     build = on_gpus()
-    look = GpuLook(0, 1, bus_id="00000000:3B:00.0", holders=(GpuHolder(102, "pid"),))
+    look = GpuLook(0, 1, bus_id="00000000:3B:00.0", holders=(GpuHolder(102),))
     build.gpus = [(look,), (look,)]
     build.kernel = [(age_s, XID + f"79, pid={pid}, GPU has fallen off the bus.")]
     assert labelled(case_of(build)) == [("gpu-fault", (2,), "never-wakes")] * fault

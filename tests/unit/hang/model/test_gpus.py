@@ -21,7 +21,7 @@ def gpu(index: int, busy: float, watt: float, **more: Any) -> GpuLook:
         "power_limit_w": 700.0,
         "sm_mhz": 1980.0,
         "sm_max_mhz": 1980.0,
-        "holders": (GpuHolder(FIRST_PID + index, "pid"),),
+        "holders": (GpuHolder(FIRST_PID + index),),
         **more,
     }
     return GpuLook(index, 1, **values)
@@ -133,7 +133,7 @@ def test_a_gpu_that_is_gone_at_the_second_look_has_failed() -> None:
 
 
 def test_a_shared_gpu_cannot_tell_which_of_its_ranks_computes() -> None:
-    holders = (GpuHolder(FIRST_PID, "pid"), GpuHolder(FIRST_PID + 1, "pid"))
+    holders = (GpuHolder(FIRST_PID), GpuHolder(FIRST_PID + 1))
     shared = gpu(0, *COMPUTES, holders=holders)
     judgement = judge_gpus(twice(shared, gpu(1, *WAITS, holders=())))
     assert judgement.gpus[0].doing == "unknown"
@@ -141,7 +141,7 @@ def test_a_shared_gpu_cannot_tell_which_of_its_ranks_computes() -> None:
 
 
 def test_gpus_of_other_jobs_do_not_count() -> None:
-    other = gpu(2, *COMPUTES, holders=(GpuHolder(9999, "pid"),))
+    other = gpu(2, *COMPUTES, holders=(GpuHolder(9999),))
     judgement = judge_gpus(twice(gpu(0, *WAITS), gpu(1, *WAITS), other))
     assert judgement.conclusion == "collective-wait"
 
@@ -169,7 +169,7 @@ def test_older_evidence_has_the_drivers_process_numbers_alone() -> None:
 
 def test_gpus_of_several_hosts_keep_apart() -> None:
     looks = tuple(
-        gpu(0, *WAITS, host=host, holders=(GpuHolder(FIRST_PID + rank, "pid"),), bus_id="0:3b:0")
+        gpu(0, *WAITS, host=host, holders=(GpuHolder(FIRST_PID + rank),), bus_id="0:3b:0")
         for rank, host in enumerate(("a", "b"))
     )
     joint = evidence(looks, looks)

@@ -20,11 +20,10 @@ STAYS = frozenset(
     {"schema", "taken_unix_ns", "at_unix_ns", "rank", "local_rank", "ranks", "ranks_missing"}
     | {"world_size", "local_ranks", "node", "nodes", "uid", "line", "fd", "syscall", "arguments"}
     | {"cpu_ticks", "voluntary", "involuntary", "run_delay_ns", "read_bytes", "written_bytes"}
-    | {"syscalls", "major_faults", "rss_bytes", "swap_bytes", "exit_code", "unconfirmed_bytes"}
+    | {"major_faults", "rss_bytes", "swap_bytes", "exit_code", "unconfirmed_bytes"}
     | {"retransmits", "peer_unread_bytes", "throttled_ns", "memory_limit_bytes", "oom_kills"}
     | {"memory_used_bytes", "cores", "nice", "total_bytes", "free_bytes", "free_inodes"}
-    | {"memory_available_bytes", "swap_used_bytes", "index", "memory_total_bytes", "step"}
-    | {"ecc_uncorrected", "nvlink_errors", "nvlink_bytes", "sequence"}
+    | {"index", "memory_total_bytes", "ecc_uncorrected", "nvlink_errors", "nvlink_bytes"}
     | {"count", "RayFact.pid"}  # Ray's own words, which name the node
 )
 

@@ -14,7 +14,6 @@ from grpo_doctor_probes.discover.modules import (
     environ_pointers,
     live_environment,
     modules_of,
-    python_version,
     read_modules,
     torch_version,
 )
@@ -42,7 +41,6 @@ def test_torch_and_its_version_as_the_process_sees_them(tmp_path: Path) -> None:
     (folder / "version.py").write_text("debug = False\n__version__: str = '2.9.1+cu128'\n")
     assert torch_version(tmp_path, 7, modules) == "2.9.1+cu128"
     assert torch_version(tmp_path, 8, modules) == ""
-    assert python_version("/opt/v/bin/python", modules) == "3.12"
     assert not modules_of(parse_maps("")).has_torch
 
 
@@ -51,22 +49,6 @@ def test_a_process_without_torch_has_no_version_of_it(tmp_path: Path) -> None:
     (tmp_path / "7" / "root" / "version.py").write_text("__version__ = '2.9.1'\n")
     assert torch_version(tmp_path, 7, None) == ""
     assert torch_version(tmp_path, 7, modules_of(parse_maps(""))) == ""
-
-
-@pytest.mark.parametrize(
-    ("executable", "maps", "version"),
-    [
-        ("/usr/bin/python3.11", None, "3.11"),
-        ("/usr/bin/python3.11", MAPS, "3.11"),  # its own name before that of a folder
-        ("/opt/v/bin/python", None, ""),
-        ("/opt/v/bin/python", "", ""),
-        ("/opt/v/bin/python", MAPS, "3.12"),
-        ("/opt/v/bin/python", "7f00-7f01 r--p 00000000 08:01 12 /lib/libpython3.10.so\n", "3.10"),
-    ],
-)
-def test_the_version_of_python(executable: str, maps: str | None, version: str) -> None:
-    modules = None if maps is None else modules_of(parse_maps(maps))
-    assert python_version(executable, modules) == version
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.discover.permission import (
-    Containers,
     Rights,
     container_of,
     has_our_network,
@@ -114,17 +113,6 @@ def test_the_container_of_a_process(
     if cgroup is not None:
         (tmp_path / "7" / "cgroup").write_text(cgroup)
     assert container_of(tmp_path, 7) == name
-    assert Containers(tmp_path).of(7) == name
-
-
-def test_containers_are_read_once_for_each_set_of_name_spaces(tmp_path: Path) -> None:
-    for pid, space, name in ((7, 1, "ab"), (8, 1, "cd"), (9, 2, "ef")):
-        (tmp_path / str(pid) / "ns").mkdir(parents=True)
-        (tmp_path / str(pid) / "ns" / "pid").symlink_to(f"pid:[{space}]")
-        (tmp_path / str(pid) / "ns" / "mnt").symlink_to("mnt:[5]")
-        (tmp_path / str(pid) / "cgroup").write_text(f"0::/docker/{name * 32}\n")
-    containers = Containers(tmp_path)
-    assert [containers.of(pid) for pid in (7, 8, 9, 7)] == [w * 6 for w in ("ab", "ab", "ef", "ab")]
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,6 @@ def test_the_host_and_the_disks_of_the_job(stage: Stage) -> None:
     pid = stage.start(READY + "f = open(sys.argv[1], 'w'); time.sleep(60)", str(stage.folder / "x"))
     facts = look.host(job_of(pid))
     assert facts.cores == os.cpu_count()
-    assert facts.memory_available_bytes > 0
     assert facts.disks
     assert all(disk.total_bytes > 0 and not disk.error for disk in facts.disks)
     assert facts.kernel_problem == "" or "dmesg" in facts.kernel_problem

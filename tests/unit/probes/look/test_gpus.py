@@ -23,28 +23,28 @@ def gpus(*pids: tuple[int, ...]) -> tuple[GpuLook, ...]:
     return tuple(GpuLook(index, 1, pids=on, uuid=f"GPU-{index}a") for index, on in enumerate(pids))
 
 
-def placed(looks: tuple[GpuLook, ...], *of_job: Process, ours: bool = True) -> list[list[str]]:
-    """`pid:how` of the holders of each GPU."""
+def placed(looks: tuple[GpuLook, ...], *of_job: Process, ours: bool = True) -> list[list[int]]:
+    """Return the holders of each GPU."""
     placed_looks = with_holders(looks, of_job, ours=ours)
-    return [[f"{holder.pid}:{holder.how}" for holder in gpu.holders] for gpu in placed_looks]
+    return [[holder.pid for holder in gpu.holders] for gpu in placed_looks]
 
 
 def test_by_the_drivers_process_numbers() -> None:
-    assert placed(gpus((7, 99), (8,)), Process(7), Process(8)) == [["7:pid"], ["8:pid"]]
+    assert placed(gpus((7, 99), (8,)), Process(7), Process(8)) == [[7], [8]]
 
 
 def test_a_context_on_gpu_0_by_mistake_does_not_move_a_rank() -> None:
     ranks = [Process(7, local_rank=0), Process(8, local_rank=1)]
-    assert placed(gpus((7, 8), (8,)), *ranks) == [["7:pid"], ["8:pid"]]
+    assert placed(gpus((7, 8), (8,)), *ranks) == [[7], [8]]
     # Without an environment both GPUs are named.
-    assert placed(gpus((7, 8), (8,)), Process(8)) == [["8:pid"], ["8:pid"]]
+    assert placed(gpus((7, 8), (8,)), Process(8)) == [[8], [8]]
 
 
 def test_numbers_of_another_name_space() -> None:
     inner = Process(5007, numbers=(7,))
-    assert placed(gpus((7,), ()), inner) == [["5007:nspid"], []]
+    assert placed(gpus((7,), ()), inner) == [[5007], []]
     # In a container of our own the driver's numbers are not ours, whatever they look like.
-    assert placed(gpus((7,), ()), Process(7, local_rank=1), ours=False) == [[], ["7:visible"]]
+    assert placed(gpus((7,), ()), Process(7, local_rank=1), ours=False) == [[], [7]]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_numbers_of_another_name_space() -> None:
 )
 def test_by_what_a_process_may_use(visible: str | None, local_rank: int, index: int | None) -> None:
     placement = placed(gpus((), (), ()), Process(7, visible=visible, local_rank=local_rank))
-    assert placement == [["7:visible"] if index == number else [] for number in range(3)]
+    assert placement == [[7] if index == number else [] for number in range(3)]
 
 
 def test_of_a_process_whose_environment_is_hidden_nothing_is_known() -> None:
@@ -74,7 +74,7 @@ def test_of_a_process_whose_environment_is_hidden_nothing_is_known() -> None:
 
 def test_holders_are_of_the_job_alone() -> None:
     (gpu,) = with_holders(gpus((7, 8)), [Process(7)], ours=True)
-    assert (gpu.pids, gpu.holders) == ((7, 8), (GpuHolder(7, "pid"),))
+    assert (gpu.pids, gpu.holders) == ((7, 8), (GpuHolder(7),))
 
 
 def test_a_group_of_numbers_is_of_the_first_name_space_alone(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_holders_are_named_where_a_job_is(
     (tmp_path / "7" / "status").write_text("Name:\tx\nNSpid:\t7\t3\tx\n")
     answers(ask(0), numbers(0), END)
     (gpu,) = module.gpus(job_of(7), proc=tmp_path)
-    assert gpu.holders == (GpuHolder(7, "pid"),)
+    assert gpu.holders == (GpuHolder(7),)
     answers(ask(0), numbers(0), END)
     (gpu,) = module.gpus(proc=tmp_path)
     assert gpu.holders == ()

@@ -16,7 +16,7 @@ from grpo_doctor_probes.look.descriptors import (
     holding_descriptors,
     parse_locks,
 )
-from grpo_doctor_probes.look.host import disks, host, on_mount, parse_mounts
+from grpo_doctor_probes.look.host import disks, on_mount, parse_mounts
 from grpo_doctor_probes.look.logs import logs
 from grpo_doctor_probes.look.syscalls import call
 from grpo_doctor_probes.look.threads import (
@@ -389,21 +389,3 @@ def test_a_disk_that_cannot_be_asked_says_why(tmp_path: Path) -> None:
     (tmp_path / "7" / "cwd").symlink_to("/data")
     (disk,) = disks(job_of(7), tmp_path)
     assert (disk.kind, disk.error, disk.total_bytes) == ("nfs4", "No such file or directory", 0)
-
-
-@pytest.mark.parametrize(
-    ("meminfo", "available", "swapped"),
-    [
-        (b"MemAvailable: 4 kB\nSwapTotal: 9 kB\nSwapFree: 3 kB\n", 4096, 6 * 1024),
-        (b"MemAvailable: 4 kB\nSwapTotal: 3 kB\nSwapFree: 3 kB\n", 4096, 0),
-        (b"SwapTotal: 3 kB\n", 0, 3 * 1024),
-        (b"SwapFree: 3 kB\n", 0, 0),
-        (b"", 0, 0),
-    ],
-)
-def test_memory_and_swap(tmp_path: Path, meminfo: bytes, available: int, swapped: int) -> None:
-    (tmp_path / "meminfo").write_bytes(meminfo)
-    (tmp_path / "loadavg").write_bytes(b"1.5 2.5 3.5 1/2 3\n")
-    facts = host(job_of(8), tmp_path)
-    assert (facts.memory_available_bytes, facts.swap_used_bytes) == (available, swapped)
-    assert (facts.load, facts.pressure) == (1.5, None)

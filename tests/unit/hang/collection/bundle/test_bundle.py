@@ -72,7 +72,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     evidence = make_evidence(
         dumps=(FlightDump("ptrace", 0, 4_700, "fr", 5, b'{"entries": []}' * 1_000),),
         limits=((Limits(4_700, frozen=True, quota_cores=1.5),),),
-        host=HostFacts("node-7", 2, kernel=((3.0, "Out of memory"),), pressure={"cpu.some": 0.1}),
+        host=HostFacts("node-7", 2, kernel=((3.0, "Out of memory"),)),
     )
     written = bundle.write(tmp_path / "hang", evidence, make_diagnosis(), b"<!doctype html>")
     assert bundle.read(written) == evidence

@@ -85,22 +85,22 @@ def test_bytes_written_are_work() -> None:
     assert kind(build) == "working"
 
 
-def between(before: ProcessLook, after: ProcessLook) -> Activity:
+def between(
+    before: ProcessLook, after: ProcessLook, slept: int = 0, preempted: int = 0
+) -> Activity:
     """Of two looks 10 s apart; the main thread has the process's numbers."""
-    return activity(_with_thread(before), _with_thread(after), [None, None])
+    return activity(_with_thread(before), _with_thread(after, slept, preempted), [None, None])
 
 
-def _with_thread(look: ProcessLook) -> ProcessLook:
+def _with_thread(look: ProcessLook, slept: int = 0, preempted: int = 0) -> ProcessLook:
     main = Thread(
-        look.pid, "python", look.state, cpu_ticks=look.cpu_ticks, voluntary=look.voluntary,
-        involuntary=look.involuntary,
+        look.pid, "python", look.state, cpu_ticks=look.cpu_ticks, voluntary=40 + slept,
+        involuntary=4 + preempted,
     )  # fmt: skip
     return replace(look, threads=(main,))
 
 
-EARLIER = ProcessLook(
-    7, 10**9, "S", cpu_ticks=500, voluntary=40, involuntary=4, read_bytes=9000, written_bytes=800
-)
+EARLIER = ProcessLook(7, 10**9, "S", cpu_ticks=500, read_bytes=9000, written_bytes=800)
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_how_much_is_how_much(
     ticks: int, slept: int, preempted: int, bytes_read: int, bytes_written: int, expected: str
 ) -> None:
     later = replace(
-        EARLIER, at_ns=11 * 10**9, cpu_ticks=500 + ticks, voluntary=40 + slept,
-        involuntary=4 + preempted, read_bytes=9000 + bytes_read, written_bytes=800 + bytes_written,
+        EARLIER, at_ns=11 * 10**9, cpu_ticks=500 + ticks, read_bytes=9000 + bytes_read,
+        written_bytes=800 + bytes_written,
     )  # fmt: skip
-    moved = between(EARLIER, later)
+    moved = between(EARLIER, later, slept, preempted)
     assert moved.kind == expected
     assert moved.seconds == 10.0
     assert moved.cpu_share == moved.whole_share == pytest.approx(ticks / 1000)
@@ -136,8 +136,8 @@ def test_how_much_is_how_much(
 
 @pytest.mark.parametrize(("wakes", "expected"), [(2, "stopped"), (3, "still")])
 def test_who_is_stopped_and_continued_all_the_time_gets_on(wakes: int, expected: str) -> None:
-    later = replace(EARLIER, at_ns=11 * 10**9, state="T", voluntary=40 + wakes)
-    assert (between(EARLIER, later).kind == "stopped") == (expected == "stopped")
+    later = replace(EARLIER, at_ns=11 * 10**9, state="T")
+    assert (between(EARLIER, later, wakes).kind == "stopped") == (expected == "stopped")
 
 
 @pytest.mark.parametrize("state", ["Z", "X"])
