@@ -9,7 +9,6 @@ from grpo_doctor.hang.model.process.proc import index
 from grpo_doctor_probes import flight
 from grpo_doctor_probes.evidence import FlightDump
 
-ASK_S = 1.5  # for pipes
 READ_S = 2.0  # for the memory of one rank
 RAS_S = 6.0  # with a lost process NCCL itself waits for seconds; without NCCL there is no answer
 SLACK_NS = 2_000_000_000  # a dump may be written while the last ranks still arrive
@@ -19,18 +18,13 @@ SPUN_NS = 1_800_000_000_000
 
 
 def ask_recorders(visit: Visit, *, at_most_s: float) -> None:
-    """Files written since the job stands; then each other rank's memory; then dump pipes that the
-    job was started with.
-    """
+    """Files written since the job stands, and the memory of each rank that wrote none."""
     until = time.monotonic() + at_most_s
     ask_ras(visit, min(RAS_S, at_most_s))
     since = time.time_ns() - _stood_ns(visit) - SLACK_NS
     files = flight.dump_files(flight.known_dump_files(visit.job))
     visit.dumps += [dump for dump in files if dump.at_unix_ns >= since and dump.data]
     read_memory(visit, at_most_s=until - time.monotonic())
-    # Last: torch's own dump asks for CUDA events, under its recorder's mutex from 2.14 on.
-    if _open(visit):
-        visit.dumps += flight.ask_pipes(visit.job, min(ASK_S, at_most_s))
 
 
 def ask_ras(visit: Visit, at_most_s: float = RAS_S) -> None:

@@ -1,4 +1,4 @@
-"""Flight recordings: from files, pipes, and out of the memory of a process.
+"""Flight recordings: from files, and out of the memory of a process.
 
 Nothing here stops a thread or runs code in the job.
 """
@@ -6,13 +6,11 @@ Nothing here stops a thread or runs code in the job.
 from __future__ import annotations
 
 from grpo_doctor_probes.flight.dump_locations import known_dump_files
-from grpo_doctor_probes.flight.dump_requests import ask_pipes
 from grpo_doctor_probes.flight.files import dump_files
 from grpo_doctor_probes.flight.nccl_ras import ras
 from grpo_doctor_probes.flight.recorders import read_recorders
 
 __all__ = [
-    "ask_pipes",
     "dump_files",
     "known_dump_files",
     "ras",

@@ -38,7 +38,10 @@ ANCHORS = (
     ("nccl", GPU_LIBRARY, "_ZN4c10d20dump_nccl_trace_jsonB5cxx11Ebb"),
 )
 _OFF = "its flight recorder is off; start the job with TORCH_FR_BUFFER_SIZE=2000 to have it"
-_PIPE = "start the job with TORCH_NCCL_DEBUG_INFO_PIPE_FILE=PREFIX, and attach asks there"
+_PIPE = (
+    "start the job with TORCH_NCCL_DEBUG_INFO_PIPE_FILE=PREFIX; then `echo 1 > PREFIX<rank>.pipe` "
+    "makes a rank write its dump, and attach finds it"
+)
 _TOO_OLD = (
     "no flight recorder of {} can be read from outside, only of 2.8 and newer; start the job with "
     "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 to get dump files"

@@ -146,10 +146,6 @@ class Played:
         self.clock.passed_s += self.recorder_s
         return (self.recorders[member.pid],) if member.pid in self.recorders else ()
 
-    def ask_pipes(self, job: Job, at_most_s: float) -> tuple[FlightDump, ...]:
-        self.questions.append(("ask_pipes", at_most_s))
-        return ()
-
     def put(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """In place of the live one."""
         for name in (
@@ -159,9 +155,7 @@ class Played:
             monkeypatch.setattr(f"grpo_doctor_probes.look.{name}", getattr(self, name))
         for name in ("gpus", "engines", "logs", "open_spans"):
             monkeypatch.setattr(f"grpo_doctor_probes.look.{name}", self.nothing)
-        for name in (
-            "dump_files", "known_dump_files", "ras", "read_recorders", "ask_pipes",
-        ):  # fmt: skip
+        for name in ("dump_files", "known_dump_files", "ras", "read_recorders"):
             monkeypatch.setattr(f"grpo_doctor_probes.flight.{name}", getattr(self, name))
         for name in _MODULES:
             monkeypatch.setattr(f"grpo_doctor.hang.collection.{name}.time", self.clock)

@@ -110,7 +110,7 @@ def test_nccls_recorder_that_is_unknown_names_the_pipe(tmp_path: Path) -> None:
     with process(cpu, gpu, called=NCCL) as pid:
         (dump,) = read_recorders(member(pid), at_most_s=60)
     assert dump.backend == "nccl"
-    assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" in dump.problem
+    assert "PIPE_FILE=PREFIX; then `echo 1 > PREFIX<rank>.pipe`" in dump.problem
 
 
 def test_code_that_is_not_understood_is_told(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.flight import dump_locations, dump_requests, recorders, ring
+from grpo_doctor_probes.flight import dump_locations, recorders, ring
 from grpo_doctor_probes.supervisor.flightenv import flight_variables
 from tests.torch_contract.promises import TABLE, body_of
 
@@ -59,7 +59,7 @@ def test_the_settings_that_are_set_and_read_exist(torch: str) -> None:
     settings = set(TORCHES[torch]["settings"])
     if "2.8.0 aarch64" in torch:
         pytest.skip("a wheel for CPUs, in which NCCL's settings are not")
-    assert {dump_locations.PREFIX_VARIABLES[0], dump_requests.PIPE_VARIABLES[0]} <= settings
+    assert {dump_locations.PREFIX_VARIABLES[0], "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"} <= settings
     assert set(flight_variables({}, TABLE.parent, version_of(torch), gpus=8)) <= settings
 
 
