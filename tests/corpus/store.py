@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from grpo_doctor.hang.collection.bundle.packing import with_counts
 from tests.corpus.items import Item
 from tests.faults.kept import slug
 
@@ -30,11 +29,7 @@ def archives(folder: Path = FOLDER) -> list[Path]:
 
 def items_of(archive: Path) -> tuple[Item, ...]:
     """The jobs of one archive."""
-    items = msgspec.msgpack.decode(content_of(archive), type=tuple[Item, ...])
-    return tuple(
-        msgspec.structs.replace(item, evidences=tuple(map(with_counts, item.evidences)))
-        for item in items
-    )
+    return msgspec.msgpack.decode(content_of(archive), type=tuple[Item, ...])
 
 
 def content_of(archive: Path) -> bytes:

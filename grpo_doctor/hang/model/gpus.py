@@ -174,7 +174,7 @@ Address = tuple[int, int, int]  # domain, bus, device
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """One line. `switch`: of an NVSwitch, which is of no GPU alone. `pid` is the driver's."""
+    """One line. `pid` is the driver's."""
 
     age_s: float
     code: int
@@ -327,9 +327,7 @@ def _histories(looks: Sequence[Sequence[GpuLook]]) -> dict[tuple[str, int], list
 
 
 def _ranks_on(looks: Iterable[GpuLook], rank_of: Mapping[int, int | None]) -> tuple[int, ...]:
-    """By its holders, or in older evidence by the driver's process numbers."""
     pids = {holder.pid for look in looks for holder in look.holders}
-    pids = pids or {pid for look in looks for pid in look.pids}
     return tuple(sorted({rank for pid in pids if (rank := rank_of.get(pid)) is not None}))
 
 

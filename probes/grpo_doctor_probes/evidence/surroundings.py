@@ -124,7 +124,7 @@ class OpenSpanSeen:
 class FlightDump:
     """A flight-recorder dump as it is, not yet parsed and not trusted.
 
-    `source`: `memory`, `file:PATH`, `pipe:PATH`, `server:SOCKET`; in old bundles `ptrace`.
+    `source`: `memory` or `file:PATH`.
     `backend`: which of torch's two recorders it is: `fr` (gloo, CPU, hooks), `nccl`, or `` for a
     file.
     `at_unix_ns` is when it was taken (a file's mtime). `data` is JSON or a pickle, empty with

@@ -9,7 +9,6 @@ from functools import cache
 
 import msgspec
 
-from grpo_doctor.hang.collection.bundle.packing import with_counts
 from grpo_doctor.hang.multihost import joined
 from grpo_doctor_probes.evidence import Evidence
 from tests.corpus import store
@@ -44,8 +43,7 @@ def evidence(name: str) -> Evidence:
     """Of a job by `ARCHIVE/NAME`, or `ARCHIVE/NAME/WAY` for one that is seen otherwise."""
     archive, item_name, *variant = name.split("/")
     item = msgspec.msgpack.decode(_archive(archive)[item_name], type=Item)
-    evidences = tuple(map(with_counts, item.evidences))
-    recorded = evidence_of(msgspec.structs.replace(item, evidences=evidences))
+    recorded = evidence_of(item)
     if variant == [_TWO_HOSTS]:
         return joined(on_hosts(recorded, (recorded.job.world_size or 0) // 2))
     if variant == [_DUMPS_ALONE]:

@@ -1,9 +1,8 @@
-"""Evidence to bytes and back: secrets out, dumps packed, all bounded, older versions read."""
+"""Evidence to bytes and back: secrets out, dumps packed, all bounded."""
 
 from __future__ import annotations
 
 import gzip
-import re
 import zlib
 from dataclasses import replace
 from hashlib import sha256
@@ -15,7 +14,6 @@ from grpo_doctor import __version__
 from grpo_doctor.bounded import DUMP, DUMPS
 from grpo_doctor.hang.verdict import encoded
 from grpo_doctor_probes.evidence import (
-    Blocked,
     Evidence,
     FlightDump,
     HostFacts,
@@ -38,10 +36,6 @@ MAX_PACKED_DUMP_BYTES: Final = 800_000
 MAX_DUMP_BYTES: Final = DUMP.bytes
 MAX_ALL_DUMPS_BYTES: Final = DUMPS.bytes
 MAX_RANKS: Final = 200_000
-_UNCONFIRMED = re.compile(r"(\d{1,15}) bytes are not confirmed by the other end")
-_SENT_AGAIN = re.compile(r"sent again (\d{1,9}) times")
-_STOPPED = re.compile(r"(\d{1,8}) \([^()]*, stopped\)")
-_UNREAD = re.compile(r"it has (\d{1,15}) bytes that it has not read")
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -56,29 +50,6 @@ class Envelope(msgspec.Struct, frozen=True):
     schema: int
     tool: str
     evidence: Evidence
-
-
-def with_counts(evidence: Evidence) -> Evidence:
-    """Add counts to connections whose outstanding data was recorded in words alone."""
-    return replace(evidence, blocked=tuple(map(_counted, evidence.blocked)))
-
-
-def _counted(row: Blocked) -> Blocked:
-    if not row.note or row.unconfirmed_bytes or row.retransmits or row.peer_unread_bytes:
-        return row
-    stopped = tuple(int(pid) for pid in _STOPPED.findall(row.note))
-    return replace(
-        row,
-        unconfirmed_bytes=_number(_UNCONFIRMED, row.note),
-        retransmits=_number(_SENT_AGAIN, row.note),
-        peer_unread_bytes=_number(_UNREAD, row.note),
-        stopped_peers=row.stopped_peers or tuple(pid for pid in stopped if pid in row.peers),
-    )
-
-
-def _number(pattern: re.Pattern[str], note: str) -> int:
-    match = pattern.search(note)
-    return int(match[1]) if match is not None else 0
 
 
 class UnreadableError(Exception):
@@ -121,7 +92,7 @@ def unpacked(content: bytes) -> Evidence:
     size = evidence.job.world_size or 0
     if size > MAX_RANKS:  # a list of all ranks is made later
         raise UnreadableError(f"its job has {size} ranks, more than the maximum of {MAX_RANKS}")
-    return with_counts(replace(evidence, dumps=_unpacked_dumps(evidence.dumps)))
+    return replace(evidence, dumps=_unpacked_dumps(evidence.dumps))
 
 
 def _job(job: Job) -> Job:

@@ -162,11 +162,6 @@ def test_a_silent_nvml_is_told_whatever_the_gpus_said_before() -> None:
     assert judgement.gpus == ()
 
 
-def test_older_evidence_has_the_drivers_process_numbers_alone() -> None:
-    old = gpu(0, *WAITS, holders=(), pids=(FIRST_PID, 77))
-    assert judge_gpus(twice(old)).of(0) == "waits-in-kernel"
-
-
 def test_gpus_of_several_hosts_keep_apart() -> None:
     looks = tuple(
         gpu(0, *WAITS, host=host, holders=(GpuHolder(FIRST_PID + rank),), bus_id="0:3b:0")
