@@ -103,10 +103,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--on-hang",
-        choices=("report", "dump", "stop"),
+        choices=("report", "stop"),
         default="report",
-        help="when the job is stuck: explain why (report, the default); also keep the evidence "
-        "a second time, a minute later (dump); or also end the job, first with SIGTERM (stop)",
+        help="when the job is stuck: explain why (report, the default), or also end the job, "
+        "first with SIGTERM (stop)",
     )
     parser.add_argument(
         "--hang-after",

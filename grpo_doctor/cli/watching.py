@@ -153,7 +153,6 @@ class Watching:
             limit_s = timeout_s(arguments, bundled=launch.bundled, gpus=visible_gpus())
             lengths = Lengths(options.hang_after, limit_s)
             self._watchdog = Watchdog(folder, lengths, say=say, on_hang=self._hear)
-            self._watchdog.look_again = options.on_hang == "dump"
 
     def tick(self, samples: Mapping[str, float]) -> None:
         """Has the job looked at, and shows or says what there is. Returns at once, never raises."""

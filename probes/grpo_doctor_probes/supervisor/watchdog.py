@@ -96,15 +96,11 @@ class _Moment:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """An inspection that is running: why, and how the job was when it began.
-
-    `compares`: the job is stuck, and its evidence is kept a second time.
-    """
+    """An inspection that is running: why, and how the job was when it began."""
 
     inquiry: Inquiry
     suspicion: Suspicion
     earlier: _Moment
-    compares: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,7 @@ class _Stuck:
     """
 
     def __init__(self, pids: frozenset[int], now: _Moment) -> None:
-        self.pids, self.compared = pids, False
+        self.pids = pids
         self._marks, self._at_ns, self._wait_s = now.marks(pids), now.at_ns, 0.0
 
     def is_due(self, now: _Moment) -> bool:
@@ -150,11 +146,7 @@ class _Stuck:
 
 
 class Watchdog:
-    """Call `tick` about twice a second and `close` at the end; nothing in it waits.
-
-    With `look_again` a job that is still stuck a minute later is inspected once more for each hang,
-    into `hangs/0-again`.
-    """
+    """Call `tick` about twice a second and `close` at the end; nothing in it waits."""
 
     def __init__(
         self,
@@ -175,7 +167,6 @@ class Watchdog:
             command: what inspects the job.
         """
         self.hangs: list[Hang] = []
-        self.look_again = False
         self._folder, self._lengths = run_dir / FOLDER, lengths
         self._say, self._on_hang, self._command = say, on_hang, command
         self._followers: dict[int, Follower] = {}
@@ -216,10 +207,8 @@ class Watchdog:
             if (answer := self._look.inquiry.poll()) is not None:
                 self._take(self._look, answer, now)
         elif now.mains and self._stuck is not None:
-            compares = self.look_again and not self._stuck.compared
-            compares = compares and now_ns - self.hangs[-1].at_ns > AGAIN_NS
-            if compares or self._stuck.is_due(now):
-                self._ask(self.hangs[-1].suspicion, now, compares=compares)
+            if self._stuck.is_due(now):
+                self._ask(self.hangs[-1].suspicion, now)
         elif now.mains and now_ns / 1e9 >= self._not_before_s:
             late = self._suspect(now)
             if late is not None and not self._put_off.holds(now.marks(late.pids), now_ns / 1e9):
@@ -300,17 +289,14 @@ class Watchdog:
         ranks, pids = tuple(s.rank for s in same), frozenset(s.pid for s in same)
         return Suspicion(ranks, pids, oldest.place, now.age_s(oldest))
 
-    def _ask(self, suspicion: Suspicion, now: _Moment, *, compares: bool = False) -> None:
-        folder = f"{len(self.hangs) - 1}-again" if compares else str(len(self.hangs))
-        allowed_s = AT_MOST_S * 2**self._failures
+    def _ask(self, suspicion: Suspicion, now: _Moment) -> None:
+        folder, allowed_s = self._folder / str(len(self.hangs)), AT_MOST_S * 2**self._failures
         try:
-            inquiry = Inquiry(
-                now.mains, self._folder / folder, command=self._command, at_most_s=allowed_s
-            )
+            inquiry = Inquiry(now.mains, folder, command=self._command, at_most_s=allowed_s)
         except OSError as problem:
             self._bear(f"can't inspect the job: {problem}", now)
             return
-        self._look = _Look(inquiry, suspicion, now, compares)
+        self._look = _Look(inquiry, suspicion, now)
 
     def _take(self, look: _Look, answer: Answer, now: _Moment) -> None:
         self._look = None
@@ -330,15 +316,11 @@ class Watchdog:
     ) -> None:
         """Take in a later inspection of a stuck job: whether it moves, or is stuck otherwise."""
         stuck.was_inspected(now)
-        if look.compares:
-            stuck.compared = True
-            self._say(f"a minute later: {answer.summary}")
-        elif answer.hangs and answer.cause != self.hangs[-1].answer.cause:
+        if answer.hangs and answer.cause != self.hangs[-1].answer.cause:
             self._stuck = _Stuck(pids, now)
             self._report(look, answer, now.at_ns)
             return
-        else:
-            look.inquiry.discard()
+        look.inquiry.discard()
         if answer.state in ("healthy", "slow"):
             self._stuck, self._usual_since_ns = None, now.at_ns
             self._say("the job moves again")

@@ -66,7 +66,7 @@ def test_every_command_has_help_with_examples(
         (["bogus"], "'bogus' is none of run, check"),
         (["report", "x", "--format", "txt"], "Did you mean text?"),
         (["report", "x", "--fail-on", "hi"], "Did you mean high?"),
-        (["run", "--on-hang", "kill"], "'kill' is none of report, dump, stop"),
+        (["run", "--on-hang", "kill"], "'kill' is none of report, stop"),
         (["schema", "rule"], "'rule' is none of attach, check, compare"),
         (["help", "rapport"], "Did you mean report?"),
         ([], "usage: grpo-doctor"),

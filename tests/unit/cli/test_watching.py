@@ -230,23 +230,17 @@ def watched_with(tmp_path: Path, **options: object) -> tuple[watching.Watching, 
     return watching.Watching(chosen, LAUNCH, ["true"], tmp_path, job), job
 
 
-@pytest.mark.parametrize(
-    ("on_hang", "stopped", "is_kept"),
-    [("report", False, False), ("stop", True, False), ("dump", False, True)],
-)
-def test_a_hang_ends_the_job_or_is_inspected_again_only_where_that_was_wanted(
+@pytest.mark.parametrize(("on_hang", "stopped"), [("report", False), ("stop", True)])
+def test_a_hang_ends_the_job_only_where_that_was_wanted(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     on_hang: str,
     stopped: bool,
-    is_kept: bool,
 ) -> None:
     done: list[str] = []
     monkeypatch.setattr(Job, "stop", lambda job, kill: done.append("stop"))
     watched, job = watched_with(tmp_path, on_hang=on_hang)
-    assert watched._watchdog is not None
-    assert watched._watchdog.look_again is is_kept
     watched._hear(hang(tmp_path / "0", {"verdict": {"state": "stuck"}}))
     watched.close(job.wait(lambda: None, 0.01))
     assert done == ["stop"] * stopped

@@ -21,7 +21,7 @@ from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
 from grpo_doctor_probes.supervisor.standing import FIRST_S, FLOOR_S, SILENT, STANDSTILL_S, Standing
-from grpo_doctor_probes.supervisor.watchdog import AGAIN_NS, MOST_RETRY_S, RETRY_S, Suspicion
+from grpo_doctor_probes.supervisor.watchdog import MOST_RETRY_S, RETRY_S, Suspicion
 from tests.unit.probes.supervisor.headers_in_code import S, span
 from tests.unit.probes.supervisor.watched import PIDS, Watched, commanded
 
@@ -339,28 +339,6 @@ def test_a_stuck_job_whose_ranks_have_ended_is_stuck_no_more(stuck: Watched) -> 
     stuck.until_asked_of_the_rest(60)
     stuck.answer()
     assert [hang.answer.state for hang in stuck.hangs] == ["stuck", "dead"]
-
-
-@pytest.mark.parametrize("answers", [True, False])
-def test_the_evidence_is_kept_again_after_a_minute(stuck: Watched, *, answers: bool) -> None:
-    stuck.watchdog.look_again = True
-    stuck.get_stuck()
-    if not answers:
-        stuck.watchdog._command = NEVER_ANSWERS
-    while not stuck.is_looking():
-        stuck.tick()
-    assert stuck.now_s * S - stuck.hangs[0].at_ns > AGAIN_NS
-    look = stuck.watchdog._look
-    assert look is not None
-    if not answers:
-        look.inquiry.cancel()
-    stuck.answer()
-    assert len(stuck.hangs) == 1
-    assert (stuck.folder / "hangs/0-again/evidence").exists() is answers
-    if answers:
-        assert stuck.messages == ["a minute later: Rank 1 sleeps."]
-        stuck.stand(50)
-        assert not stuck.is_looking()
 
 
 # --- the end of the job, and of an absence
