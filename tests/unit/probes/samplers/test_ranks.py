@@ -1,102 +1,234 @@
+"""What ranks have used, of processes made of files: each number, and who counts in it."""
+
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from grpo_doctor_probes.samplers import RankSampler
+from grpo_doctor_probes.samplers.ranks import loaded
 
 S = 1_000_000_000
-# Burns half a second of processor time on each line that it reads, in a thread beside the main one.
-BURNER = """
-import sys, threading, time
-threading.Thread(target=threading.Event().wait, daemon=True).start()
-print("ready", flush=True)
-for line in sys.stdin:
-    end = time.process_time() + 0.5
-    while time.process_time() < end:
-        pass
-    print("burnt", flush=True)
-"""
-
-_VARIABLES = ("RANK", "LOCAL_RANK")
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+JOB = 10
 
 
-def start(rank: int | None) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", BURNER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **({} if rank is None else dict.fromkeys(_VARIABLES, str(rank)))},
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    return process
+@dataclass
+class Processes:
+    """A /proc of processes below one."""
+
+    proc: Path
+
+    def has(
+        self,
+        pid: int,
+        parent: int = JOB,
+        *,
+        rank: int | None = None,
+        cpu_s: float = 0,
+        faults: int = 0,
+        pages: int = 1,
+        threads: int = 1,
+        waited_s: float | None = None,
+        state: str = "S",
+        maps: str = "",
+    ) -> None:
+        """A process, or how it is now."""
+        folder = self.proc / str(pid)
+        folder.mkdir(exist_ok=True)
+        ticks = round(cpu_s * TICKS)
+        (folder / "stat").write_text(
+            f"{pid} (python) {state} {parent} 1 1 0 -1 0 0 0 {faults} 0 {ticks} 0 0 0 20 0 "
+            f"{threads} 0 {pid} 1000 {pages} 0 0 0"
+        )
+        variables = "" if rank is None else f"RANK={rank}\0LOCAL_RANK={rank}\0"
+        (folder / "environ").write_text(variables)
+        (folder / "maps").write_text(maps)
+        if waited_s is not None:
+            (folder / "schedstat").write_text(f"1 {round(waited_s * S)} 1\n")
+
+    def ends(self, pid: int) -> None:
+        for file in (self.proc / str(pid)).iterdir():
+            file.unlink()
+        (self.proc / str(pid)).rmdir()
 
 
-def burn(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-    process.stdout.readline()
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Processes:
+    """A launcher without a rank."""
+    (tmp_path / "proc").mkdir()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(pid)))
+    processes = Processes(tmp_path / "proc")
+    processes.has(JOB, 1)
+    return processes
 
 
-def test_ranks_are_measured_and_end_as_null(tmp_path: Path) -> None:
-    busy, idle = start(0), start(1)
-    with busy, idle:
-        sampler = RankSampler(os.getpid(), run_dir=tmp_path, host="a")
-        first = sampler.read(0)
-        assert {(t.name, t.rank, t.pid) for t in first.values if t.rank is not None} == {
-            (name, rank, process.pid)
-            for name in ("rank.rss", "rank.threads", "rank.processors")
-            for rank, process in ((0, busy), (1, idle))
-        }
-        burn(busy)
-        second = {(t.name, t.rank): v for t, v in sampler.read(1 * S).values.items()}
-        # 0.5 s in what the sampler takes for 1 s; the kernel counts in steps of 10 ms.
-        assert 45 <= (second["rank.cpu", 0] or 0) <= 70
-        assert (second["rank.cpu", 1] or 0) <= 5
-        assert second["rank.threads", 0] == 2
-        assert second["rank.processors", 0] == len(os.sched_getaffinity(busy.pid))
-        assert 0 <= (second["rank.cpu_wait", 1] or 0) <= 5
-        assert (second["rank.rss", 0] or 0) > 2**20
-        assert second["rank.major_faults", 1] == 0
-        assert sampler.read(1 * S + S // 20).values == {}
-        busy.communicate("")
-        third = {(t.name, t.rank): v for t, v in sampler.read(2 * S).values.items()}
-        assert [third[name, 0] for name in ("rank.cpu", "rank.rss", "rank.threads")] == [None] * 3
-        assert third["rank.threads", 1] == 2
-        assert {t.rank for t in sampler.read(3 * S).values} == {1, None}
-        sampler.close()
-        idle.communicate("")
+@pytest.fixture
+def sampler(job: Processes) -> RankSampler:
+    return RankSampler(JOB, run_dir=job.proc.parent, host="a", proc=job.proc)
 
 
-def test_two_ranks_on_one_processor_wait_for_it(tmp_path: Path) -> None:
-    first, second = start(0), start(1)
-    with first, second:
-        alone = min(os.sched_getaffinity(0))
-        for process in (first, second):
-            os.sched_setaffinity(process.pid, {alone})
-        sampler = RankSampler(os.getpid(), run_dir=tmp_path, host="a")
-        begun_ns = time.monotonic_ns()
-        sampler.read(begun_ns)
-        for process in (first, second):  # both burn half a second at once
-            assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-        for process in (first, second):
-            assert process.stdout is not None
-            process.stdout.readline()
-        values = sampler.read(time.monotonic_ns()).values
-        waits = [v for t, v in values.items() if t.name == "rank.cpu_wait"]
-        # Each needs 0.5 s and gets a processor half of the time, until the other is done.
-        assert len(waits) == 2
-        assert sum(wait or 0 for wait in waits) >= 50
-        assert [v for t, v in values.items() if t.name == "rank.processors"] == [1, 1]
-        sampler.close()
-        for process in (first, second):
-            process.communicate("")
+def read(sampler: RankSampler, at_s: float) -> dict[tuple[str, int | None], float | None]:
+    """Of ranks alone."""
+    values = sampler.read(round(at_s * S)).values.items()
+    return {(track.name, track.rank): value for track, value in values if track.rank is not None}
+
+
+def test_the_job_is_never_less_than_its_ranks(job: Processes, sampler: RankSampler) -> None:
+    """Whoever starts or ends between two scans: all sums are of one reading of each process."""
+    job.has(JOB, 1, cpu_s=1, pages=2)
+    for number in range(1, 5):
+        job.has(20 + number, rank=number % 2, cpu_s=number, pages=5 * number)
+        if number == 3:
+            job.has(21, rank=1, state="Z")
+        values = sampler.read((100 + number) * S).values
+        of_ranks = [v or 0.0 for t, v in values.items() if t.name == "rank.rss"]
+        whole = {t.name: v or 0.0 for t, v in values.items() if t.rank is None}
+        assert whole["job.rss"] >= sum(of_ranks) + 2 * PAGE
+        assert whole["job.processes"] == 1 + (number if number < 3 else number - 1)
+    sampler.close()
+
+
+def test_a_rank_is_its_main_process_and_its_workers(job: Processes, sampler: RankSampler) -> None:
+    job.has(20, rank=0, cpu_s=10, faults=4, pages=3, threads=7, waited_s=1)
+    job.has(21, 20, rank=0, cpu_s=20, faults=9, pages=4, threads=2, waited_s=50)
+    job.has(30, rank=1)
+    first = read(sampler, 100)
+    assert first == {
+        ("rank.rss", 0): 7 * PAGE,
+        ("rank.threads", 0): 7,
+        ("rank.processors", 0): 20,
+        ("rank.rss", 1): PAGE,
+        ("rank.threads", 1): 1,
+        ("rank.processors", 1): 30,
+    }
+    job.has(20, rank=0, cpu_s=10.5, faults=6, pages=5, threads=8, waited_s=1.5)
+    job.has(21, 20, rank=0, cpu_s=20.2, faults=10, pages=4, waited_s=60)
+    assert read(sampler, 102) == {
+        ("rank.rss", 0): 9 * PAGE,
+        ("rank.threads", 0): 8,
+        ("rank.processors", 0): 20,
+        ("rank.cpu", 0): 35.0,
+        ("rank.major_faults", 0): 1.5,
+        ("rank.cpu_wait", 0): 25.0,
+        ("rank.rss", 1): PAGE,
+        ("rank.threads", 1): 1,
+        ("rank.processors", 1): 30,
+        ("rank.cpu", 1): 0.0,
+        ("rank.major_faults", 1): 0.0,
+    }
+    sampler.close()
+
+
+@pytest.mark.parametrize(("waited_s", "share"), [(9, 100.0), (3.5, 50.0), (3, 0.0), (1, 0.0)])
+def test_a_share_of_waiting_is_one_whatever_the_kernel_counts(
+    job: Processes, sampler: RankSampler, waited_s: float, share: float
+) -> None:
+    job.has(20, rank=0, waited_s=3)
+    read(sampler, 100)
+    job.has(20, rank=0, waited_s=waited_s)
+    assert read(sampler, 101)["rank.cpu_wait", 0] == share
+    sampler.close()
+
+
+def test_what_a_worker_had_used_before_it_was_found_does_not_count(
+    job: Processes, sampler: RankSampler
+) -> None:
+    job.has(20, rank=0, cpu_s=1)
+    read(sampler, 100)
+    job.has(20, rank=0, cpu_s=1.5)
+    job.has(21, 20, cpu_s=500, faults=500)
+    assert read(sampler, 101)["rank.cpu", 0] == 50.0
+    job.has(21, 20, cpu_s=500.5, faults=501)
+    third = read(sampler, 102)
+    assert (third["rank.cpu", 0], third["rank.major_faults", 0]) == (50.0, 1.0)
+    job.ends(21)
+    assert read(sampler, 103)["rank.cpu", 0] == 0.0
+    sampler.close()
+
+
+def test_a_rank_that_has_ended_has_no_values_once(job: Processes, sampler: RankSampler) -> None:
+    job.has(20, rank=0, waited_s=1)
+    job.has(30, rank=1)
+    read(sampler, 100)
+    read(sampler, 101)
+    job.has(20, rank=0, state="Z")  # before it is looked for again
+    after_end = read(sampler, 101.5)
+    assert {name: value for (name, rank), value in after_end.items() if rank == 0} == dict.fromkeys(
+        ("rank.rss", "rank.threads", "rank.processors", "rank.cpu", "rank.major_faults",
+         "rank.cpu_wait")
+    )  # fmt: skip
+    assert after_end["rank.threads", 1] == 1
+    job.ends(20)
+    assert {rank for _, rank in read(sampler, 102)} == {1}
+    sampler.close()
+
+
+def test_a_worker_that_outlives_its_main_process_is_no_rank(
+    job: Processes, sampler: RankSampler
+) -> None:
+    job.has(20, rank=0)
+    job.has(21, 20, rank=0)
+    read(sampler, 100)
+    job.has(20, rank=0, state="Z")
+    assert set(read(sampler, 100.5).values()) == {None}
+    sampler.close()
+
+
+def test_ranks_are_sampled_five_times_a_second_and_looked_for_once(
+    job: Processes, sampler: RankSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long this thread has run before."""
+    monkeypatch.setattr(time, "thread_time_ns", lambda: 900 * S)
+    job.has(20, rank=0)
+    sampled = [bool(read(sampler, 100 + tick / 10)) for tick in range(31)]
+    assert sampled == [tick % 2 == 0 for tick in range(31)]
+    job.has(30, rank=1)
+    assert {rank for _, rank in read(sampler, 103.2)} == {0}
+    assert {rank for _, rank in read(sampler, 104)} == {0, 1}
+    sampler.close()
+
+
+def test_a_job_is_sampled_as_a_whole_with_ranks_and_without(
+    job: Processes, sampler: RankSampler
+) -> None:
+    job.has(JOB, 1, cpu_s=1, pages=2, maps="/site-packages/torch/lib/libtorch.so\n")
+    job.has(20, cpu_s=5, pages=3)
+    first = sampler.read(100 * S)
+    assert {track.name: value for track, value in first.values.items()} == {
+        "job.rss": 5 * PAGE,
+        "job.processes": 2,
+    }
+    assert (first.libraries, first.notes) == (["torch"], [])
+    job.has(JOB, 1, cpu_s=1.5, pages=2, maps="/x/torch/lib/libtorch.so\n")
+    job.has(20, cpu_s=6.5, pages=3, maps="/x/vllm/_C.abi3.so\n/x/numpy/b.so\n")
+    second = sampler.read(102 * S)
+    assert {track.name: value for track, value in second.values.items()} == {
+        "job.rss": 5 * PAGE,
+        "job.processes": 2,
+        "job.cpu": 100.0,
+    }
+    assert second.libraries == ["NumPy", "vLLM"]
+    job.has(30, rank=0, maps="/x/jaxlib/a.so\n")
+    third = sampler.read(104 * S)
+    assert third.libraries == []
+    assert {track.name for track, value in third.values.items() if value is not None} == {
+        "rank.rss", "rank.threads", "rank.processors", "job.rss", "job.processes", "job.cpu",
+    }  # fmt: skip
+    sampler.close()
+
+
+def test_known_libraries_are_named(tmp_path: Path) -> None:
+    files = ("torch/lib/libtorch_cpu.so", "vllm/_C.abi3.so", "mine/torch_like.so")
+    line = "7f00-7f01 r-xp 00000000 08:01 42  /usr/lib/python3/site-packages/{}\n"
+    (tmp_path / "maps").write_text("".join(map(line.format, files)))
+    assert loaded(tmp_path) == {"torch", "vLLM"}
+
+
+def test_a_process_that_has_gone_has_none(tmp_path: Path) -> None:
+    assert loaded(tmp_path / "gone") == set()

@@ -1,28 +1,199 @@
-"""The job's processes, of real ones: who trains, who helps, and what a dead rank leaves behind."""
+"""The job's processes of a /proc made of files: who is watched as what, and who is ended."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from grpo_doctor_probes.supervisor.deaths import DeathWatch
+from grpo_doctor_probes.discover.scan import read_process
+from grpo_doctor_probes.samplers.jobtree import JobTree
+from grpo_doctor_probes.supervisor import members as module
+from grpo_doctor_probes.supervisor.deaths import DeathWatch, Subject
 from grpo_doctor_probes.supervisor.members import SCAN_PERIOD_NS, Members, role_of
+from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
 
-RANK = """
-import os, subprocess, sys
-subprocess.Popen(["VLLM::EngineCore", "-c", "import time; time.sleep(600)"],
-                 executable=sys.executable)
-print(os.getpid(), flush=True)
-sys.stdin.read()
-"""
-PATIENCE_S = 30
+LAUNCHER, FIRST, SECOND, ENGINE = 10, 20, 30, 21
+
+
+class Watch:
+    """Who was to be watched, in order."""
+
+    def __init__(self) -> None:
+        self.subjects: list[Subject] = []
+        self.checks = 0
+
+    def watch(self, subject: Subject) -> None:
+        self.subjects.append(subject)
+
+    def watches(self, pid: int) -> bool:
+        return any(subject.pid == pid for subject in self.subjects)
+
+    def check(self) -> None:
+        self.checks += 1
+
+    def roles(self) -> dict[int, str]:
+        return {subject.pid: subject.role for subject in self.subjects}
+
+
+class Host(FakeProc):
+    """A launcher with two ranks, and what the supervisor of that job knows."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(folder / "proc")
+        monkeypatch.setattr(module, "JobTree", partial(JobTree, proc=self.root))
+        monkeypatch.setattr(module, "read_process", lambda _, pid: read_process(self.root, pid))
+        self.add(LAUNCHER, 1, "torchrun train.py")
+        for rank, pid in enumerate((FIRST, SECOND)):
+            self.add(pid, LAUNCHER, "python train.py", rank_environment(rank, 2))
+        self.watch = Watch()
+        self.members = Members(LAUNCHER, folder, cast(DeathWatch, self.watch))
+        self._now_ns = 1000 * SCAN_PERIOD_NS
+
+    def scan(self, after_ns: int = SCAN_PERIOD_NS) -> dict[int, int]:
+        """The ranks by process, a period later."""
+        self._now_ns += after_ns
+        self.members.refresh(self._now_ns)
+        return self.members.ranks
+
+    def ends(self, pid: int, *, collected: bool = True) -> None:
+        if collected:
+            shutil.rmtree(self.root / str(pid))
+        else:
+            stat = self.root / str(pid) / "stat"
+            stat.write_text(stat.read_text().replace(") S ", ") Z "))
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(tmp_path, monkeypatch)
+
+
+def test_ranks_are_watched_at_once_and_the_launcher_never(host: Host) -> None:
+    assert host.scan() == {FIRST: 0, SECOND: 1}
+    assert host.watch.roles() == {FIRST: "rank 0", SECOND: "rank 1"}
+    assert [subject.rank for subject in host.watch.subjects] == [0, 1]
+    host.scan()
+    host.scan()
+    assert LAUNCHER not in host.watch.roles()
+    assert sorted(host.members.pids) == [FIRST, SECOND]
+
+
+def test_processes_are_looked_for_once_a_second(host: Host) -> None:
+    host.scan(0)
+    host.add(40, LAUNCHER, "python train.py", rank_environment(2, 3))
+    assert host.scan(SCAN_PERIOD_NS - 1) == {FIRST: 0, SECOND: 1}
+    assert host.watch.checks == 1
+    assert host.scan(1) == {FIRST: 0, SECOND: 1, 40: 2}
+    assert host.watch.checks == 2
+
+
+def test_a_helper_is_watched_once_it_has_lived_for_a_scan(host: Host) -> None:
+    host.add(ENGINE, FIRST, ["VLLM::EngineCore"], name="VLLM::EngineCor")
+    host.add(40, LAUNCHER, "/usr/bin/gcc -O2 x.c", name="gcc")
+    host.scan()
+    assert set(host.watch.roles()) == {FIRST, SECOND}
+    host.add(41, SECOND, "cat", name="cat")
+    host.scan()
+    helpers = [subject for subject in host.watch.subjects if subject.rank is None]
+    assert [(helper.pid, helper.role, helper.serves) for helper in helpers] == [
+        (ENGINE, "the rollout engine of rank 0", True),
+        (40, "a helper (gcc)", False),
+    ]
+    host.scan()
+    assert host.watch.roles()[41] == "a helper (cat) of rank 1"
+    assert [subject.pid for subject in host.watch.subjects].count(ENGINE) == 1
+
+
+@pytest.mark.parametrize("collected", [True, False])
+def test_a_helper_with_its_ranks_environment_does_not_pass_for_it(
+    host: Host, *, collected: bool
+) -> None:
+    host.add(ENGINE, FIRST, ["VLLM::EngineCore"], rank_environment(0, 2))
+    assert host.scan() == {FIRST: 0, SECOND: 1}
+    host.ends(FIRST, collected=collected)
+    for _ in range(3):
+        assert host.scan() == {SECOND: 1}
+    assert host.watch.roles()[ENGINE] == "the rollout engine of rank 0"
+    assert sorted(host.members.pids) == [ENGINE, SECOND]
+    host.ends(ENGINE)
+    assert host.scan() == {SECOND: 1}
+
+
+def test_a_rank_that_is_started_anew_is_one_again(host: Host) -> None:
+    host.add(ENGINE, FIRST, ["VLLM::EngineCore"], rank_environment(0, 2))
+    host.scan()
+    host.ends(FIRST)
+    host.ends(ENGINE)
+    assert host.scan() == {SECOND: 1}
+    host.add(50, LAUNCHER, "python train.py", rank_environment(0, 2))
+    assert host.scan() == {SECOND: 1, 50: 0}
+    assert host.watch.roles()[50] == "rank 0"
+
+
+class Ending:
+    """Signals end processes after some looks, SIGKILL at once; no time passes but in sleeps."""
+
+    def __init__(
+        self, host: Host, monkeypatch: pytest.MonkeyPatch, *, obeys_after_s: float
+    ) -> None:
+        self.sent: list[tuple[float, int, int]] = []
+        self._host, self._now_s, self._obeys_after_s = host, 100.0, obeys_after_s
+        times = SimpleNamespace(monotonic=lambda: self._now_s, sleep=self._sleep)
+        monkeypatch.setattr(module, "time", times)
+        monkeypatch.setattr(os, "kill", self._kill)
+
+    def _sleep(self, seconds: float) -> None:
+        self._now_s = round(self._now_s + seconds, 6)
+        if self._now_s - 100.0 >= self._obeys_after_s:
+            for pid in self._host.members.pids:
+                self._host.ends(pid, collected=False)
+
+    def _kill(self, pid: int, number: int) -> None:
+        if pid == SECOND and number == signal.SIGTERM:
+            raise ProcessLookupError
+        self.sent.append((self._now_s - 100.0, pid, number))
+        if number == signal.SIGKILL:
+            self._host.ends(pid, collected=False)
+
+
+def test_what_a_launcher_left_is_asked_to_end_first(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.scan()
+    ending = Ending(host, monkeypatch, obeys_after_s=1.0)
+    host.members.end(5.0)
+    assert ending.sent == [(0.0, FIRST, signal.SIGTERM)]
+    assert ending._now_s == 101.0
+
+
+def test_what_does_not_end_in_time_is_killed(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.scan()
+    ending = Ending(host, monkeypatch, obeys_after_s=99.0)
+    host.members.end(0.5)
+    assert ending.sent == [
+        (0.0, FIRST, signal.SIGTERM),
+        (0.5, FIRST, signal.SIGKILL),
+        (0.5, SECOND, signal.SIGKILL),
+    ]
+
+
+def test_killing_leaves_the_launcher_to_tell_how_it_ended(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.add(ENGINE, FIRST, ["VLLM::EngineCore"])
+    host.scan()
+    ending = Ending(host, monkeypatch, obeys_after_s=99.0)
+    host.members.kill()
+    assert {pid for _, pid, _ in ending.sent} == {FIRST, SECOND, ENGINE}
+    assert {number for _, _, number in ending.sent} == {signal.SIGKILL}
+    host.members.close()
 
 
 @pytest.mark.parametrize(
@@ -51,54 +222,3 @@ PATIENCE_S = 30
 def test_roles(command: str, words: str, serves: bool) -> None:
     role = role_of("", tuple(command.split()))
     assert (role.words, role.serves) == (words, serves)
-
-
-class Scans:
-    """Scans one after the other, a period of its own clock apart."""
-
-    def __init__(self, members: Members) -> None:
-        self.members, self._now_ns = members, 0
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            self._now_ns += SCAN_PERIOD_NS
-            self.members.refresh(self._now_ns)
-            if condition():
-                return
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
-def test_a_helper_that_outlives_its_rank_does_not_pass_for_it(tmp_path: Path) -> None:
-    job = subprocess.Popen(
-        ["sh", "-c", f"RANK=0 LOCAL_RANK=0 {sys.executable} -c '{RANK}'; sleep 600"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    deaths = DeathWatch()
-    members = Members(job.pid, tmp_path, deaths)
-    scans = Scans(members)
-    try:
-        assert job.stdout
-        rank = int(job.stdout.readline())
-        scans.until(lambda: any(len(group.pids) == 2 for group in members.groups))
-        (group,) = members.groups
-        (engine,) = set(group.pids) - {rank}
-        assert group.main == rank
-        scans.until(lambda: deaths.watches(engine))
-        os.kill(rank, signal.SIGKILL)
-        scans.until(lambda: rank not in members.pids and bool(deaths.deaths))
-        scans.until(lambda: engine in members.pids)
-        assert members.groups == []
-        members.kill()
-        # The shell's `sleep` may be heard of first.
-        scans.until(lambda: {rank, engine} <= {death.subject.pid for death in deaths.deaths})
-        subjects = {death.subject.pid: death.subject for death in deaths.deaths}
-        assert (subjects[rank].role, subjects[rank].rank) == ("rank 0", 0)
-        role, its_rank = subjects[engine].role, subjects[engine].rank
-        assert (role, its_rank) == ("the rollout engine of rank 0", None)
-    finally:
-        os.killpg(job.pid, signal.SIGKILL)
-        job.communicate()
-        deaths.close()
-        members.close()
