@@ -52,7 +52,7 @@ def test_only_what_has_run_is_read_again(stage: Stage, monkeypatch: pytest.Monke
 
     def has_moved() -> bool:
         now, then = process_look(moving), before.of(moving)
-        return then is not None and now.voluntary > then.voluntary
+        return then is not None and now.threads[0].voluntary > then.threads[0].voluntary
 
     until(has_moved)
     after = look.processes(job)
