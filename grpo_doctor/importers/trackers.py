@@ -1,9 +1,9 @@
 """What trackers keep on disk: TensorBoard's event files, and W&B's `run-ID.wandb`, also offline.
 
 Formats: records of TensorFlow's record_writer.h with tensorboard 2.21's event.proto; LevelDB's
-log_format.md with wandb_internal.proto of wandb 0.16 to 0.31. The rows are those that a framework prints, so
-verl's and OpenRLHF's have their timers; TRL's and ms-swift's have their profiled functions in W&B
-alone.
+log_format.md with wandb_internal.proto of wandb 0.16 to 0.31. The rows are those that a framework
+prints, so verl's and OpenRLHF's have their timers; TRL's and ms-swift's have their profiled
+functions in W&B alone.
 """
 
 from __future__ import annotations
