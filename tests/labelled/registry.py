@@ -11,8 +11,12 @@ from tests.labelled import rewards
 from tests.labelled.case import LEARNING, Case, Strength
 
 # A tiny model never needs ZeRO-3; the model for pictures has random weights, so nearly none of its
-# completions end.
-_TRUE_OF = {"ZeRO-3": frozenset({"GD039"}), "pictures": frozenset({"GD051"})}
+# completions end; of those of the model that the others start from 2% to 8% are cut off.
+_TRUE_OF = {
+    "ZeRO-3": frozenset({"GD039"}),
+    "pictures": frozenset({"GD051"}),
+    "longer": frozenset({"GD051"}),
+}
 _STRENGTHS: tuple[Strength, ...] = ("weak", "medium", "strong")
 _REWARD = ("--reward_funcs",)
 
