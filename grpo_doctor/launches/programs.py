@@ -120,7 +120,7 @@ def _own(started: Started, words: tuple[Word, ...], folder: Path | None) -> Prog
     named = by_name(started.name.removesuffix(".py"), words)
     if named is not None:
         stem = started.name.removesuffix(".py")
-        subcommand = stem if named == "verl" else stem.rpartition("/")[2]
+        subcommand = f"{stem}.py" if named == "verl" else stem.rpartition("/")[2]
         return Program(named, "train", named, None, words, subcommand)
     if not (is_script or is_launched):
         return None

@@ -131,6 +131,10 @@ def test_a_framework_that_is_not_supported_is_named(command: str, framework: str
         ("python3 examples/train_ppo_ray.py --actor_num_gpus_per_node 1", "ppo"),
         ("torchrun train_ppo.py --micro_rollout_batch_size 4", "ppo"),
         (
+            "python -m own.train algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8",
+            "grpo",
+        ),
+        (
             "python own/main_grpo.py algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8",
             "grpo",
         ),
