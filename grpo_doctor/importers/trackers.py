@@ -28,7 +28,7 @@ from grpo_doctor.importers.trainer_state import (
     of_step_times,
     step_log,
 )
-from grpo_doctor.trace.model import Trace
+from grpo_doctor.trace.model import Exit, Trace
 
 _EVENTS, _WANDB = "*tfevents*", "run-*.wandb"
 _MAGIC = b":W&B"
@@ -57,6 +57,7 @@ class _Rows:
     at_s: dict[int, float] = field(default_factory=dict)
     last_s: dict[int, float] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
+    exit: Exit = field(default_factory=Exit)
     damaged: str = ""
 
     def add(self, step: int, values: Mapping[str, float], at_s: float) -> None:
@@ -114,7 +115,7 @@ def load(path: Path) -> Trace:
     framework = of_job.framework
     if framework == "trl" and "rlhf_type" in rows.config:
         framework = "ms-swift"
-    return reconstruct(
+    trace = reconstruct(
         path,
         replace(
             of_job,
@@ -131,6 +132,7 @@ def load(path: Path) -> Trace:
         ),
         log,
     )
+    return replace(trace, run=replace(trace.run, exit=rows.exit))
 
 
 def _knobs(framework: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -220,6 +222,9 @@ def _read_wandb(name: str, data: bytes, rows: _Rows) -> None:
                     _add_history(_items(value, 1), rows, waiting)
                 elif number == 5:
                     rows.config |= _items(value, 1)
+                elif number == 18:
+                    code = dict(_fields(value)).get(1, 0)
+                    rows.exit = Exit("failed" if code else "finished", _whole(code))
                 elif number == 17:
                     inner = dict(_fields(value)).get(4)
                     rows.config |= _items(inner, 1) if isinstance(inner, bytes) else {}

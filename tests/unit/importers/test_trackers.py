@@ -16,6 +16,7 @@ from grpo_doctor.analysis import analyse
 from grpo_doctor.document import build_document
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.load import load
+from grpo_doctor.trace.model import Exit
 from tests.unit.importers import test_verl_log
 
 REAL = Path(__file__).with_name("trl_offline.wandb.gz")
@@ -85,6 +86,7 @@ def test_a_real_run_of_trl_has_the_phases_that_w_and_b_alone_gets() -> None:
     trace = load(REAL)
     assert trace.run.framework == "trl"
     assert trace.run.knobs["rollout.num_generations"] == 4
+    assert trace.run.exit == Exit("finished", 0)
     document = build_document(trace)
     summary = document.summary
     assert summary.phases["reward"].seconds == pytest.approx(0.302, abs=0.003)
@@ -123,6 +125,13 @@ def test_records_of_many_blocks_and_numbers_that_are_none_are_read(tmp_path: Pat
     assert analyse(trace).step_s == pytest.approx(43.2)
     assert trace.run.duration_ns == pytest.approx(1199 * 43.2e9)
     assert not trace.loss.truncated
+
+
+def test_a_run_that_w_and_b_saw_failing_has_failed(tmp_path: Path) -> None:
+    path = tmp_path / "run-abc.wandb"
+    rows = [message(2, items({**verl_row(step), "_step": step})) for step in range(1, 9)]
+    path.write_bytes(wandb_file([*rows, message(18, b"\x08\x01")]))
+    assert load(path).run.exit == Exit("failed", 1)
 
 
 def test_a_file_without_scalars_says_so(tmp_path: Path) -> None:
