@@ -34,15 +34,21 @@ def judge(view: View) -> tuple[Judged, ...]:
 
 
 def _in_every_version(view: View) -> Iterator[Judged]:
-    """What the rules find; an end that the oldest version possible does not know is not an end."""
-    oldest = view.launch.oldest
+    """What the rules find; an end that the oldest version possible does not know is not an end, and
+    neither is one of a launch with options that no known version has."""
+    launch, oldest = view.launch, view.launch.oldest
     ends = {j.id for j in _rules(replace(view, launch=oldest), "train")} if oldest else None
+    foreign = launch.framework not in launch.versions and any(
+        problem.kind == "unknown-flag" and not problem.ends for problem in launch.problems
+    )
     for judged in _rules(view, "train"):
-        if oldest is None or ends is None or judged.id in ends:
+        if (ends is None or judged.id in ends) and not (foreign and judged.flaw.ends):
             yield judged
             continue
-        doubt = f"not so in {oldest.framework} {oldest.version}, which takes these options too"
-        fix = f"or give the version: --version {oldest.framework}=X"
+        doubt = "its options are of an older version or a fork, which may allow it"
+        if oldest is not None and not foreign:
+            doubt = f"not so in {oldest.framework} {oldest.version}, which takes these options too"
+        fix = f"or give the version: --version {launch.framework}=X"
         flaw = judged.flaw
         severity = "medium" if flaw.severity == "high" else flaw.severity
         evidence, fixes = (*flaw.evidence, doubt), (*flaw.fixes, fix)

@@ -37,10 +37,7 @@ _BY_NAME: Sequence[tuple[re.Pattern[str], Framework]] = (
 # Options that no other framework has: copies of its programs keep them.
 _BY_OPTION: Sequence[tuple[re.Pattern[str], Framework]] = (
     (
-        re.compile(
-            r"--(?:actor-num-gpus-per-node|rollout-num-gpus(?:-per-engine)?|"
-            r"rollout-function-path)(?:=|$)"
-        ),
+        re.compile(r"--(?:actor-num-gpus-per-node|rollout-num-gpus|rollout-function-path)\b"),
         "slime",
     ),
     (re.compile(r"[+~]{0,2}actor_rollout_ref\.\w"), "verl"),

@@ -203,13 +203,11 @@ def file_not_found(view: View) -> Flaw | None:
     )
 
 
-_EVERYWHERE = ("/home", "/mnt", "/opt", "/media", "/srv", "/root", "/data")
-
-
 def _of_another_machine(path: Path) -> bool:
     """Return whether the folder at the top of a path is missing, or a user's or disk's below it."""
     folders = [*path.parents][::-1][1:3] if path.is_absolute() else []
-    top = folders[1:] if folders and str(folders[0]) in _EVERYWHERE else folders[:1]
+    everywhere = ("/home", "/mnt", "/opt", "/media", "/srv", "/root", "/data")
+    top = folders[1:] if folders and str(folders[0]) in everywhere else folders[:1]
     return bool(top) and not top[0].exists()
 
 

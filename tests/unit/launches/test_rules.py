@@ -98,3 +98,15 @@ def test_what_only_the_newest_possible_version_refuses_is_no_end() -> None:
     assert "not so in ms-swift 3.2.0, which takes these options too" in found.evidence
     stated = judge(View(launch(command, {"ms-swift": "3.6.0"}), EIGHT, QWEN_7B))
     assert {j.id: j.flaw for j in stated}["GL039"].ends
+
+
+def test_what_ends_no_version_that_is_known_for_certain_is_no_end() -> None:
+    command = VERL + "data.train_batch_size=4 actor_rollout_ref.actor.ppo_mini_batch_size=256 "
+    strange = command + "actor_rollout_ref.actor.fsdp_config.grad_offload=True"
+    fork = "its options are of an older version or a fork, which may allow it"
+    cases = ((command, "", True), (strange, "", False), (strange, "0.9.1", True))
+    for text, version, ends in cases:
+        versions = {"verl": version} if version else {}
+        judged = judge(View(launch(text, versions), EIGHT, QWEN_7B))
+        found = next(each.flaw for each in judged if each.id == "GL009")
+        assert (found.ends, fork in found.evidence) == (ends, not ends)
