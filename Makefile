@@ -113,7 +113,7 @@ format: $(READY) ## let ruff fix and format
 	$(BIN)/ruff format .
 
 bench: $(READY) ## the benchmarks: ratios against peers in one run
-	$(BIN)/python -m benchmarks
+	for part in recorder scale overhead trainer_speed learning; do $(BIN)/python -m benchmarks.$$part || exit 1; done
 
 accuracy: $(READY) ## how right it is, written to benchmarks/results/accuracy.md: rules, predictions, attach (75 minutes)
 	$(BIN)/python -m tests.labelled --write benchmarks/results/accuracy.md

@@ -1,110 +1,66 @@
-"""How near the memory ledger comes to measured jobs, beside other estimators.
+"""How near the memory estimate comes to measured jobs, next to other estimators.
 
-`python -m benchmarks.memory_accuracy --points FILE [--write FILE] [--unreadable]`
+`python -m benchmarks.memory_accuracy [--write]`
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import statistics
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.memory_fit import held_out, predicted_bytes
-from benchmarks.memory_peers import PEERS
-from benchmarks.memory_points import Point, read
-from benchmarks.memory_tools import alloc
-from grpo_doctor.markdown import wrapped
+from benchmarks.memory_points import Point, held_out, predicted_bytes, read
 from grpo_doctor.memory.estimate import ledger_of
 from grpo_doctor.memory.ledger import Ledger
-from grpo_doctor.memory.setup import Setup
+from grpo_doctor.memory.setup import GIB, Setup, share_of
+from tests.pages import put_section
 
-BEGIN = "<!-- section memory -->"
-HEADING = """## How near the memory estimate comes
-
-Written by `python -m benchmarks.memory_accuracy --points FILE --alloc PROGRAM --write FILE`. The
-points are what people reported of their jobs: logs, tables, comments in scripts, issues, many
-rounded to whole GiB. *Held out* is with the calibrated factors fitted on the points of all other
-sources, a source being a repository at a commit or an address. A measurement of 93% of its card or
-more counts as *fits* alone: there PyTorch's allocator fills the card. The other estimators are
-their published formulas; none of them knows LoRA, logits or the engine beside the trainer. `alloc
-ghost` of the alloc package 0.0.16 was run itself (`--alloc PROGRAM`), told a model's size, width,
-batch and length, which is all it takes. `arena memory` of agilerl-arena 1.29.0 was tried and is not
-here: it reads AgileRL's own manifests and sizes LoRA with asynchronous rollouts alone
-("rollout_mode='colocated' is not sized"), which is none of these records.
-
-First answer, with factors from the literature and before any record was looked at closely:
-training 13% / 50% of 206 points, GRPO 34% / 45% of 5, outcomes 50 of 67. Since then formulas were
-corrected where points showed what they lacked (buffers of losses, fused kernels of Megatron, eager
-attention, lengths of unpacked rows, prompts' logits, rollouts by transformers, scales of quantized
-weights), and 25 records more were set aside (rerankers and embeddings of unstated lengths, GRPO
-without any length or accumulation, unsloth, FP8, which `check` refuses too), so even the held-out
-numbers say less than a new source would. Which jobs are furthest off, and what is missing there:
-[memory.md](../../docs/memory.md#where-it-is-furthest-off).
-"""
+PAGE = Path(__file__).with_name("results") / "accuracy.md"
 Errors = dict[str, float]
-Peers = Mapping[str, Callable[[Setup], float]]
+_WORST = 5
 
 
-def main() -> int:
-    """Scores the points of a file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--points", type=Path, required=True, help="records, one JSON object a line"
-    )
-    parser.add_argument("--alloc", type=Path, help="the program of the alloc package, run too")
-    parser.add_argument("--write", type=Path, help="the document whose section is replaced")
-    parser.add_argument("--unreadable", action="store_true", help="each record that can't be read")
-    parser.add_argument("--worst", type=int, default=0, help="the N points furthest off")
+def print_or_write(about: str | None, sections: Mapping[str, Callable[[], str]]) -> int:
+    """Prints tables, with --write into the page's sections of these names; a whole `main`."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("only", nargs="*", help=f"{', '.join(sections)}: these sections alone")
+    parser.add_argument("--write", action="store_true", help=f"the sections of {PAGE.name}")
     arguments = parser.parse_args()
-    points, unreadable = read(arguments.points)
-    ledgers = {point.identity: ledger_of(point.setup) for point in points}
-    peers = {**PEERS, **({"alloc ghost": alloc(arguments.alloc)} if arguments.alloc else {})}
-    text = report(points, ledgers, unreadable, peers)
-    print(text)
-    if arguments.unreadable:
-        print("\n".join(f"{identity}: {reason}" for identity, reason in unreadable))
-    for line in _worst(points, ledgers, arguments.worst):
-        print(line)
-    if arguments.write:
-        replace_section(arguments.write, text)
+    for name in arguments.only or sections:
+        text = sections[name]()
+        print(text)
+        if arguments.write:
+            put_section(PAGE, name, text)
     return 0
 
 
-def report(
-    points: Sequence[Point],
-    ledgers: dict[str, Ledger],
-    unreadable: Sequence[tuple[str, str]],
-    estimators: Peers = PEERS,
-) -> str:
-    """The section of the document."""
+def report() -> str:
+    """How near the estimate comes to the points, and which are furthest off."""
+    points, unscored = read()
+    ledgers = {point.id: ledger_of(point.setup) for point in points}
     measured = [point for point in points if point.measured_bytes]
     others = held_out(points)
     columns: dict[str, Errors] = {
-        "ours": {p.identity: _off(p, predicted_bytes(p, ledgers[p.identity])) for p in measured},
-        "ours, held out": {
-            p.identity: _off(p, predicted_bytes(p, others[p.identity])) for p in measured
-        },
-        **{
-            name: {p.identity: _off(p, formula(p.setup)) for p in measured}
-            for name, formula in estimators.items()
-        },
+        "ours": {p.id: _off(p, predicted_bytes(p, ledgers[p.id])) for p in measured},
+        "ours, held out": {p.id: _off(p, predicted_bytes(p, others[p.id])) for p in measured},
+        **{name: {p.id: _off(p, said(p)) for p in measured} for name, said in PEERS.items()},
     }
-    total = len(points) + len(unreadable)
+    total = len(points) + len(unscored)
     counts = f"{len(points)} of {total} records can be scored, {len(measured)} by bytes"
     sections = [
         f"{counts}; cells are the median error and the 90th percentile.",
         _table("", measured, columns, lambda point: point.group),
-        _table("framework", measured, columns, _framework),
+        _table("framework", measured, columns, lambda point: point.framework),
         _table("method", measured, columns, lambda point: point.setup.method),
-        _table("quality", measured, columns, lambda point: str(point.record["quality"])),
+        _table("quality", measured, columns, lambda point: point.quality),
         _table("source", measured, columns, lambda point: point.source, fewest=5),
-        _outcomes(points, ledgers, estimators),
+        _outcomes(points, ledgers),
         _intervals(measured, others),
-        _reasons(unreadable),
+        _worst(measured, ledgers),
+        _reasons(unscored),
     ]
     return "\n\n".join(sections)
 
@@ -112,10 +68,6 @@ def report(
 def _off(point: Point, predicted: float) -> float:
     assert point.measured_bytes
     return predicted / point.measured_bytes - 1
-
-
-def _framework(point: Point) -> str:
-    return str(point.record["config"].get("framework"))
 
 
 def _table(
@@ -131,7 +83,7 @@ def _table(
     rows = [f"| {title} | points | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
     for name, members in sorted(groups.items(), key=lambda pair: -len(pair[1])):
         if len(members) >= fewest:
-            cells = [cell(errors[p.identity] for p in members) for errors in columns.values()]
+            cells = [cell(errors[p.id] for p in members) for errors in columns.values()]
             rows.append(f"| {name} | {len(members)} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
@@ -145,14 +97,14 @@ def cell(errors: Iterable[float], digits: int = 0) -> str:
     return f"{statistics.median(sizes):.{digits}f}% / {high:.{digits}f}%"
 
 
-def _outcomes(points: Sequence[Point], ledgers: dict[str, Ledger], estimators: Peers) -> str:
+def _outcomes(points: Sequence[Point], ledgers: dict[str, Ledger]) -> str:
     """How often `fits` and OOM were right, and what each estimator would have said."""
     judged = [point for point in points if point.fitted is not None]
-    ours = sum(_runs(ledgers[p.identity]) == p.fitted for p in judged)
-    sure = [p.identity for p in judged if p.fitted is False and ledgers[p.identity].state == "fits"]
+    ours = sum(_runs(ledgers[p.id]) == p.fitted for p in judged)
+    sure = [p.id for p in judged if p.fitted is False and ledgers[p.id].state == "fits"]
     peers = {
-        name: sum((formula(p.setup) <= p.setup.card_bytes) == p.fitted for p in judged)
-        for name, formula in estimators.items()
+        name: sum((said(p) <= p.setup.card_bytes) == p.fitted for p in judged)
+        for name, said in PEERS.items()
     }
     beside = ", ".join(f"{name} {100 * right / len(judged):.0f}%" for name, right in peers.items())
     return (
@@ -170,7 +122,7 @@ def _intervals(points: Sequence[Point], ledgers: dict[str, Ledger]) -> str:
     inside = 0
     for point in points:
         assert point.measured_bytes
-        ledger = ledgers[point.identity]
+        ledger = ledgers[point.id]
         outside = ledger.train.peak.bytes - predicted_bytes(point, ledger)
         interval = ledger.train.peak.interval
         inside += interval.low <= point.measured_bytes + outside <= interval.high
@@ -180,49 +132,72 @@ def _intervals(points: Sequence[Point], ledgers: dict[str, Ledger]) -> str:
     )
 
 
-def _reasons(unreadable: Sequence[tuple[str, str]]) -> str:
-    reasons = Counter(reason.split("; near")[0].split(": ")[0] for _, reason in unreadable)
+def _reasons(unscored: Sequence[str]) -> str:
+    reasons = Counter(reason.split("; near")[0].split(": ")[0] for reason in unscored)
     lines = [f"- {count}: {reason}" for reason, count in reasons.most_common(12)]
-    return "Not scored, and why (`--unreadable` lists all):\n" + "\n".join(lines)
+    return "Not scored, and why:\n" + "\n".join(lines)
 
 
-def _worst(points: Sequence[Point], ledgers: dict[str, Ledger], count: int) -> list[str]:
-    measured = [point for point in points if point.measured_bytes]
-    gib = float(1 << 30)
-
-    def off(point: Point) -> float:
-        return _off(point, predicted_bytes(point, ledgers[point.identity]))
-
-    return [
-        f"{point.identity} {point.setup.model.name} {(point.measured_bytes or 0) / gib:.1f} GiB: "
-        f"{100 * off(point):+.0f}%"
-        for point in sorted(measured, key=lambda point: -abs(off(point)))[:count]
+def _worst(points: Sequence[Point], ledgers: dict[str, Ledger]) -> str:
+    off = {p.id: _off(p, predicted_bytes(p, ledgers[p.id])) for p in points}
+    rows = [
+        f"- {p.id}, {p.setup.model.name}: {100 * off[p.id]:+.0f}% of {p.gib:.1f} GiB"
+        for p in sorted(points, key=lambda p: -abs(off[p.id]))[:_WORST]
     ]
+    return "Furthest off:\n" + "\n".join(rows)
 
 
-def print_or_write(about: str | None, table: Callable[[], str], begin: str, heading: str) -> int:
-    """Prints a table, and with --write puts it into a document; a benchmark's whole `main`."""
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--write", type=Path, help="the document whose section is replaced")
-    arguments = parser.parse_args()
-    text = table()
-    print(text)
-    if arguments.write:
-        replace_section(arguments.write, text, begin, heading)
-    return 0
+def deepspeed(setup: Setup) -> float:
+    """`estimate_zero2_model_states_mem_needs` and `estimate_zero3_...`: model states alone."""
+    parameters = setup.model.parameters
+    ranks = max(1, setup.ranks)
+    if setup.zero_stage == 3 or setup.engine == "fsdp":
+        largest = max(setup.model.embedding_parameters, setup.model.layer_parameters)
+        if setup.zero_offload_optimizer:
+            return 4 * largest + 2 * parameters / ranks
+        return 4 * largest + 18 * parameters / ranks
+    if setup.zero_offload_optimizer:
+        return 2 * parameters
+    return 2 * parameters + 18 * parameters / ranks
 
 
-def replace_section(path: Path, text: str, begin: str = BEGIN, heading: str = HEADING) -> None:
-    """Puts the text under the section's heading; what others wrote stays."""
-    document = path.read_text("utf-8")
-    section = wrapped(f"{begin}\n\n{heading}\n{text}\n")
-    if begin in document:
-        tail = re.compile(re.escape(begin) + r".*?(?=\n<!-- section |\Z)", re.DOTALL)
-        document = tail.sub(lambda _: section, document)
+def accelerate(setup: Setup) -> float:
+    """`accelerate estimate-memory`: four times the weights for Adam, or the weights alone."""
+    weights = 2 * setup.model.parameters
+    return weights if setup.method == "lora" else 4 * weights
+
+
+def transformer_math(setup: Setup) -> float:
+    """blog.eleuther.ai/transformer-math: states by ZeRO stage, and activations by recomputation."""
+    share = share_of(setup)
+    parameters = share.trained + share.trained_experts + share.frozen
+    ranks = setup.data_parallel
+    stage = 3 if setup.engine == "fsdp" else setup.zero_stage
+    weights = 2 * parameters / (ranks if stage == 3 else 1)
+    gradients = 2 * parameters / (ranks if stage >= 2 else 1)
+    optimizer = 12 * parameters / (ranks if stage >= 1 else 1)
+    model = setup.model
+    tokens = setup.micro_batch * (setup.prompt_tokens + setup.completion_tokens)
+    row = tokens / setup.micro_batch
+    per_layer = tokens * model.hidden / setup.tensor_parallel
+    if setup.recompute == "full":
+        activations = 2 * per_layer * model.layers
+    elif setup.recompute == "selective":
+        activations = 34 * per_layer * model.layers
     else:
-        document = document.rstrip("\n") + "\n\n" + section
-    path.write_text(document, "utf-8")
+        activations = (34 + 5 * model.heads * row / model.hidden) * per_layer * model.layers
+    return weights + gradients + optimizer + activations
+
+
+# What other estimators say, by their published formulas. None of them knows LoRA, so all parameters
+# count as trained; accelerate's alone gets the benefit of its row for loading there.
+PEERS: Mapping[str, Callable[[Point], float]] = {
+    "DeepSpeed": lambda point: deepspeed(point.setup),
+    "accelerate": lambda point: accelerate(point.setup),
+    "transformer-math": lambda point: transformer_math(point.setup),
+    "alloc ghost": lambda point: point.alloc_gib * GIB,
+}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print_or_write(__doc__, {"memory": report}))

@@ -1,6 +1,6 @@
 """How near the ledger's boundary between `runs` and `out of memory` comes to published ones.
 
-`python -m benchmarks.memory_boundaries [--write FILE]`
+`python -m benchmarks.memory_boundaries [--write]`
 """
 
 from __future__ import annotations
@@ -16,34 +16,8 @@ from benchmarks.memory_accuracy import print_or_write
 from grpo_doctor.launches import read
 from grpo_doctor.memory import GIB, Ledger, Machine, card_bytes, estimate
 
-BEGIN = "<!-- section boundaries -->"
-HEADING = """## Where jobs begin to run out of memory
-
-Written by `python -m benchmarks.memory_boundaries --write benchmarks/results/accuracy.md`. The
-authors of verl's tuning scripts
-([examples/tuning](https://github.com/volcengine/verl/tree/main/examples/tuning), for GRPO with LoRA
-on GSM8K) tried prompts per GPU until one more ran out of memory; for three models they give only
-the largest batch. Nothing was fitted on these. The predicted boundary is the largest number with
-which no phase needs more than the GPU has; the length of GSM8K's answers is not known to the
-estimate. First answer, before it read the older names that these scripts use: no boundary; 32
-prompts and 128 were reported to fit alike.
-"""
 REPORTS = Path(__file__).with_name("memory_reports.jsonl")
 """Launches with a link to who said how they turned out."""
-_REPORTED = """Other published outcomes differ in more than one setting. These are launches as
-they were reported, in `benchmarks/memory_reports.jsonl`: the scripts that verl's authors name as
-the least that runs, and commands of users who ran out of memory; what an issue leaves out is left
-at its default. First answer, on the day they were collected: `fits` was said of 3 of the 12, and
-none of the 9 was refused. One of the 3 asked vLLM for a share without room for one sequence of the
-model's own length, which is counted now. OpenRLHF's 776 was refused for a reason that was wrong:
-it gathers parameters one by one. Nothing in
-Search-R1's 80, ms-swift's 4486 and OpenRLHF's 776 explains why they failed.
-
-Twelve came later (from verl-data on) and were not used: first answers `fits` of 1 of 3 that ran out
-of memory, and none of the 9 that ran was refused. What verl logs as `allocated` counts a sleeping
-engine as if it were awake, because torch does not see what vLLM unmaps: less that share, 4 of the 6
-logged peaks lie within the interval, and 2 are up to 5 GiB below it. Nothing explains why verl's
-3124 runs out with shorter answers too."""
 _MOST = 400
 _GOAL = 0.15
 _COMMAND = (
@@ -136,8 +110,8 @@ def reported() -> str:
     )
 
 
-def report() -> str:
-    """The section of the document."""
+def boundaries() -> str:
+    """What is predicted of the published boundaries."""
     rows = [
         "| model, GPUs | runs | fails | predicted to run | off | verdict at both |",
         "|---" * 6 + "|",
@@ -155,8 +129,8 @@ def report() -> str:
         )
     pairs = sum(boundary.fails is not None for boundary in BOUNDARIES)
     met = f"Of {pairs} pairs {near} are met within {100 * _GOAL:.0f}%."
-    return "\n\n".join(("\n".join(rows), met, _REPORTED, reported()))
+    return "\n\n".join(("\n".join(rows), met))
 
 
 if __name__ == "__main__":
-    sys.exit(print_or_write(__doc__, report, BEGIN, HEADING))
+    sys.exit(print_or_write(__doc__, {"boundaries": boundaries, "reported launches": reported}))

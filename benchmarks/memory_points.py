@@ -1,61 +1,66 @@
-"""Reads records of measured memory: what of them can be scored, and why the rest can't."""
+"""What jobs of others were measured to take, and the calibrated factors fitted on them.
+
+Each line of `memory_points.jsonl` is a job in the words of `Setup`, with who measured it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory_records import UnreadableError
-from benchmarks.memory_setups import setup_of
-from grpo_doctor.errors import GrpoDoctorError
-from grpo_doctor.memory.setup import GIB, Setup
+from grpo_doctor.memory.estimate import ledger_of
+from grpo_doctor.memory.facts import Calibration, calibration
+from grpo_doctor.memory.ledger import Ledger
+from grpo_doctor.memory.models import model_shape
+from grpo_doctor.memory.setup import GIB, RolloutEngine, Setup
 
-NOT_MEASURED = frozenset(
-    {
-        "vendor_derived_not_measured",
-        "vendor_breakdown",
-        "vendor_minimum",
-        "upper_bound",
-        "author_estimate",
-        "maintainer_measured_avg",  # a mean over the run is not a peak
-        "max_context_boundary",
-    }
-)
-RESERVED_ONLY = frozenset(
-    {"max_reserved", "measured", "measured_peak_fwd_bwd", "max_memory_allocated"}
-)
-"""Read from PyTorch's allocator: without the CUDA context and NCCL's buffers."""
-CENSORED = 0.93
-"""From this share of the card on a measurement says only that it fitted: the allocator fills it."""
-
-_LARGER = 1.05
-"""More than that was measured on a card that the record does not name."""
+POINTS = Path(__file__).with_name("memory_points.jsonl")
+GRID: dict[str, tuple[float, ...]] = {
+    "fragmentation_fixed": (1.05, 1.1, 1.15, 1.2, 1.3),
+    "fragmentation_varied": (1.15, 1.25, 1.3, 1.35, 1.45),
+    "fragmentation_expandable": (1.05, 1.1, 1.2),
+    "communicator": (0.6, 0.8, 1.0, 1.2, 1.4),
+    "usual_row_tokens": (100, 150, 200, 300),
+    "longest_row_tokens": (800, 1000, 1200, 1500),
+}
+"""Each within what its physical meaning allows."""
+_OUTSIDE_THE_ALLOCATOR = frozenset({"CUDA context", "NCCL buffers"})
+_CAP = 0.5
+"""One wild record weighs no more than this error: many are rounded, some are of another run."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A record that can be scored: by its bytes, by whether it fitted, or both."""
+    """A job that can be scored: by its bytes, by whether it fitted, or both.
 
-    record: Mapping[str, Any]
+    Attributes:
+        source: a repository at a commit, or an address; files of one commit share their authors.
+        framework: with the version that its authors used, where that matters.
+        quality: A to C, how well the source documents it.
+        gib: on the fullest card. From 93% of a card on nothing but `fitted` is known: there
+            PyTorch's allocator fills it.
+        reserved_only: read from PyTorch's allocator, without the CUDA context and NCCL's buffers.
+        alloc_gib: what `alloc ghost` of the alloc package 0.0.16 says, told a model's size, width,
+            batch and length, which is all it takes.
+    """
+
+    id: str
+    source: str
+    framework: str
+    quality: str
     setup: Setup
-    measured_bytes: float | None
-    fitted: bool | None
-    """What its outcome says; None where only a number is given."""
-    reserved_only: bool
+    gib: float | None = None
+    fitted: bool | None = None
+    reserved_only: bool = False
+    alloc_gib: float = 0.0
 
     @property
-    def identity(self) -> str:
-        """The record's id."""
-        return str(self.record["id"])
-
-    @property
-    def source(self) -> str:
-        """The repository at a commit, or the address: files of one commit share their authors."""
-        text = str(self.record["source"]).split(" (")[0]
-        return text if text.startswith("http") else text.split(":", 1)[0]
+    def measured_bytes(self) -> float | None:
+        """What was measured; None where only an outcome is known."""
+        return None if self.gib is None else self.gib * GIB
 
     @property
     def group(self) -> str:
@@ -63,47 +68,56 @@ class Point:
         return "GRPO" if self.setup.is_grpo else "training"
 
 
-def read(path: Path) -> tuple[list[Point], list[tuple[str, str]]]:
-    """All records that can be scored, and of the others (id, reason)."""
-    points, unreadable = [], []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        identity = f"line {number}"
-        try:
-            record = json.loads(line)
-            identity = str(record["id"])
-            points.append(point_of(record))
-        except (UnreadableError, GrpoDoctorError) as error:
-            unreadable.append((identity, str(error).split(". ")[0]))
-        except (ValueError, KeyError, TypeError) as error:
-            unreadable.append((identity, f"not in the format: {error!r}"))
-    return points, unreadable
+def read(path: Path = POINTS) -> tuple[list[Point], list[str]]:
+    """Return all points, and why the other records that were found cannot be scored."""
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    points = [Point(**row | {"setup": _setup(row["setup"])}) for row in rows if "setup" in row]
+    return points, [row["unscored"] for row in rows if "unscored" in row]
 
 
-def point_of(record: Mapping[str, Any]) -> Point:
-    """One record as a point.
+def _setup(row: dict[str, Any]) -> Setup:
+    named = {
+        "model": model_shape(row["model"]),
+        "beside": tuple(map(model_shape, row.get("beside", ()))),
+        "rollout_engine": RolloutEngine(**row.get("rollout_engine", {})),
+    }
+    return Setup(**row | named)
 
-    Raises:
-        UnreadableError: it is not a measurement, or its configuration lacks what memory depends on.
-        UnknownModelError: its model's shape is not known.
-    """
-    config, measured = record["config"], record["measured"]
-    kind, outcome, number = (measured.get(key) for key in ("kind", "outcome", "gb_per_gpu"))
-    if kind in NOT_MEASURED:
-        raise UnreadableError(f"no measurement of a peak: {kind}")
-    if measured.get("where") == "HOST":
-        raise UnreadableError("memory of the host")
-    if outcome not in ("fits", "OOM") and number is None:
-        raise UnreadableError(f"neither a number nor an outcome: {outcome}")
-    setup = setup_of(config, measured.get("capacity_gb"), str(record["source"]),
-                     str(record.get("notes")))  # fmt: skip
-    size = None if number is None else float(number) * GIB
-    censored = size is not None and CENSORED <= size / setup.card_bytes <= _LARGER
-    return Point(
-        record,
-        setup,
-        None if censored else size,
-        {"fits": True, "OOM": False}.get(str(outcome), True if censored else None),
-        kind in RESERVED_ONLY,
+
+def predicted_bytes(point: Point, ledger: Ledger) -> int:
+    """The ledger's peak as the record's instrument would have shown it."""
+    entries = ledger.train.peak.components
+    left_out = _OUTSIDE_THE_ALLOCATOR if point.reserved_only else frozenset()
+    return sum(entry.bytes for entry in entries if entry.name not in left_out)
+
+
+def fit(points: Iterable[Point], start: Calibration | None = None) -> Calibration:
+    """The factors with the least mean error, found one after the other."""
+    measured = [point for point in points if point.measured_bytes is not None]
+    best = start or calibration()
+    smallest_loss = _loss(measured, best)
+    for name, values in GRID.items():
+        for value in values:
+            trial = replace(best, **{name: value})
+            loss = _loss(measured, trial)
+            if loss < smallest_loss - 1e-5:
+                best, smallest_loss = trial, loss
+    return best
+
+
+def held_out(points: Sequence[Point]) -> dict[str, Ledger]:
+    """Each point's ledger with factors fitted on the points of all other sources, by id."""
+    ledgers: dict[str, Ledger] = {}
+    for source in sorted({point.source for point in points}):
+        factors = fit(point for point in points if point.source != source)
+        own = (point for point in points if point.source == source)
+        ledgers |= {point.id: ledger_of(point.setup, factors) for point in own}
+    return ledgers
+
+
+def _loss(points: Sequence[Point], factors: Calibration) -> float:
+    errors = (
+        abs(predicted_bytes(p, ledger_of(p.setup, factors)) / (p.measured_bytes or 1) - 1)
+        for p in points
     )
+    return sum(min(error, _CAP) for error in errors) / max(1, len(points))

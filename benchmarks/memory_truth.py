@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory_accuracy import cell
-from grpo_doctor.markdown import wrapped
+from benchmarks.memory_accuracy import PAGE, cell
 from grpo_doctor.memory import GIB, Component, ModelShape, Setup, ledger_of, model_shape
 from grpo_doctor.memory.facts import Calibration, calibration
+from tests.pages import put_section
 
 DATA = Path(__file__).with_name("memory_truth.csv")
 FAMILIES = {
@@ -50,7 +50,6 @@ _OURS = {
     "16-bit weights": "kept for backward",
 }
 _FIXED = ("CUDA context", "NCCL buffers", "workspaces")
-_PAGES = {"benchmarks/results/accuracy.md": "memory truth", "docs/memory.md": "terms"}
 Pair = tuple[int, int]
 """Bytes by the ledger, and in truth."""
 
@@ -281,22 +280,6 @@ def terms_list() -> str:
     return "\n".join(rows.values())
 
 
-def write(root: Path) -> None:
-    """Replaces the tables of both documents."""
-    for (name, section), table in zip(
-        _PAGES.items(), (accuracy_table(), terms_list()), strict=True
-    ):
-        page = root / name
-        begin, end = (
-            f"<!-- {section}: written by `python -m benchmarks.memory_truth --write` -->",
-            f"<!-- end of {section} -->",
-        )
-        before, _, rest = page.read_text("utf-8").partition(begin)
-        page.write_text(
-            f"{before}{begin}\n\n{wrapped(table)}\n\n{end}{rest.partition(end)[2]}", "utf-8"
-        )
-
-
 def main() -> int:
     """Runs points, compares, writes."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -314,7 +297,8 @@ def main() -> int:
         for off, point, (ours, true) in sorted(known, key=lambda e: -abs(e[0]))[: options.worst]:
             print(f"  {100 * off:+.0f}%: ledger {ours:,} B, truth {true:,} B, {point}")
     if options.write:
-        write(Path(__file__).parents[1])
+        put_section(PAGE, "memory truth", accuracy_table())
+        put_section(PAGE.parents[2] / "docs" / "memory.md", "terms", terms_list())
     return 0
 
 

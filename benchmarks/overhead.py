@@ -1,94 +1,153 @@
-"""What recording costs a training run: the bundled trainer recorded against not recorded.
+"""What recording costs a training run: the bundled trainer, or a TRL job under the import hooks.
 
-Runs the same job in pairs, off-off and off-on in turn, and prints the ratio of mean step times,
-pair by pair. The off-off pairs show the noise of the machine: recording is within noise when the
-two medians differ by less than the off-off pairs do among themselves.
+A round is the same job three times, alone, alone again and recorded, in an order that changes from
+round to round. It gives the ratios of alone to alone, which are the machine's noise, and of
+recorded to the mean of both alone: of step times by the clock, and by CPU seconds, which other
+programs on the machine stretch less (of TRL of rank 0, where the hooks work; of the trainer of all
+processes). Also the differences of start-up in seconds.
 
-    python -m benchmarks.overhead [--pairs 5] [--steps 30] [--json]
+    python -m benchmarks.overhead [trainer|trl] [--rounds 7] [--steps 40] [--json FILE]
+
+FILE has every round as soon as it is done; a later call with it continues after these.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.pairs import paired
+from benchmarks.trainer_jobs import mean_ratio, torchrun
 from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
+from grpo_doctor_probes.supervisor.launch import plan
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 
+TRL_JOB = Path(__file__).parents[1] / "tests" / "frameworks" / "user_code" / "trl_stopwatch.py"
 WARM_UP_STEPS = 5
-_STEP = re.compile(r"^step +(\d+)/\d+ ")
+# Each side is as often first, second and third, and as often before as after each other.
+ORDERS = (
+    ("alone", "recorded", "again"), ("again", "recorded", "alone"), ("recorded", "alone", "again"),
+    ("again", "alone", "recorded"), ("alone", "again", "recorded"), ("recorded", "again", "alone"),
+)  # fmt: skip
+Rounds = dict[str, list[float]]
 
 
-def step_seconds(steps: int, folder: Path, *, recorded: bool) -> float:
-    """Seconds from the end of the warm-up to the last step's line in the trainer's log."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment.pop(RUN_DIR_VARIABLE, None)
-    if recorded:
-        environment[RUN_DIR_VARIABLE] = str(folder)
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
-        "-m", "grpo_doctor_trainer", "--max_steps", str(steps), "--logging_steps", "1",
+@dataclass(frozen=True)
+class Measured:
+    """Seconds from the launch to the first step's end, and means of the steps after the warm-up."""
+
+    start_s: float
+    step_s: float
+    step_cpu_s: float
+
+
+def of_trainer(folder: Path, steps: int, *, recorded: bool) -> Measured:
+    """The bundled trainer with its default settings."""
+    program = [
+        "grpo_doctor_trainer", "--max_steps", str(steps), "--logging_steps", "1",
         "--save_steps", "1000000", "--output_dir", str(folder / "out"),
     ]  # fmt: skip
-    ends: dict[int, float] = {}
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        assert process.stdout
-        for line in process.stdout:
-            if match := _STEP.match(line):
-                ends[int(match.group(1))] = time.monotonic()
-    if process.returncode or steps not in ends:
-        raise SystemExit(f"the trainer ended with {process.returncode} after steps {sorted(ends)}")
-    return ends[steps] - ends[WARM_UP_STEPS]
+    began_s = time.monotonic()
+    marks = torchrun(program, folder, steps, recorded=recorded)
+    ends = [marks[step] for step in sorted(marks)]
+    clocks, cpus = [mark.wall_s - began_s for mark in ends], [mark.cpu_s for mark in ends]
+    return Measured(clocks[0], _mean_of_steps(clocks), _mean_of_steps(cpus))
 
 
-def measure(pairs: int, steps: int) -> dict[str, list[float]]:
-    """Ratios of paired runs: `off_off` is the noise, `on_off` the cost and the noise."""
-    ratios: dict[str, list[float]] = {"off_off": [], "on_off": []}
-    with tempfile.TemporaryDirectory() as parent:
-        for pair, kind, tried, plain in paired(
-            pairs, Path(parent), lambda folder, on: step_seconds(steps, folder, recorded=on)
-        ):
-            ratios[kind].append(tried / plain)
-            print(f"pair {pair}/{pairs} {kind}: {ratios[kind][-1]:.4f}", file=sys.stderr)
-    return ratios
+def of_trl(folder: Path, steps: int, *, recorded: bool) -> Measured:
+    """A TRL job that was written without this tool, as `grpo-doctor run` starts it or alone."""
+    tokenizer, model = tiny_tokenizer(), folder / "model"
+    tiny_model(tokenizer).save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    command = (
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
+        str(TRL_JOB), str(model), str(folder), "{}",
+    )  # fmt: skip
+    environment = {name: text for name, text in os.environ.items() if name != RUN_DIR_VARIABLE}
+    if recorded:
+        environment = dict(plan(command, folder / "run", hooks=True).environment)
+    environment |= {
+        "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
+        "TRL_OPTIONS": json.dumps({"max_steps": steps}),
+    }  # fmt: skip
+    began = time.time()
+    job = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if job.returncode:
+        raise SystemExit(f"a job ended with {job.returncode}: {job.stderr[-500:]}")
+    lines = (folder / "steps.txt").read_text().splitlines()
+    clocks, cpus = zip(*(map(float, line.split()) for line in lines), strict=True)
+    return Measured(clocks[0] - began, _mean_of_steps(clocks), _mean_of_steps(cpus))
 
 
-def main() -> None:
-    """Prints the medians and the spread."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--json", action="store_true")
+JOBS: dict[str, Callable[..., Measured]] = {"trainer": of_trainer, "trl": of_trl}
+
+
+def _mean_of_steps(ends: list[float] | tuple[float, ...]) -> float:
+    after = ends[WARM_UP_STEPS:]
+    return (after[-1] - after[0]) / (len(after) - 1)
+
+
+def measure(job: str, count: int, steps: int, file: Path | None, rounds: Rounds) -> None:
+    """Adds rounds until there are so many; each is written to `file` when done."""
+    for number in range(len(rounds.get("off_off_step_ratio", [])), count):
+        runs = {}
+        for side in ORDERS[number % len(ORDERS)]:
+            with tempfile.TemporaryDirectory() as folder:
+                runs[side] = JOBS[job](Path(folder), steps, recorded=side == "recorded")
+        for name, value in ratios(runs["alone"], runs["again"], runs["recorded"]).items():
+            rounds.setdefault(name, []).append(value)
+        if file:
+            file.write_text(json.dumps(rounds))
+        line = ", ".join(f"{name} {rounds[name][-1]:.3f}" for name in rounds if "ratio" in name)
+        sys.stderr.write(f"round {number + 1} of {count}: {line}\n")
+
+
+def ratios(alone: Measured, again: Measured, recorded: Measured) -> dict[str, float]:
+    """Of step times, and differences of start-up in seconds, in one round."""
+    values = {}
+    for name in ("step_s", "step_cpu_s"):
+        plain, second, tried = (getattr(run, name) for run in (alone, again, recorded))
+        key = f"{name.removesuffix('_s')}_ratio"
+        values[f"off_off_{key}"] = second / plain
+        values[f"on_off_{key}"] = tried / math.sqrt(plain * second)
+    values["off_off_start_s"] = again.start_s - alone.start_s
+    values["on_off_start_s"] = recorded.start_s - (alone.start_s + again.start_s) / 2
+    return values
+
+
+def table(rounds: Rounds) -> str:
+    """Medians, intervals of the means, and every round."""
+    lines = []
+    for name, values in sorted(rounds.items(), key=lambda item: item[0].partition("_off_")[2]):
+        every = " ".join(f"{value:.3f}" for value in values)
+        interval = f"   {mean_ratio(values)}" if name.endswith("ratio") else ""
+        lines.append(f"{name:22} median {statistics.median(values):.3f}{interval}   {every}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measures one of the jobs."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__)
+    parser.add_argument("job", nargs="?", choices=JOBS, default="trainer")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep every round there")
     options = parser.parse_args()
-    ratios = measure(options.pairs, options.steps)
-    result = {
-        name: {
-            "median": statistics.median(values),
-            "min": min(values),
-            "max": max(values),
-            "pairs": len(values),
-        }
-        for name, values in ratios.items()
-    }
-    if options.json:
-        print(json.dumps(result, indent=1))
-        return
-    for name, row in result.items():
-        print(
-            f"{name:8} median {row['median']:.4f}  min {row['min']:.4f}  max {row['max']:.4f}  "
-            f"({row['pairs']} pairs of {options.steps - WARM_UP_STEPS} steps)"
-        )
+    file: Path | None = options.json
+    rounds: Rounds = json.loads(file.read_text()) if file and file.exists() else {}
+    measure(options.job, options.rounds, options.steps, file, rounds)
+    print(table(rounds))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

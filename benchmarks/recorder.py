@@ -3,7 +3,7 @@
 Every kind of span is entered and left in short turns, one kind after another, a hundred times;
 medians and ratios are of the same minutes on the same machine. Peers that are not installed are
 said and left out: torch, trl (with transformers), viztracer, opentelemetry-sdk.
-Run: `python -m benchmarks.recorder [--rounds 100] [--json]`.
+Run: `python -m benchmarks.recorder [--rounds 100]`.
 """
 
 # ruff: noqa: PLC0415 - peers are imported where they are measured, and only if they are there
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import statistics
 import subprocess
@@ -28,7 +27,6 @@ PROBES = Path(__file__).parents[1] / "probes"
 SPANS_PER_TURN = 2000
 OURS, EMPTY, TRL = "phase", "empty context manager", "TRL ProfilingContext"
 TRAJECTORY = "a trajectory of three turns"
-TRL_SHORTEST = "the same, by position"
 MAX_RATIO_TO_TRL = 1.2
 MAX_IMPORT_MS = 20.0
 _WARM_UP_ROUNDS = 3
@@ -115,13 +113,6 @@ def trl() -> Iterator[Turn]:
     yield loop(call, Context=ProfilingContext, trackers=[])
 
 
-def trl_shortest() -> Iterator[Turn]:
-    """A form that nobody uses, for comparison: defaults, and arguments by position."""
-    from trl.extras.profiling import ProfilingContext
-
-    yield loop("Context('rollout', trackers)", Context=ProfilingContext, trackers=[])
-
-
 def record_function() -> Iterator[Turn]:
     import torch
 
@@ -185,7 +176,6 @@ PEERS: dict[str, Callable[[], Iterator[Turn]]] = {
     OURS: ours,
     TRAJECTORY: trajectory,
     TRL: trl,
-    TRL_SHORTEST: trl_shortest,
     "torch record_function": record_function,
     "torch record_function, profiled": record_function_profiled,
     "OpenTelemetry SDK span": opentelemetry,
@@ -242,24 +232,19 @@ def _run(code: str, env: dict[str, str]) -> tuple[float, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     options = parser.parse_args()
     spans_ns, absent = measure(options.rounds)
     import_ms, strange = import_cost()
     failures = check(spans_ns, import_ms, strange)
-    if options.json:
-        result = {"span_ns": spans_ns, "absent": absent, "import_ms": import_ms}
-        print(json.dumps({**result, "failures": failures}))
-    else:
-        print(f"{'':<34}{'ns per span':>12}{'of phase':>10}")
-        for name, nanoseconds in spans_ns.items():
-            print(f"{name:<34}{nanoseconds:>12.0f}{nanoseconds / spans_ns[OURS]:>10.2f}")
-        for name, reason in absent.items():
-            print(f"{name:<34}{'absent':>12}  {reason}")
-        print(f"importing the recorder adds {import_ms:.1f} ms; not of the standard library: "
-              f"{', '.join(strange) or 'nothing'}")  # fmt: skip
-        for failure in failures:
-            print(f"FAILED: {failure}")
+    print(f"{'':<34}{'ns per span':>12}{'of phase':>10}")
+    for name, nanoseconds in spans_ns.items():
+        print(f"{name:<34}{nanoseconds:>12.0f}{nanoseconds / spans_ns[OURS]:>10.2f}")
+    for name, reason in absent.items():
+        print(f"{name:<34}{'absent':>12}  {reason}")
+    print(f"importing the recorder adds {import_ms:.1f} ms; not of the standard library: "
+          f"{', '.join(strange) or 'nothing'}")  # fmt: skip
+    for failure in failures:
+        print(f"FAILED: {failure}")
     return 1 if failures else 0
 
 
@@ -268,7 +253,7 @@ def check(spans_ns: dict[str, float], import_ms: float, strange: list[str]) -> l
     failures = []
     for name, nanoseconds in spans_ns.items():
         allowed = nanoseconds * (MAX_RATIO_TO_TRL if name == TRL else 1.0)
-        if name not in {OURS, EMPTY, TRL_SHORTEST} and spans_ns[OURS] > allowed:
+        if name not in {OURS, EMPTY} and spans_ns[OURS] > allowed:
             failures.append(f"a phase costs more than {name}")
     if import_ms > MAX_IMPORT_MS:
         failures.append(f"importing the recorder adds more than {MAX_IMPORT_MS:.0f} ms")

@@ -5,7 +5,7 @@ and, where it is installed, to Holistic Trace Analysis (pip install HolisticTrac
 size that all can do. Ours is then the reader and the analysis alone, as the others write no page.
 HTA_PYTHON names the Python that has HTA, if it is another one.
 
-python -m benchmarks.scale [--ranks 1024] [--steps 50 150 500] [--peers-steps 800] [--json]
+python -m benchmarks.scale [--ranks 1024] [--steps 50 150 500] [--peers-steps 800]
 python -m benchmarks.scale --curve [--ranks 64 256 1024 4096] [--steps 100]
 python -m benchmarks.scale --samples 2
 """
@@ -13,7 +13,6 @@ python -m benchmarks.scale --samples 2
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -39,7 +38,7 @@ _SENT_RANKS = 256  # of one node, at most
 # HTA holds one rank's kernels at a time in each of its processes: it is small, and slow.
 LEANER = {"pandas": 3.0, "hta": 1.5}
 PEERS = ("ours", "pandas", "hta")
-_PEERS = Path(__file__).with_name("scale_peers")
+_PEERS = Path(__file__).with_name("scale_peers.py")
 
 
 def report(recording: Path, page: Path) -> dict[str, float]:
@@ -76,14 +75,10 @@ def peers(folder: Path, ranks: int, steps: int) -> dict[str, Any]:
     trace = run / "trace.json"
     costs: dict[str, Any] = {"spans": spans}
     for name in PEERS:
-        script = _PEERS / f"{name}_breakdown.py"
         python = os.environ.get(f"{name.upper()}_PYTHON", sys.executable)
-        installed = (
-            subprocess.run([python, str(script), "--installed"], check=False).returncode == 0
-        )
-        if installed and name == "hta":  # it reads a folder of one Kineto trace per rank
-            subprocess.run([python, str(script), "--convert", str(trace)], check=True)
-        costs[name] = measured([python, str(script), str(trace)]) if installed else None
+        command = [python, str(_PEERS), name]
+        prepared = subprocess.run([*command, "--prepare", str(trace)], check=False).returncode == 0
+        costs[name] = measured([*command, str(trace)]) if prepared else None
     shutil.rmtree(run)
     return costs
 
@@ -164,7 +159,6 @@ def main() -> int:
     parser.add_argument("--steps", type=int, nargs="+")
     parser.add_argument("--peers-ranks", type=int, default=64)
     parser.add_argument("--peers-steps", type=int, default=800, help="0: without peers")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -178,10 +172,7 @@ def main() -> int:
         beside = (
             peers(folder, options.peers_ranks, options.peers_steps) if options.peers_steps else {}
         )
-    if options.json:
-        print(json.dumps({"sizes": sizes, "peers": beside}, indent=1))
-    else:
-        _say(sizes, beside)
+    _say(sizes, beside)
     return 0 if _holds(sizes, beside) else 1
 
 

@@ -1,10 +1,10 @@
-"""Tokens per second of the bundled trainer's steps beside TRL's GRPOTrainer, on CPU or GPU.
+"""Tokens per second of the bundled trainer's steps next to TRL's GRPOTrainer, on CPU or GPU.
 
 Both train the same random model from the same folder on two gloo ranks without DeepSpeed, with the
 same prompts, batch, completion length, reward, KL term and optimizer, one thread per rank, and
-roll out with transformers' generate. Runs are in pairs and take turns in going first. The first
-two steps are left out; a step is all that happens between the ends of two steps. Beside the wall
-clock it counts processor time of all processes, which a busy machine disturbs less.
+generate with transformers. Runs are in pairs and take turns in going first. The first two steps are
+left out; a step is all that happens between the ends of two steps. Next to the wall clock it counts
+CPU time of all processes, which a busy machine disturbs less.
 
     python -m benchmarks.trainer_speed [--size tiny|small|long|images] [--pairs 3] [--steps 12]
     python -m benchmarks.trainer_speed --size gpu-short|gpu-long    one rank on a GPU, in bfloat16
@@ -15,32 +15,31 @@ process ends); one that fails before leaves its pair out, which is said.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from benchmarks.pairs import mean_ratio
-from benchmarks.trainer_folders import SIZES, Size
-from benchmarks.trainer_jobs import (
-    WARM_UP_STEPS,
-    Mark,
-    our_marks,
-    side_by_side,
-    side_by_side_parser,
-    trl_marks,
-)
+from benchmarks.trainer_folders import REWARD_FILE, SIZES, Size, write_folder
+from benchmarks.trainer_jobs import JobFailedError, Mark, mean_ratio, torchrun
 from grpo_doctor.trace.read import load
 
 AS_FAST = 1.0  # of TRL, in the median of the pairs
+WARM_UP_STEPS = 2
+_GROUP, _RATE, _BETA = 8, 1e-4, 0.04
+_UNFROZEN = ("--freeze_vit", "false", "--freeze_aligner", "false")  # as TRL, which trains all
+_GPU_SETTINGS = {"use_cpu": False, "ddp_backend": None, "bf16": True}
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens per second of the wall clock, and of the processors' time of all processes.
+    """Tokens per second of the wall clock, and of CPU time of all processes.
 
     `tokens` are those of prompts and completions, as both sides count them. `peak_bytes` are the
     most that PyTorch's allocator had given to tensors, on a GPU.
@@ -49,88 +48,112 @@ class Speed:
     wall: float
     cpu: float
     tokens: float
-    peak_bytes: int = 0
+    peak_bytes: int
 
-    @classmethod
-    def between(cls, first: Mark, last: Mark, tokens: float) -> Speed:
-        """Of the tokens trained on between two marks."""
-        wall_s, cpu_s = last.wall_s - first.wall_s, last.cpu_s - first.cpu_s
-        return cls(tokens / wall_s, tokens / cpu_s, tokens)
+    def __str__(self) -> str:
+        """In a line."""
+        peak = f", peak {self.peak_bytes / 2**30:.2f} GiB" if self.peak_bytes else ""
+        return f"{self.wall:,.0f} ({self.cpu:,.0f} per CPU second, {self.tokens:,.0f} in all{peak})"
+
+
+def _speed(first: Mark, last: Mark, tokens: float, peak_bytes: int) -> Speed:
+    wall_s, cpu_s = last.wall_s - first.wall_s, last.cpu_s - first.cpu_s
+    return Speed(tokens / wall_s, tokens / cpu_s, tokens, peak_bytes)
 
 
 def trl_speed(folder: Path, size: Size, steps: int) -> Speed:
-    """Of TRL's trainer."""
-    marks = trl_marks(folder, size, steps)
+    """Of TRL's trainer, which prints the tokens so far."""
+    settings: dict[str, Any] = {
+        "max_steps": steps, "per_device_train_batch_size": size.batch, "num_generations": _GROUP,
+        "max_completion_length": size.tokens, "temperature": 1.0, "beta": _BETA,
+        "learning_rate": _RATE, "lr_scheduler_type": "constant", "loss_type": "grpo",
+        **(_GPU_SETTINGS if size.gpu else {}),
+    }  # fmt: skip
+    program = ["benchmarks.trl_peer", str(folder), json.dumps(settings)]
+    marks = torchrun(program, folder, steps, size.ranks)
     first, last = marks[WARM_UP_STEPS], marks[steps]
     before, after = (int(mark.line.split()[3]) for mark in (first, last))
-    peak_bytes = int(last.line.split()[5])
-    return replace(Speed.between(first, last, after - before), peak_bytes=peak_bytes)
+    return _speed(first, last, after - before, int(last.line.split()[5]))
 
 
-def our_speed(folder: Path, size: Size, steps: int, *flags: str) -> Speed:
-    """Of the bundled trainer."""
-    marks = our_marks(folder, size, steps, *flags)
-    text = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
-    rows = {row["step"]: row["metrics"]["num_tokens"] for row in map(json.loads, text.splitlines())}
-    tokens = rows[steps] - rows[WARM_UP_STEPS]
-    speed = Speed.between(marks[WARM_UP_STEPS], marks[steps], tokens)
-    return replace(speed, peak_bytes=_peak_bytes(folder / "run")) if size.gpu else speed
+def our_speed(folder: Path, size: Size, steps: int, flags: list[str]) -> Speed:
+    """Of the bundled trainer, recorded as a user would."""
+    metrics = folder / "run" / "metrics.jsonl"
+    metrics.unlink(missing_ok=True)
+    program = [
+        "grpo_doctor_trainer",
+        "--model", str(folder / "model"), "--dataset", str(folder / "prompts.jsonl"),
+        "--reward_funcs", f"{folder / REWARD_FILE}:digits", "--train_type", "full",
+        "--per_device_train_batch_size", str(size.batch), "--num_generations", str(_GROUP),
+        "--max_completion_length", str(size.tokens), "--temperature", "1.0", "--beta", str(_BETA),
+        "--learning_rate", str(_RATE), "--lr_scheduler_type", "constant", "--warmup_ratio", "0",
+        "--loss_type", "grpo", "--max_steps", str(steps), "--logging_steps", "1",
+        "--save_steps", "0", "--gradient_checkpointing", "false",
+        "--torch_dtype", "bfloat16" if size.gpu else "float32",
+        "--output_dir", str(folder / "out"), *(_UNFROZEN if size.image else ()), *flags,
+    ]  # fmt: skip
+    marks = torchrun(program, folder, steps, size.ranks)
+    rows = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
+    tokens = {row["step"]: row["metrics"]["num_tokens"] for row in rows}
+    peak_bytes = 0
+    if size.gpu:
+        frame = load(folder / "run").frame()
+        peak_bytes = int(frame[frame["name"] == "memory/allocated_peak"]["value"].max())
+    trained = tokens[steps] - tokens[WARM_UP_STEPS]
+    return _speed(marks[WARM_UP_STEPS], marks[steps], trained, peak_bytes)
 
 
-def _peak_bytes(run: Path) -> int:
-    frame = load(run).frame()
-    return int(frame[frame["name"] == "memory/allocated_peak"]["value"].max())
-
-
-def measure(
-    size: Size, pairs: int, steps: int, flags: Sequence[str] = ()
-) -> dict[str, list[Speed]]:
-    """Both sides, pair by pair; `flags` are for ours."""
-    sides = {
-        "ours": lambda folder: our_speed(folder, size, steps, *flags),
-        "trl": lambda folder: trl_speed(folder, size, steps),
-    }
-
-    def text(speed: Speed) -> str:
-        peak = f", peak {speed.peak_bytes / 2**30:.2f} GiB" if size.gpu else ""
-        cpu = f"{speed.cpu:,.0f} per CPU second"
-        return f"{speed.wall:,.0f} ({cpu}, {speed.tokens:,.0f} in all{peak})"
-
-    return side_by_side(size, pairs, sides, text, unit=", tokens/s")
+def measure(size: Size, pairs: int, steps: int, flags: list[str]) -> list[tuple[Speed, Speed]]:
+    """Ours and TRL's, pair by pair; `flags` are for ours."""
+    sides: list[Callable[[Path], Speed]] = [
+        lambda folder: our_speed(folder, size, steps, flags),
+        lambda folder: trl_speed(folder, size, steps),
+    ]
+    results = []
+    with tempfile.TemporaryDirectory() as parent:
+        write_folder(Path(parent), size)
+        for pair in range(pairs):
+            turn = -1 if pair % 2 else 1  # drift shall favor neither
+            try:
+                ours, trl = [side(Path(parent)) for side in sides[::turn]][::turn]
+            except JobFailedError as error:
+                print(f"pair {pair + 1}/{pairs} is left out: {error}", file=sys.stderr, flush=True)
+                continue
+            results.append((ours, trl))
+            line = f"pair {pair + 1}/{pairs}, tokens/s: ours {ours}, trl {trl}"
+            print(line, file=sys.stderr, flush=True)
+    return results
 
 
 def main() -> int:
     """Prints the ratios of tokens per second; ends with 1 if ours is clearly slower."""
-    parser = side_by_side_parser(__doc__, steps=12)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--flags", default="", help="more flags for the bundled trainer")
     options = parser.parse_args()
     if find_spec("trl") is None:
         print("TRL is not installed, so there is nothing to compare with: pip install trl")
         return 0
-    size, flags = SIZES[options.size], options.flags.split()
-    measured = measure(size, options.pairs, options.steps, flags)
-    name, peer = measured
-    pairs = list(zip(measured[name], measured[peer], strict=True))
+    size = SIZES[options.size]
+    pairs = measure(size, options.pairs, options.steps, options.flags.split())
     if not pairs:
         print("no pair of runs reached its last step", file=sys.stderr)
         return 1
     ratios = {
-        "wall": [mine.wall / theirs.wall for mine, theirs in pairs],
-        "cpu": [mine.cpu / theirs.cpu for mine, theirs in pairs],
+        "wall": [ours.wall / trl.wall for ours, trl in pairs],
+        "CPU": [ours.cpu / trl.cpu for ours, trl in pairs],
     }
-    judged = "wall" if size.gpu else "cpu"
-    if options.json:
-        speeds = {side: [asdict(speed) for speed in runs] for side, runs in measured.items()}
-        print(json.dumps({"tokens_per_second": speeds, "ratios": ratios}, indent=1))
-    else:
-        for clock, values in ratios.items():
-            print(
-                f"{name} / {peer}, tokens per {clock} second: {mean_ratio(values)}, median "
-                f"{statistics.median(values):.2f}, {min(values):.2f} to {max(values):.2f} "
-                f"({len(pairs)} pairs of {options.steps - WARM_UP_STEPS} steps, {options.size})"
-            )
+    for clock, values in ratios.items():
+        print(
+            f"ours / trl, tokens per {clock} second: {mean_ratio(values)}, median "
+            f"{statistics.median(values):.2f}, {min(values):.2f} to {max(values):.2f} "
+            f"({len(pairs)} pairs of {options.steps - WARM_UP_STEPS} steps, {options.size})"
+        )
     # Another process on the machine takes wall time from one side of a pair, and little CPU time;
-    # the time of a GPU is on no processor.
-    return int(statistics.median(ratios[judged]) < AS_FAST)
+    # the time of a GPU is on no CPU.
+    return int(statistics.median(ratios["wall" if size.gpu else "CPU"]) < AS_FAST)
 
 
 if __name__ == "__main__":
