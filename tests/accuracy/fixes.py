@@ -150,17 +150,6 @@ FIXES: tuple[Fix, ...] = (
         {"train.gradient_checkpointing": False},
     ),
     Fix(
-        "completions grouped by length",
-        _of(
-            _SMALL,
-            per_device_train_batch_size="4",
-            gradient_accumulation_steps="4",
-            num_generations="2",
-            share_prompts="false",
-        ),
-        {"train.group_by_length": True},
-    ),
-    Fix(
         "a prompt computed once for its completions",
         _of(_SMALL, share_prompts="false", num_generations="8"),
         after_flags={"share_prompts": "true"},

@@ -15,11 +15,11 @@ from safetensors.torch import load_file
 from tests.trainer_jobs import Outcome, run_configs
 
 pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.timeout(600)]
-# Two rollouts of two steps each; layer by layer each token is a collective of all ranks.
+# Two rollouts of two steps each.
 FLAGS = (
     "--per_device_train_batch_size", "8", "--num_generations", "8", "--num_iterations", "2",
     "--max_steps", "4", "--reward_num_workers", "0", "--dataloader_num_workers", "0",
-    "--deepspeed", "zero3", "--ds3_gather_for_generation", "false", "--train_type", "full",
+    "--deepspeed", "zero3", "--train_type", "full",
 )  # fmt: skip
 EVALUATED = ("--eval_steps", "1", "--val_dataset", "held.jsonl")
 ROWS = 5  # for two ranks: one row is answered twice and counted once

@@ -25,23 +25,21 @@ SMALL = (
     "--gradient_accumulation_steps", "2", "--max_steps", str(STEPS),
 )  # fmt: skip
 OWN = "own.json"
-LAYER_BY_LAYER = ("--ds3_gather_for_generation", "false")
-TRACKED = ("--report_to", "tensorboard")
 # Processes for rewards and prompts change no number; the cases with images have them.
 ALONE = ("--reward_num_workers", "0", "--dataloader_num_workers", "0")
 IMAGES = ("--model", "embedded-vl", "--freeze_vit", "false", "--freeze_aligner", "false")
 Case = tuple[str, str, str, tuple[str, ...]]
 CASES: dict[str, Case] = {
-    "ddp": ("none", "full", "float32", TRACKED),
+    "ddp": ("none", "full", "float32", ()),
     "zero0": ("zero0", "full", "float32", ()),
     "zero1": ("zero1", "full", "float32", ()),
     "zero2": ("zero2", "full", "float32", ()),
     "zero3 of a file": (OWN, "full", "float32", ()),
     "zero2_offload": ("zero2_offload", "full", "float32", ()),
-    "zero3_offload": ("zero3_offload", "full", "float32", LAYER_BY_LAYER),
+    "zero3_offload": ("zero3_offload", "full", "float32", ()),
     "ddp, LoRA": ("none", "lora", "float32", ()),
     "zero2, LoRA": ("zero2", "lora", "float32", ()),
-    "zero3, LoRA": ("zero3", "lora", "float32", LAYER_BY_LAYER),
+    "zero3, LoRA": ("zero3", "lora", "float32", ()),
     "zero0, bfloat16": ("zero0", "full", "bfloat16", ()),
     "zero2, bfloat16": ("zero2", "full", "bfloat16", ()),
     "zero3, LoRA, bfloat16": ("zero3", "lora", "bfloat16", ()),
@@ -122,17 +120,6 @@ def test_the_latest_checkpoint_goes_on_with_more_steps(
     assert (short.error, resumed.error) == (None, None)
     whole, _ = outcomes["zero2"]
     assert short.without_clock() + resumed.without_clock() == whole.without_clock()
-
-
-def test_curves_go_on_without_a_step_twice(outcomes: dict[str, Pair], folder: Path) -> None:
-    pytest.importorskip("tensorboard", reason="needs the dev extra")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder / "ddp/runs/grpo-doctor"))
-    events.Reload()
-    curve = [(event.step, event.value) for event in events.Scalars("train/reward")]
-    rewards = [step["reward"] for step in outcomes["ddp"][0].metrics]
-    assert curve == [(number, pytest.approx(value)) for number, value in enumerate(rewards, 1)]
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])

@@ -32,11 +32,6 @@ CASES = {
         "rounds",
         "--deepspeed zero3 --train_type lora --move_model_batches 3 --offload_model true",
     ),
-    "adapters alone": (
-        "rounds",
-        "--deepspeed none --train_type lora --vllm_enable_lora true",
-    ),
-    "tensor parallel": ("rounds", "--deepspeed zero2 --vllm_tensor_parallel_size 2"),
     "wrong weights": ("wrong weights", "--deepspeed none --train_type full"),
     "no room": ("never", "--vllm_gpu_memory_utilization 0.00001"),
 }

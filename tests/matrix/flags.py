@@ -33,14 +33,6 @@ def colocated(cell: Cell) -> bool:
     return cell.rollout == "colocate"
 
 
-def colocated_lora(cell: Cell) -> bool:
-    return colocated(cell) and cell.train_type == "lora"
-
-
-def zero3_with_transformers(cell: Cell) -> bool:
-    return cell.rollout == "transformers" and cell.engine.startswith("zero3")
-
-
 def with_images(cell: Cell) -> bool:
     return cell.inputs == "vl"
 
@@ -72,8 +64,6 @@ FLAGS: tuple[Flag, ...] = (
     Flag("vllm_enforce_eager", ("true",), colocated),
     Flag("vllm_enable_prefix_caching", ("false", "true"), colocated),
     Flag("vllm_max_num_seqs", ("8",), colocated),
-    Flag("vllm_tensor_parallel_size", ("1", "2"), colocated),
-    Flag("vllm_enable_lora", ("false", "true"), colocated_lora),
     Flag("vllm_timeout", ("120",), with_vllm),
     Flag("sleep_level", ("1", "2"), colocated, NEEDS_GPU, slept_on_a_gpu),
     Flag("move_model_batches", ("2",), with_vllm),
@@ -81,7 +71,6 @@ FLAGS: tuple[Flag, ...] = (
     Flag("offload_model", ("true", "false")),
     Flag("offload_optimizer", ("true", "false")),
     Flag("gc_collect_after_offload", ("true", "false")),
-    Flag("ds3_gather_for_generation", ("true", "false"), zero3_with_transformers),
     Flag("num_iterations", ("1", "2")),
     Flag("gradient_accumulation_steps", ("2", "1")),
     Flag("steps_per_generation", ("4", "2")),
@@ -89,7 +78,6 @@ FLAGS: tuple[Flag, ...] = (
     Flag("loss_type", ("dapo", "grpo", "bnpo", "dr_grpo")),
     Flag("epsilon", ("0.1", "0.2")),
     Flag("epsilon_high", ("0.28", "none")),
-    Flag("group_by_length", ("true", "false")),
     Flag("share_prompts", ("true", "false")),
     Flag("scale_rewards", ("group", "batch", "none")),
     Flag("mask_truncated_completions", ("false", "true")),
@@ -113,7 +101,6 @@ FLAGS: tuple[Flag, ...] = (
     Flag("save_total_limit", ("1", "2")),
     Flag("resume_from_checkpoint", ("latest",)),
     Flag("log_completions", ("true", "false")),
-    Flag("report_to", ("tensorboard", "none")),
 )
 
 

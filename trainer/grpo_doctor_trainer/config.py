@@ -151,11 +151,6 @@ class TrainerConfig:
     top_p: float = option(1.0, "nucleus sampling; 1: off", gt=0, le=1)
     top_k: int = option(-1, "sample from the k likeliest tokens; -1 or 0: from all", ge=-1)
     repetition_penalty: float = option(1.0, "above 1 makes repetitions unlikelier", gt=0)
-    ds3_gather_for_generation: bool = option(
-        True,
-        "ZeRO-3: gather all weights once per rollout; false: layer by layer for each token, slow, "
-        "for models that do not fit",
-    )
     offload_model: bool = option(
         False, "move weights the rollout does not need to host memory while it runs"
     )
@@ -173,9 +168,6 @@ class TrainerConfig:
         "colocate: an engine in each rank, on its device; server: vLLM's own server, whose command "
         "the trainer shows while it waits for it",
         choices=("colocate", "server"),
-    )
-    vllm_tensor_parallel_size: int = option(
-        1, "colocate: ranks that share one engine and its weights", ge=1
     )
     vllm_gpu_memory_utilization: float = option(
         0.9,
@@ -197,10 +189,6 @@ class TrainerConfig:
     )
     vllm_enforce_eager: bool = option(False, "no CUDA graphs: starts sooner, decodes more slowly")
     vllm_enable_prefix_caching: bool = option(True, "compute the shared start of prompts once")
-    vllm_enable_lora: bool = option(
-        False, "send the engine the adapters alone; false: merge them into the weights"
-    )
-    vllm_max_lora_rank: int = option(16, "largest --lora_rank the engine has room for", ge=1)
     sleep_level: int = option(
         0,
         "colocate, between rollouts: 0 keeps the engine's memory, 1 moves its weights to host "
@@ -242,9 +230,6 @@ class TrainerConfig:
         None, "passes fed by one rollout; none: --gradient_accumulation_steps"
     )
     num_iterations: int = option(1, "times each rollout is trained on", ge=1)
-    group_by_length: bool = option(
-        False, "put completions of like length into one pass, which saves padding"
-    )
     share_prompts: bool = option(
         True,
         "compute a prompt once for its completions: in the rollout with transformers, and in each "
@@ -325,10 +310,6 @@ class TrainerConfig:
         None,
         "a checkpoint-N folder to continue from, or latest: the newest in --output_dir, if any",
     )
-    report_to: list[str] = option(
-        [], "experiment trackers: tensorboard, wandb, swanlab; files are in runs in --output_dir"
-    )
-    run_name: str | None = option(None, "name of the run in trackers")
 
     @property
     def embedded(self) -> bool:

@@ -309,10 +309,9 @@ def make_accelerator(config: TrainerConfig, ranks: Ranks, dtype: torch.dtype) ->
     """Make the Accelerator. With DeepSpeed this comes before the model is loaded (ZeRO-3 init)."""
     on_cpu = ranks.device.type == "cpu"
     _forget_launchers_choices()
-    tracking = {"log_with": config.report_to or None, "project_dir": f"{config.output_dir}/runs"}
     if config.deepspeed is None:
         # Without cpu=True accelerate takes gloo ranks for a single process and wraps nothing.
-        return Accelerator(cpu=on_cpu, **tracking)
+        return Accelerator(cpu=on_cpu)
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     _quiet_deepspeed()
     _import_muon_uncompiled()
@@ -326,7 +325,6 @@ def make_accelerator(config: TrainerConfig, ranks: Ranks, dtype: torch.dtype) ->
     return Accelerator(
         deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=settings),
         gradient_accumulation_steps=config.gradient_accumulation_steps,
-        **tracking,
     )
 
 

@@ -43,8 +43,16 @@ examples:
 _REMOVED = {
     "overlap_sync": "weights go to vLLM's own server in files; leave it out",
     "overlap_rewards": "make functions async, or raise --reward_num_workers",
-    "logging_dir": "TensorBoard's files are in the folder runs in --output_dir; leave it out",
+    "report_to": "metrics.jsonl of a recorded run has every number; its report draws them",
+    "run_name": "it named the run in --report_to, which is gone; leave it out",
+    "logging_dir": "it was of --report_to, which is gone; leave it out",
     "on_bad_image": "an image that cannot be read stops the run; remove its row from the dataset",
+    "ds3_gather_for_generation": "ZeRO-3 gathers all weights once per rollout; where that does not "
+    "fit, --use_vllm true generates",
+    "group_by_length": "--share_prompts true, the default, which leaves no padding",
+    "vllm_tensor_parallel_size": "--vllm_mode server, whose command takes --tensor-parallel-size",
+    "vllm_enable_lora": "adapters are merged into what vLLM gets; leave it out",
+    "vllm_max_lora_rank": "adapters are merged into what vLLM gets; leave it out",
 }
 """Flags of earlier versions, and what replaces them."""
 
@@ -60,7 +68,7 @@ def parse(arguments: Sequence[str], world_size: int) -> TrainerConfig:
 
 def with_defaults(flags: dict[str, Any]) -> dict[str, Any]:
     """Add what was not given and is not the same for every run."""
-    # `--report_to none`, as for options of one value.
+    # `--val_dataset none`, as for options of one value.
     values = {name: [] if value == [_NONE] else value for name, value in flags.items()}
     if values.get("model") in {None, EMBEDDED_VL}:
         embedded = {o.name: o.metadata["embedded"] for o in dataclasses.fields(TrainerConfig)}

@@ -156,14 +156,8 @@ def score(
 def next_micro_batches(feed: Feed, config: TrainerConfig) -> list[Experience]:
     """Take the micro-batches of one optimizer step, and count their tokens."""
     count = config.gradient_accumulation_steps
-    by_length = feed.places_by_length(count)
-    micro_batches = feed.take(
-        count, by_length=config.group_by_length, by_prompt=config.groups_prompts
-    )
-    filled = sum(batch.tokens.filled for batch in micro_batches)
-    counter("train/tokens", float(filled))
-    # Without padding there is none to save by sorting.
-    counter("train/token_places_by_length", float(filled if config.share_prompts else by_length))
+    micro_batches = feed.take(count, by_prompt=config.groups_prompts)
+    counter("train/tokens", float(sum(batch.tokens.filled for batch in micro_batches)))
     return micro_batches
 
 

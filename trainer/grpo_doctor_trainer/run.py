@@ -42,4 +42,3 @@ class Run:
         self.prompts.close()  # or its workers live until the last frame that saw them is gone
         self.rewards.close()
         self.rollout.close()
-        self.log.close()

@@ -25,7 +25,7 @@ from grpo_doctor_trainer.engine import (
     make_engine,
 )
 from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.logs.steplog import StepLog, start_trackers
+from grpo_doctor_trainer.logs.steplog import StepLog
 from grpo_doctor_trainer.memory import Offload
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
 from grpo_doctor_trainer.ranks import Ranks
@@ -86,8 +86,6 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     undo.callback(rollout.close)
     torch.manual_seed(config.seed + ranks.rank)  # from here on each rank samples for itself
     start = resume.load(engine, ranks) if resume else Progress()
-    tracks = ranks.is_main and config.report_to
-    trackers = start_trackers(accelerator, config, start.number) if tracks else None
     run = Run(
         config=shared,
         ranks=ranks,
@@ -102,9 +100,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
         rewards=rewards,
         evaluation=make_evaluation(rows, loaded, config, ranks),
         checkpoints=Checkpointer(config, engine, loaded.saved_with_weights, ranks),
-        log=StepLog(
-            config, config.max_steps, writes=ranks.is_main, accelerator=trackers, saved=start.log
-        ),
+        log=StepLog(config, config.max_steps, writes=ranks.is_main, saved=start.log),
         start=start,
     )
     if ranks.is_main:

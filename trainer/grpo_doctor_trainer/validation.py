@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from importlib.util import find_spec
 from pathlib import Path
 
 from grpo_doctor_trainer.config import TrainerConfig
@@ -12,14 +11,10 @@ from grpo_doctor_trainer.errors import ConfigError
 
 DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 """The values of `--deepspeed` that are not files."""
-# vLLM compiles its adapter kernels for these ranks alone (vllm.config.lora, 0.32).
-VLLM_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What an engine can take as its largest rank of adapters."""
 NOTHING_TO_TRAIN = (
     "--freeze_vit, --freeze_aligner and --freeze_llm together leave no weight to train; "
     "set one of them to false"
 )
-TRACKERS = ("tensorboard", "wandb", "swanlab")
 
 
 _PIXELS_VARIABLE = "MAX_PIXELS"
@@ -35,13 +30,12 @@ def validate(config: TrainerConfig, world_size: int) -> None:
         raise ConfigError(NOTHING_TO_TRAIN)
     pixel_limit(config)
     if config.colocated:
-        _check_colocated(config, world_size)
-    if config.served and (config.vllm_enable_lora or config.sleep_level):
+        _check_colocated(config)
+    if config.served and config.sleep_level:
         raise ConfigError(
-            "--vllm_enable_lora and --sleep_level work with --vllm_mode colocate only: a server "
-            "has devices of its own and gets the adapters merged. Leave them out"
+            "--sleep_level works with --vllm_mode colocate only: a server has devices of its own. "
+            "Leave it out"
         )
-    _check_trackers(config.report_to)
     if config.rollout_importance_sampling_mode is not None and not config.use_vllm:
         raise ConfigError(
             "--rollout_importance_sampling_mode corrects for vLLM's log-probs: add "
@@ -117,15 +111,7 @@ def _check_rewards(config: TrainerConfig) -> None:
         )
 
 
-def _check_colocated(config: TrainerConfig, world_size: int) -> None:
-    size = config.vllm_tensor_parallel_size
-    if world_size % size:
-        valid = [n for n in range(1, world_size + 1) if world_size % n == 0]
-        raise ConfigError(
-            f"--vllm_tensor_parallel_size {size} must divide the {world_size} "
-            f"rank{'s' * (world_size > 1)}: each engine spans that many; valid values here: "
-            f"{', '.join(map(str, valid))}"
-        )
+def _check_colocated(config: TrainerConfig) -> None:
     longest = config.vllm_max_model_len
     if longest is not None and longest <= config.max_completion_length:
         raise ConfigError(
@@ -134,39 +120,3 @@ def _check_colocated(config: TrainerConfig, world_size: int) -> None:
             f"{config.max_length + config.max_completion_length} (--max_length + "
             "--max_completion_length), or shorten the completions"
         )
-    if config.vllm_enable_lora:
-        _check_adapters(config)
-
-
-def _check_adapters(config: TrainerConfig) -> None:
-    if config.train_type != "lora":
-        raise ConfigError(
-            f"--vllm_enable_lora sends the engine adapters, and --train_type {config.train_type} "
-            "has none; use --train_type lora, or leave --vllm_enable_lora out"
-        )
-    if config.lora_rank > config.vllm_max_lora_rank:
-        raise ConfigError(
-            f"--lora_rank {config.lora_rank} is above --vllm_max_lora_rank "
-            f"{config.vllm_max_lora_rank}; raise --vllm_max_lora_rank to {config.lora_rank}"
-        )
-    if config.vllm_max_lora_rank > VLLM_LORA_RANKS[-1]:
-        raise ConfigError(
-            f"--vllm_max_lora_rank {config.vllm_max_lora_rank} is above what vLLM has kernels for: "
-            f"{VLLM_LORA_RANKS[-1]}"
-        )
-    if config.sleep_level == 2:
-        raise ConfigError(
-            "--sleep_level 2 drops the engine's weights, and --vllm_enable_lora sends only the "
-            "adapters afterwards; use --sleep_level 1, or leave --vllm_enable_lora out"
-        )
-
-
-def _check_trackers(names: list[str]) -> None:
-    for name in names:
-        if name not in TRACKERS:
-            raise ConfigError(f"--report_to {name} is not one of {', '.join(TRACKERS)}, none")
-        if find_spec(name) is None:
-            raise ConfigError(
-                f"--report_to {name}: the package {name} is not installed; pip install {name}, or "
-                "leave it out of --report_to"
-            )

@@ -6,7 +6,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.span_counts import LENGTHS, padding
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Prediction
+from grpo_doctor.whatif import Prediction, Settings
 
 RULE = timed_rule(__name__, __doc__, "training", LENGTHS, uses=("train/*",))
 # A quarter of padding is what lengths that differ by a third give; that is nobody's fault.
@@ -15,7 +15,7 @@ MIN_PADDING = 0.25
 MIN_SHARE = 0.05
 # Two runs of the same settings differ by 2% in their steps: a smaller gain would not be seen.
 MIN_GAIN = 0.02
-_FREE, _GROUPED = "train.padding_free", "train.group_by_length"
+_FREE, _SHARED = "train.padding_free", "train.share_prompts"
 _PHASES = ("train", "logprob")
 
 
@@ -27,13 +27,11 @@ def check(view: RunView) -> Answer:
     if padded is None:
         return NotApplicable("no completion had a length")
     share, source = padded.share, padded.source
-    avoidable = _avoidable(view, share)
-    phases = _passes(view)
-    cost = avoidable * sum(view.share(phase) for phase in phases)
-    if avoidable < MIN_PADDING or cost < MIN_SHARE:
+    phases = tuple(phase for phase in _PHASES if view.share(phase))
+    cost = share * sum(view.share(phase) for phase in phases)
+    if share < MIN_PADDING or cost < MIN_SHARE:
         return Passed(
-            f"{percent(share)} of the trained tokens are padding, of which {percent(avoidable)} "
-            f"could be removed: {percent(cost, 1)} of the step"
+            f"{percent(share)} of the trained tokens are padding: {percent(cost, 1)} of the step"
         )
     fix = _fix(view)
     outcome = view.gain(fix.change)
@@ -42,8 +40,8 @@ def check(view: RunView) -> Answer:
         cost = min(cost, -outcome.mid / 100)
         if cost < MIN_GAIN:
             return Passed(
-                f"{percent(share)} of the trained tokens are padding; removing what is possible "
-                f"would change the step by {outcome.mid:+.1f}%"
+                f"{percent(share)} of the trained tokens are padding; removing it would change the "
+                f"step by {outcome.mid:+.1f}%"
             )
     return Finding(
         severity=severity_of(cost) if padded.counted else "low",
@@ -52,7 +50,6 @@ def check(view: RunView) -> Answer:
         phases=phases,
         evidence=(
             Evidence("padding in the trained tokens", 100 * share, "%", source),
-            Evidence("removable padding, share of all tokens", 100 * avoidable, "%", source),
             *view.phase_evidence(*phases),
         ),
         cause=f"{percent(share)} of the tokens in a step's micro-batches are padding, and they "
@@ -62,36 +59,14 @@ def check(view: RunView) -> Answer:
     )
 
 
-def _passes(view: RunView) -> tuple[str, ...]:
-    """The phases whose passes the fix changes: the bundled trainer groups for training alone."""
-    phases = ("train",) if _groups(view) else _PHASES
-    return tuple(phase for phase in phases if view.share(phase))
-
-
-def _groups(view: RunView) -> bool:
-    """Return whether grouping by length is what there is to set, and it is not set."""
-    packs = view.spell(_FREE, True) is not None
-    return not packs and view.spell(_GROUPED, True) is not None and not view.now(_GROUPED)
-
-
-def _avoidable(view: RunView, share: float) -> float:
-    """Return the part of the places that the fix leaves out: where it groups, what was counted."""
-    if view.now(_GROUPED) is True:
-        return 0.0
-    places = view.counted_mean("train/token_places")
-    grouped = view.counted_mean("train/token_places_by_length")
-    if not _groups(view) or not places or grouped is None:
-        return share
-    return max(0.0, 1 - grouped / places)
-
-
 def _fix(view: RunView) -> Fix:
     if view.spell(_FREE, True) is not None:
         risk = "Needs flash attention."
         return view.setting(_FREE, True, safety="changes-numerics", risk=risk)
-    if _groups(view):
-        risk = "Keeps the completions per optimizer step, in other micro-batches."
-        return view.setting(_GROUPED, True, safety="changes-numerics", risk=risk)
+    if view.spell(_SHARED, True) is not None:
+        risk = "The same gradients up to rounding; needs attention with custom masks."
+        change = Settings(((_FREE, True),))  # it leaves no padding either
+        return view.setting(_SHARED, True, change, safety="changes-numerics", risk=risk)
     text = "use micro-batches of completions of similar length, or packed sequences"
     reason = "the padding of another grouping was not counted"
     return view.advice(text, reason, safety="changes-numerics")

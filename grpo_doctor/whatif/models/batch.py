@@ -6,8 +6,8 @@ If all passes of a run have one size, a and b are
 unknown, and the model says so. The error of a fit comes from leaving out each step in turn: in
 simulated runs its interval holds 90% of the time. Log-probs are computed in passes of the same
 size, so they change with them. transformers' trainers load a batch for each pass, and if the first
-fed the rollout of the whole step, each other batch is as large: fewer passes load less. Packing,
-or putting completions of similar length together, removes padded tokens.
+fed the rollout of the whole step, each other batch is as large: fewer passes load less. Packing
+removes padded tokens.
 """
 
 from __future__ import annotations
@@ -105,18 +105,9 @@ def padding_changes(case: Case, share: float) -> Effect:
 def _padding(case: Case) -> Effect:
     if any(value is not True for value in case.after.values()):
         raise UnsupportedError("the padding after the change was not recorded")
-    # Packed passes have no padding, in whatever order their completions come.
     if case.knob(_FREE) is True:
         return NOTHING
-    return padding_changes(case, tokens_share(case)) if case.changed(_FREE) else _by_length(case)
-
-
-def _by_length(case: Case) -> Effect:
-    share, passes = tokens_share(case), case.knob("train.grad_accumulation")
-    if not passes or passes == 1:
-        return NOTHING
-    # Of sorted lengths each of n passes spans an n-th of the range, and pads within it only.
-    return padding_changes(case, share + (1 - share) / passes)
+    return padding_changes(case, tokens_share(case))
 
 
 def tokens_share(case: Case) -> float:
@@ -129,5 +120,5 @@ def tokens_share(case: Case) -> float:
 
 MODELS = (
     CostModel("micro-batch", (BATCH, _PASSES), _micro_batch),
-    CostModel("no padding", (_FREE, "train.group_by_length"), _padding),
+    CostModel("no padding", (_FREE,), _padding),
 )

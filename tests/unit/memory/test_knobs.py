@@ -152,7 +152,7 @@ WITHOUT = {
     "vllm.enable_lora vllm.max_lora_rank vllm.kv_cache_dtype vllm.disable_log_stats "
     "vllm.disable_custom_all_reduce vllm.data_parallel_size vllm.dtype",
     "the ledger counts the larger of both": "offload.gc_collect train.share_prompts "
-    "train.group_by_length sync.layered sync.flattened sync.ref_model "
+    "sync.layered sync.flattened sync.ref_model "
     "deepspeed.prefetch_bucket_size checkpoint.save_only_model",
     "below what is said of overhead": "sync.bucket_mb deepspeed.persistence_threshold "
     "deepspeed.pin_memory vllm.swap_space eval.micro_batch train.router_replay "

@@ -72,6 +72,8 @@ def test_every_boolean_takes_both_values() -> None:
         (["--lear", "1"], "unknown flag --lear"),
         (["--xyzzy"], "unknown flag --xyzzy: see --help for all flags"),
         (["--overlap_sync", "true"], "--overlap_sync is gone: weights go to vLLM's own server in"),
+        (["--report_to", "wandb"], "--report_to is gone: metrics.jsonl of a recorded run has"),
+        (["--vllm_enable_lora"], "--vllm_enable_lora is gone: adapters are merged into what"),
         (["surplus"], "'surplus' does not belong to a flag"),
         (["--reward_funcs"], "expected at least one argument"),
     ],

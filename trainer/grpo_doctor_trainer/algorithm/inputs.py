@@ -93,7 +93,7 @@ def packed_inputs(batch: TokenBatch, packing: Packing) -> dict[str, Any]:
 
 
 def generation_inputs(
-    tokens: torch.Tensor, mask: torch.Tensor, images: ImageFeatures | None, *, in_step: bool
+    tokens: torch.Tensor, mask: torch.Tensor, images: ImageFeatures | None
 ) -> dict[str, Any]:
     """Make the inputs of `model.generate`, which finds the positions itself.
 
@@ -101,18 +101,13 @@ def generation_inputs(
         tokens: [completions, prompt length], padded on the left.
         mask: the same shape, 1 where not padding.
         images: of the prompts; none with a model that takes none.
-        in_step: whether all ranks run each layer together, so that a companion may be needed.
     """
-    if images is None:
-        return {"input_ids": tokens, "attention_mask": mask}
-    layout = images.layout
-    if in_step and layout.companion and not any(images.counts):
-        tokens, mask = _with_companion(tokens, mask, tokens.size(1), layout)
     inputs: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask}
-    inputs |= _pixels(images, tokens.device, companion=in_step and layout.companion)
-    if layout.typed and "pixel_values" in inputs:
-        inputs["mm_token_type_ids"] = (tokens == layout.image_token).int()
-    return inputs
+    if images is None or not any(images.counts):
+        return inputs
+    if images.layout.typed:
+        inputs["mm_token_type_ids"] = (tokens == images.layout.image_token).int()
+    return inputs | _pixels(images, tokens.device, companion=False)
 
 
 def _without_placeholders(completions: torch.Tensor, layout: VisionLayout) -> torch.Tensor:

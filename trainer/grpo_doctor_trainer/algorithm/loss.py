@@ -161,7 +161,7 @@ def check_gap(config: TrainerConfig, metrics: Mapping[str, float]) -> None:
         f"by less than 0.1. Usual causes: weights that did not arrive, images that the engine "
         f"prepares in another way, another dtype or quantization in the engine ({vllm_log}). "
         f"To do: --use_vllm false shows whether the engine is the cause; then another version of "
-        f"vLLM, --torch_dtype float32 on both sides, or --vllm_enable_lora false"
+        f"vLLM, or --torch_dtype float32 on both sides"
     )
 
 

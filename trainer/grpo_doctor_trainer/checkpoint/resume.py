@@ -37,7 +37,7 @@ _FREE = {
     *("max_steps", "num_train_epochs", "ddp_timeout", "gradient_checkpointing"),
     "deepspeed",  # its stage is compared by itself
     *("dataloader_num_workers", "dataloader_prefetch_factor"),
-    *("reward_timeout", "reward_num_workers", "ds3_gather_for_generation"),
+    *("reward_timeout", "reward_num_workers"),
     *("offload_model", "offload_optimizer", "gc_collect_after_offload"),
 }
 _HELD = ("rollout_importance_sampling_mode", "rollout_importance_sampling_threshold")

@@ -45,10 +45,6 @@ class ImageFeatures:
         indices = tuple(self.indices[row] for row in chosen.tolist())
         return dataclasses.replace(self, indices=indices, positions=self.positions[chosen])
 
-    def trimmed(self, first: int) -> ImageFeatures:
-        """Drop the prompts' places before `first`, which are padding."""
-        return dataclasses.replace(self, positions=self.positions[:, :, first:])
-
     def gathered(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Line up the images of each completion, one after the other.
 
@@ -92,17 +88,6 @@ class TokenBatch:
             self.completion_tokens[rows],
             self.completion_mask[rows],
             None if self.images is None else self.images.select(rows),
-        )
-
-    def trimmed(self, prompt: int, completion: int) -> TokenBatch:
-        """Keep the last `prompt` and the first `completion` places: the rest must be padding."""
-        first = self.prompt_tokens.size(1) - prompt
-        return TokenBatch(
-            self.prompt_tokens[:, first:],
-            self.prompt_mask[:, first:],
-            self.completion_tokens[:, :completion],
-            self.completion_mask[:, :completion],
-            None if self.images is None else self.images.trimmed(first),
         )
 
     def distinct_prompts(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -166,19 +151,10 @@ class Experience:
 
     def select(self, rows: torch.Tensor) -> Experience:
         """Take some completions."""
-        chosen = {n: None if v is None else v[rows] for n, v in self._values().items()}
-        return Experience(self.tokens.select(rows), self.advantages[rows], **chosen)
-
-    def trimmed(self, prompt: int, completion: int) -> Experience:
-        """Keep the last `prompt` and the first `completion` places: the rest must be padding."""
-        values = self._values() | {"kept": None}
-        cut = {n: None if v is None else v[:, :completion] for n, v in values.items()}
-        tokens = self.tokens.trimmed(prompt, completion)
-        return Experience(tokens, self.advantages, **cut | {"kept": self.kept})
-
-    def _values(self) -> dict[str, torch.Tensor | None]:
         names = ("old_logprobs", "reference_logprobs", "sampling_logprobs", "kept")
-        return {name: getattr(self, name) for name in names}
+        values = {name: getattr(self, name) for name in names}
+        chosen = {n: None if v is None else v[rows] for n, v in values.items()}
+        return Experience(self.tokens.select(rows), self.advantages[rows], **chosen)
 
     @property
     def loss_mask(self) -> torch.Tensor:
@@ -227,31 +203,11 @@ class Feed:
         """Whether a new rollout is due."""
         return len(self.order) == 0
 
-    def take(
-        self, count: int, *, by_length: bool = False, by_prompt: bool = False
-    ) -> list[Experience]:
+    def take(self, count: int, *, by_prompt: bool = False) -> list[Experience]:
         """Take the next `count` micro-batches."""
         device = self.experience.advantages.device
         rows, self.order = self.order[: count * self.size], self.order[count * self.size :]
-        if by_length:
-            return [
-                self.experience.select(part.to(device)).trimmed(prompt, completion)
-                for part, prompt, completion in self._grouped(rows)
-            ]
         if by_prompt and count > 1:
             _, prompt_of = self.experience.tokens.select(rows.to(device)).distinct_prompts()
             rows = rows[prompt_of.argsort(stable=True)]
         return [self.experience.select(part.to(device)) for part in torch.split(rows, self.size)]
-
-    def places_by_length(self, count: int) -> int:
-        """Count the tokens and the padding that `take` would give with `by_length`."""
-        parts = self._grouped(self.order[: count * self.size])
-        return sum(len(part) * (prompt + completion) for part, prompt, completion in parts)
-
-    def _grouped(self, rows: torch.Tensor) -> list[tuple[torch.Tensor, int, int]]:
-        """Each micro-batch's completions, and its longest prompt and completion in tokens."""
-        tokens = self.experience.tokens
-        masks = (tokens.prompt_mask, tokens.completion_mask)
-        sizes = torch.stack([mask.sum(dim=1) for mask in masks], dim=1).cpu()[rows]
-        order = sizes.sum(dim=1).argsort(descending=True, stable=True)
-        return [(rows[p], *sizes[p].amax(dim=0).tolist()) for p in torch.split(order, self.size)]

@@ -1,1 +1,1 @@
-"""What a run says: numbers under TRL's names, the console, trackers, completions."""
+"""What a run says: numbers under TRL's names, the console, completions."""

@@ -1,8 +1,7 @@
-"""Where a run is logged: the console, the recorder, experiment trackers, completions.jsonl."""
+"""Where a run is logged: the console, the recorder, completions.jsonl."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from pathlib import Path
@@ -19,9 +18,6 @@ from grpo_doctor_trainer.rewards.functions import reward_names
 
 COMPLETIONS_JSONL = "completions.jsonl"
 _SHOWN = 200
-
-_PROJECT = "grpo-doctor"
-_PREFIX = "train/"  # as transformers' integrations write it, so that curves of both lie together
 
 
 def decode(tokenizer: Any, tokens: TokenBatch) -> list[str]:
@@ -78,28 +74,6 @@ def _or_none(value: float) -> float | None:
     return value if value == value else None  # noqa: PLR0124 - NaN, which JSON does not have
 
 
-def start_trackers(accelerator: Any, config: TrainerConfig, steps_done: int) -> Any | None:
-    """Start what `--report_to` names; without a login or network the run continues untracked.
-
-    After a checkpoint of so many steps TensorBoard's curves continue from there: what a run wrote
-    after it is removed.
-    """
-    named = {"config": dataclasses.asdict(config)}
-    try:
-        accelerator.init_trackers(
-            _PROJECT,
-            init_kwargs={
-                "tensorboard": {"purge_step": steps_done + 1 if steps_done else None},
-                "wandb": named | {"name": config.run_name, "dir": config.output_dir},
-                "swanlab": named | {"experiment_name": config.run_name},
-            },
-        )
-    except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training continues
-        LOG.warning("--report_to: no tracking (%s: %s)", type(error).__name__, error)
-        return None
-    return accelerator
-
-
 class StepLog:
     """Writes the metrics of steps, every `--logging_steps`, to all places."""
 
@@ -109,13 +83,11 @@ class StepLog:
         total: int,
         *,
         writes: bool,
-        accelerator: Any = None,
         saved: dict[str, Any] | None = None,
     ) -> None:
         self._every = config.logging_steps
         self._total = total
         self._writes = writes
-        self._accelerator = accelerator
         saved = saved or {}
         self._tokens: float = saved.get("tokens", 0.0)
         self._rewards: list[float] = list(saved.get("rewards", []))
@@ -139,7 +111,7 @@ class StepLog:
                 number, values["eval_reward"], values["eval_completions/mean_length"],
                 100 * values["eval_completions/clipped_ratio"],
             )  # fmt: skip
-            self._record(number, values)
+            metrics(number, values)
 
     def write(self, number: int, values: Metrics, seconds: float) -> None:
         """Log one step; `step_tokens` are the prompt and completion tokens trained on."""
@@ -154,7 +126,7 @@ class StepLog:
         self._rewards.append(values["reward"])
         if self._writes and (number % self._every == 0 or number in {self._first, self._total}):
             LOG.info(self._line(number, values))
-            self._record(number, values)
+            metrics(number, values)
 
     def finish(self) -> None:
         """Write the learning curve."""
@@ -168,22 +140,6 @@ class StepLog:
         if self._writes and evaluations:
             first, last = evaluations[0], evaluations[-1]
             LOG.info("evaluation %.3f -> %.3f  %s", first, last, sparkline(evaluations))
-
-    def close(self) -> None:
-        """End the trackers; also after an error."""
-        for tracker in self._accelerator.trackers if self._accelerator is not None else ():
-            tracker.finish()
-
-    def _record(self, number: int, values: Metrics) -> None:
-        metrics(number, values)
-        if self._accelerator is None:
-            return
-        try:
-            named = {f"{_PREFIX}{name}": value for name, value in values.items()}
-            self._accelerator.log(named, step=number)
-        except Exception as error:  # noqa: BLE001 - whatever a tracker raises, training continues
-            self._accelerator = None
-            LOG.warning("--report_to: no more tracking (%s: %s)", type(error).__name__, error)
 
     def _line(self, number: int, values: Metrics) -> str:
         width = len(str(self._total))

@@ -46,11 +46,8 @@ class TransformersRollout:
         self._engine = engine
         self._loaded = loaded
         self._config = config
-        self._gather = engine.zero_stage == 3 and config.ds3_gather_for_generation
-        self._in_step = engine.zero_stage == 3 and not self._gather
         self._sampler: Sampler | None = None
-        # Ranks that go through the layers together need as many passes as the longest of all.
-        if config.share_prompts and not self._in_step:
+        if config.share_prompts:
             if settings := own_settings(engine.module):
                 LOG.info(
                     "--share_prompts has no effect on the rollout, because the model's "
@@ -89,7 +86,7 @@ class TransformersRollout:
         self, tokens: torch.Tensor, mask: torch.Tensor, images: ImageFeatures | None
     ) -> torch.Tensor:
         config, vision = self._config, self._loaded.vision
-        inputs = generation_inputs(tokens, mask, images, in_step=self._in_step)
+        inputs = generation_inputs(tokens, mask, images)
         sequences: torch.Tensor = self._engine.module.generate(
             **inputs,
             do_sample=True,
@@ -100,18 +97,14 @@ class TransformersRollout:
             max_new_tokens=config.max_completion_length,
             pad_token_id=self._loaded.tokenizer.pad_token_id,
             eos_token_id=list(self._loaded.end_tokens),
-            # Layer by layer, each token is a collective of all ranks: one that is done early has to
-            # continue with the others, or they wait for it forever.
-            synced_gpus=self._in_step and self._engine.zero_stage == 3,
             # Outside a prompt they mean nothing, and a random model would sample them.
             suppress_tokens=None if vision is None else list(vision.placeholders),
         )
-        # After the prompts; the last row may be a companion, which is not one of ours.
-        return sequences[: len(tokens), tokens.size(1) :]
+        return sequences[:, tokens.size(1) :]
 
     @contextmanager
     def _whole_weights(self) -> Iterator[None]:
-        if not self._gather:
+        if self._engine.zero_stage != 3:
             yield
             return
         import deepspeed  # noqa: PLC0415 - has been imported by accelerate

@@ -17,8 +17,7 @@ def padded(tokens: float, **facts: Any) -> TraceBuilder:
     build = run(**facts)
     inside(build, "train/micro_batch", 2.5, times=4)
     count(build, "train/tokens", tokens)
-    count(build, "train/token_places", 1000.0)
-    return count(build, "train/token_places_by_length", tokens + 100)
+    return count(build, "train/token_places", 1000.0)
 
 
 def sick() -> TraceBuilder:
@@ -27,15 +26,6 @@ def sick() -> TraceBuilder:
 
 def well() -> TraceBuilder:
     return padded(850.0)
-
-
-def padding_that_grouping_would_leave_is_no() -> TraceBuilder:
-    build = run(framework="bundled", framework_version="0.1.0")
-    inside(build, "train/micro_batch", 2.5)
-    count(build, "train/tokens", 600.0)
-    count(build, "train/token_places", 1000.0)
-    count(build, "train/token_places_by_length", 1000.0)
-    return build
 
 
 def test_padding_whose_removal_gives_little_back_is_no_finding(
@@ -63,11 +53,11 @@ def lengths_of_nothing_are_no_padding() -> TraceBuilder:
 
 
 RUNS = {
-    "the bundled trainer groups by length": lambda: padded(
+    "the bundled trainer packs where it shares prompts": lambda: padded(
         400.0,
         framework="bundled",
         framework_version="0.1.0",
-        knobs={**SETTINGS, "train.grad_accumulation": 4},
+        knobs={**SETTINGS, "train.share_prompts": False},
     ),
     "packed sequences have no padding": lambda: padded(
         400.0, knobs={**SETTINGS, "train.padding_free": True}

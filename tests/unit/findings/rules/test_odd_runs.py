@@ -14,7 +14,7 @@ from tests.unit.findings.recorded import count, inside
 COUNTERS = (
     *(f"dataload/{n}" for n in ("read_s", "process_s", "tokenize_s", "join_s", "images")),
     *("dataload/pixels", "dataload/decoded_pixels", "dataload/image_tokens"),
-    *("train/tokens", "train/token_places", "train/token_places_by_length"),
+    *("train/tokens", "train/token_places"),
     *("reward/judge_s", "memory/alloc_retries", "reward/timeouts"),
 )
 MODEL = {

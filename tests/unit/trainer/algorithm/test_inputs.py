@@ -61,42 +61,26 @@ def test_elsewhere_it_gets_none() -> None:
     assert "pixel_values" not in inputs
 
 
-def test_generation_needs_a_companion_only_in_step() -> None:
+def test_generation_needs_no_companion() -> None:
     tokens, mask = torch.tensor(TOKENS), torch.ones(2, 3, dtype=torch.long)
-    images = features((), (), companion=True)
-    together = generation_inputs(tokens, mask, images, in_step=True)
-    assert together["input_ids"][2].tolist() == [0, 0, IMAGE]
-    assert together["pixel_values"].shape == (4, 3)
-    alone = generation_inputs(tokens, mask, images, in_step=False)
-    assert len(alone["input_ids"]) == 2
-    assert "pixel_values" not in alone
-    assert set(generation_inputs(tokens, mask, None, in_step=True)) == {
-        "input_ids",
-        "attention_mask",
-    }
+    for images in (None, features((), (), companion=True)):
+        assert set(generation_inputs(tokens, mask, images)) == {"input_ids", "attention_mask"}
 
 
 def test_which_tokens_are_images_is_told_to_a_model_that_asks() -> None:
     tokens, mask = torch.tensor(TOKENS), torch.ones(2, 3, dtype=torch.long)
     asking = features((), (0,), companion=False, typed=True)
-    inputs = generation_inputs(tokens, mask, asking, in_step=True)
+    inputs = generation_inputs(tokens, mask, asking)
     assert inputs["mm_token_type_ids"].tolist() == [[0, 0, 0], [0, 0, 1]]
-    without = generation_inputs(
-        tokens, mask, features((), (), companion=False, typed=True), in_step=True
-    )
+    without = generation_inputs(tokens, mask, features((), (), companion=False, typed=True))
     assert "mm_token_type_ids" not in without
-    silent = generation_inputs(tokens, mask, features((), (0,), companion=False), in_step=True)
+    silent = generation_inputs(tokens, mask, features((), (0,), companion=False))
     assert "mm_token_type_ids" not in silent
 
 
-def test_a_batch_is_trimmed_and_cut_with_its_images() -> None:
+def test_a_batch_is_cut_with_its_images() -> None:
     full = batch(features((), (1, 0), companion=False))
     assert full.places == 10
-    trimmed = full.trimmed(2, 1)
-    assert trimmed.prompt_tokens.tolist() == [[7, 8], [6, IMAGE]]
-    assert trimmed.completion_tokens.tolist() == [[3], [IMAGE]]
-    assert trimmed.images is not None
-    assert trimmed.images.positions[:, 0].tolist() == [[1, 2], [1, 5]]
     parts = list(full.parts(1))
     assert [part.images.counts for part in parts if part.images] == [(0,), (2,)]
     assert len(list(full.parts(2))) == 1

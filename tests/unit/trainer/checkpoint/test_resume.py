@@ -172,7 +172,7 @@ def test_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
     [
         "--max_steps 99",
         "--save_steps 7 --save_total_limit 9 --save_only_model true",
-        "--logging_steps 3 --log_completions true --run_name other",
+        "--logging_steps 3 --log_completions true",
         "--dataloader_num_workers 0 --reward_num_workers 0",
         "--offload_model true --offload_optimizer true",
         "--vllm_gpu_memory_utilization 0.5 --sleep_level 1",

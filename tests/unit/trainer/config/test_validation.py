@@ -84,24 +84,16 @@ def test_what_corrects_for_vllm_needs_vllm() -> None:
 
 COLOCATED = ("--use_vllm", "true", "--vllm_mode", "colocate")
 SERVED = ("--use_vllm", "true", "--vllm_mode", "server")
-ADAPTERS = (*COLOCATED, "--vllm_enable_lora", "true")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((*COLOCATED, "--vllm_tensor_parallel_size", "4"), "divide the 2 ranks: each engine"),
-        ((*COLOCATED, "--vllm_tensor_parallel_size", "4"), "valid values here: 1, 2"),
         (
             (*COLOCATED, "--vllm_max_model_len", "64", "--max_completion_length", "64"),
             "--vllm_max_model_len 64 leaves no room for a prompt",
         ),
-        ((*ADAPTERS, "--train_type", "full"), "--train_type full has none"),
-        ((*ADAPTERS, "--lora_rank", "17"), "raise --vllm_max_lora_rank to 17"),
-        ((*ADAPTERS, "--vllm_max_lora_rank", "513"), "above what vLLM has kernels for: 512"),
-        ((*ADAPTERS, "--sleep_level", "2"), "use --sleep_level 1"),
-        ((*SERVED, "--vllm_enable_lora", "true"), "and gets the adapters merged"),
-        ((*SERVED, "--sleep_level", "1"), "--sleep_level work with --vllm_mode colocate only"),
+        ((*SERVED, "--sleep_level", "1"), "--sleep_level works with --vllm_mode colocate only"),
         (("--reward_timeout", "60", "--ddp_timeout", "60"), "must be below --ddp_timeout 60"),
         (("--deepspeed", "zero9"), "is neither one of zero0"),
         (("--deepspeed", "gone.json"), "there is no such file"),
@@ -119,10 +111,7 @@ def test_what_cannot_work_together(arguments: tuple[str, ...], words: str) -> No
 @pytest.mark.parametrize(
     "arguments",
     [
-        (*COLOCATED, "--vllm_tensor_parallel_size", "2"),
         (*COLOCATED, "--vllm_max_model_len", "65", "--max_completion_length", "64"),
-        (*ADAPTERS, "--lora_rank", "16", "--vllm_max_lora_rank", "16"),
-        (*ADAPTERS, "--vllm_max_lora_rank", "512", "--sleep_level", "1"),
         (*SERVED, "--sleep_level", "0"),
         ("--reward_timeout", "59", "--ddp_timeout", "60"),
         ("--max_pixels", "1"),
@@ -132,11 +121,6 @@ def test_what_cannot_work_together(arguments: tuple[str, ...], words: str) -> No
 )
 def test_the_nearest_that_works(arguments: tuple[str, ...]) -> None:
     parse([*arguments, "--train_type", "lora"], 2)
-
-
-def test_one_rank_is_one_rank() -> None:
-    arguments = (*COLOCATED, "--vllm_tensor_parallel_size", "2")
-    assert "divide the 1 rank: " in message_of(*arguments, ranks=1)
 
 
 @pytest.mark.parametrize(("value", "pixels"), [("", None), ("1003520", 1_003_520)])

@@ -73,17 +73,16 @@ def test_parts_are_cut_in_order_and_the_last_may_be_smaller() -> None:
     assert [len(part) for part in full.parts(3)] == [3]
 
 
-def test_what_is_cut_off_is_cut_off_everywhere() -> None:
+def test_what_is_selected_is_selected_everywhere() -> None:
     values = torch.arange(6.0).view(3, 2)
     every = Experience(batch(), torch.arange(3.0), values, None, values + 10)
-    some = every.select(torch.tensor([2, 0])).trimmed(2, 1)
+    some = every.select(torch.tensor([2, 0]))
     assert some.advantages.tolist() == [2, 0]
-    assert some.tokens.prompt_tokens.tolist() == [[6, 7], [5, 6]]
-    assert some.tokens.completion_mask.tolist() == [[1], [1]]
+    assert some.tokens.completion_mask.tolist() == [[1, 1], [1, 1]]
     assert some.old_logprobs is not None
-    assert some.old_logprobs.tolist() == [[4], [0]]
+    assert some.old_logprobs.tolist() == [[4, 5], [0, 1]]
     assert some.sampling_logprobs is not None
-    assert some.sampling_logprobs.tolist() == [[14], [10]]
+    assert some.sampling_logprobs.tolist() == [[14, 15], [10, 11]]
     assert some.reference_logprobs is None
     assert some.kept is None
 

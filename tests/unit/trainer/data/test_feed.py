@@ -1,17 +1,13 @@
-"""Micro-batches of a rollout: shuffled, or by length and without the padding nobody needs."""
+"""Micro-batches of a rollout: shuffled, or with the completions of a prompt together."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 import torch
 
-from grpo_doctor_trainer.algorithm.loss import grpo_loss
-from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, Feed, TokenBatch
-from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 
 PROMPTS = (1, 3, 2, 1)
 COMPLETIONS = (2, 6, 1, 5)
@@ -34,46 +30,6 @@ def test_shuffled_micro_batches_keep_their_order_and_width() -> None:
     assert first.tokens.completion_tokens.shape == (2, 6)
     assert first.tokens.places == 2 * (3 + 6)
     assert feed.empty
-
-
-def test_by_length_a_step_has_the_same_completions_and_less_padding() -> None:
-    feed = feed_of(2)
-    assert feed.places_by_length(2) == 2 * (3 + 6) + 2 * (2 + 2)
-    long, short = feed.take(2, by_length=True)
-    assert sorted([*long.advantages.tolist(), *short.advantages.tolist()]) == [0, 1, 2, 3]
-    assert long.advantages.tolist() == [1, 3]
-    assert short.tokens.completion_tokens.shape == (2, 2)
-    assert short.tokens.prompt_tokens.shape == (2, 2)
-    assert [short.tokens.places, long.tokens.places] == [8, 18]
-    tokens = sum(int(part.tokens.completion_mask.sum()) for part in (long, short))
-    assert tokens == sum(COMPLETIONS)
-    assert sum(int(part.tokens.prompt_mask.sum()) for part in (long, short)) == sum(PROMPTS)
-    assert short.old_logprobs is not None
-    assert short.old_logprobs.shape == (2, 2)
-
-
-def test_by_length_only_sorts_within_a_step() -> None:
-    feed = feed_of(1)
-    assert feed.places_by_length(2) == (2 + 1) + (1 + 2)
-    first = feed.take(2, by_length=True)
-    assert sorted(part.advantages.item() for part in first) == [0, 2]
-    assert feed.order.tolist() == [3, 1]
-
-
-@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "dapo"])
-def test_by_length_the_step_has_the_same_gradient(kind: str) -> None:
-    config = TrainerConfig(loss_type=kind, beta=0.0)
-    gradients = []
-    for by_length in (False, True):
-        torch.manual_seed(0)
-        model: Any = tiny_model(tiny_tokenizer()).eval()
-        for part in feed_of(2).take(2, by_length=by_length):
-            on_policy = dataclasses.replace(part, old_logprobs=None)
-            loss: Any = grpo_loss(model, on_policy, config, 7.0)[0]
-            loss.backward()
-        gradients.append(model.lm_head.weight.grad)
-    assert gradients[0].abs().max() > 1e-4
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
 
 
 def shared_prompts(size: int) -> Feed:

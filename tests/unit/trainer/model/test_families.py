@@ -128,7 +128,7 @@ def test_log_probs_are_the_models_own(loaded: LoadedModel) -> None:
             alone = together.select(torch.tensor([line]))
             mask = torch.cat([alone.prompt_mask, alone.completion_mask], dim=1).bool()
             tokens = torch.cat([alone.prompt_tokens, alone.completion_tokens], dim=1)[mask][None]
-            inputs = generation_inputs(tokens, torch.ones_like(tokens), alone.images, in_step=False)
+            inputs = generation_inputs(tokens, torch.ones_like(tokens), alone.images)
             logits = loaded.policy.eval()(**inputs).logits[:, -6:-1].log_softmax(-1)
             own = logits.gather(-1, alone.completion_tokens.unsqueeze(-1)).squeeze(-1)[0]
             assert torch.allclose(ours[line], own, atol=1e-5)

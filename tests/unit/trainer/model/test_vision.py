@@ -271,7 +271,6 @@ def test_generation_samples_from_the_log_probs(
     loaded: LoadedModel, rows: list[Row], companion: bool, share: str
 ) -> None:
     rollout = make_rollout(loaded, share)
-    rollout._in_step = companion
     prompts = batch_of(loaded, rows)
     assert prompts.images is not None
     layout = dataclasses.replace(prompts.images.layout, companion=companion)

@@ -23,30 +23,18 @@ from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
 
 def test_the_options_become_those_of_the_engine() -> None:
     options = engine_options(
-        config("--vllm_tensor_parallel_size", "2", "--vllm_max_num_seqs", "7"),
-        model="folder", context=None, cache_bytes=None,
-    )  # fmt: skip
-    assert options["tensor_parallel_size"] == 2
+        config("--vllm_max_num_seqs", "7"), model="folder", context=None, cache_bytes=None
+    )
     assert options["max_num_seqs"] == 7
     assert options["load_format"] == local_engine.UNLOADED
     assert not options["enforce_eager"]
     assert not options["enable_sleep_mode"]
     assert "kv_cache_memory_bytes" not in options
-    assert "enable_lora" not in options
 
 
 def test_an_engine_decodes_a_whole_rollout_at_once_unless_told_otherwise() -> None:
-    chosen = config("--vllm_tensor_parallel_size", "2", "--per_device_train_batch_size", "32")
-    assert engine_options(chosen, model="", context=None, cache_bytes=5)["max_num_seqs"] == 64
-
-
-def test_adapters_alone_need_the_base_from_disk_and_a_rank_that_vllm_has() -> None:
-    chosen = config(
-        "--train_type", "lora", "--vllm_enable_lora", "true", "--vllm_max_lora_rank", "20"
-    )
-    options = engine_options(chosen, model="", context=None, cache_bytes=5)
-    assert (options["load_format"], options["max_lora_rank"]) == ("auto", 32)
-    assert options["enforce_eager"]
+    chosen = config("--per_device_train_batch_size", "32")
+    assert engine_options(chosen, model="", context=None, cache_bytes=5)["max_num_seqs"] == 32
 
 
 def test_the_longest_sequence_is_prompt_and_completion_within_the_model() -> None:

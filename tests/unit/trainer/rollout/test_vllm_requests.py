@@ -12,7 +12,6 @@ torch = pytest.importorskip("torch", reason="needs the trainer extra")
 from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
 from grpo_doctor_trainer.rollout import seeded  # noqa: E402
 from grpo_doctor_trainer.rollout.vllm import requests  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.colocate import EngineGroup  # noqa: E402
 from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
 
 
@@ -112,11 +111,3 @@ def test_a_seed_repeats_and_leaves_the_generators_as_they_were() -> None:
         assert draw() == first
     with seeded(12, CPU):
         assert draw() != first
-
-
-def test_a_rank_alone_shares_with_nobody_and_draws_a_seed_each_time() -> None:
-    ranks: Any = SimpleNamespace(rank=3, world_size=4)
-    group = EngineGroup(1, ranks)
-    first, second = group.share(["a", "b"]), group.share(["a", "b"])
-    assert first[:2] == (["a", "b"], slice(0, 2))
-    assert first[2] != second[2]

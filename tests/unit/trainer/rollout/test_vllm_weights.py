@@ -11,10 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the trainer extra")
 peft = pytest.importorskip("peft", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.weights import (  # noqa: E402
-    adapter_weights,
-    policy_weights,
-)
+from grpo_doctor_trainer.rollout.vllm.weights import policy_weights  # noqa: E402
 
 
 def adapted() -> Any:
@@ -33,19 +30,19 @@ def engine_of(module: Any) -> Any:
     return SimpleNamespace(module=module, zero_stage=None)
 
 
-def options_for_weights(train_type: str, parts: int | None = None) -> Any:
-    return SimpleNamespace(train_type=train_type, move_model_batches=parts)
+def in_parts(parts: int | None = None) -> Any:
+    return SimpleNamespace(move_model_batches=parts)
 
 
-def sent_by(model: Any, train_type: str) -> dict[str, Any]:
-    parts = policy_weights(engine_of(model), options_for_weights(train_type))
+def sent_by(model: Any) -> dict[str, Any]:
+    parts = policy_weights(engine_of(model), in_parts())
     return {name: tensor for part in parts for name, tensor in part}
 
 
 @pytest.mark.parametrize("parts", [None, 1, 3, 1000])
 def test_weights_come_under_their_own_names_in_parts(parts: int | None) -> None:
     model = tiny_model(tiny_tokenizer())
-    parts_sent = list(policy_weights(engine_of(model), options_for_weights("full", parts)))
+    parts_sent = list(policy_weights(engine_of(model), in_parts(parts)))
     assert 1 <= len(parts_sent) <= (parts or 1)
     if parts == 3:
         assert len(parts_sent) == 3
@@ -57,7 +54,7 @@ def test_merged_weights_give_what_adapters_give_and_leave_the_policy_alone() -> 
     policy = adapted()
     before = {name: weight.detach().clone() for name, weight in policy.named_parameters()}
     merged = tiny_model(tiny_tokenizer())
-    merged.load_state_dict(sent_by(policy, "lora"))
+    merged.load_state_dict(sent_by(policy))
     tokens = torch.arange(40).view(2, 20)
     with torch.no_grad():
         torch.testing.assert_close(merged(tokens).logits, policy(tokens).logits)
@@ -68,7 +65,7 @@ def test_merged_weights_give_what_adapters_give_and_leave_the_policy_alone() -> 
 
 def test_merged_weights_are_those_of_pefts_own_merge() -> None:
     policy = adapted()
-    mine = sent_by(policy, "lora")
+    mine = sent_by(policy)
     theirs = policy.merge_and_unload().state_dict()
     assert mine.keys() == theirs.keys()
     assert all(mine[name].equal(theirs[name]) for name in mine)
@@ -79,14 +76,5 @@ def test_a_tied_head_comes_under_both_names() -> None:
 
     settings = tiny_model(tiny_tokenizer()).config
     settings.tie_word_embeddings = True
-    sent = sent_by(Qwen2ForCausalLM(settings), "full")
+    sent = sent_by(Qwen2ForCausalLM(settings))
     assert sent["lm_head.weight"].equal(sent["model.embed_tokens.weight"])
-
-
-def test_adapters_come_under_pefts_names_and_as_copies() -> None:
-    policy = adapted()
-    weights = adapter_weights(engine_of(policy), options_for_weights("lora"))
-    assert weights.keys() == peft.get_peft_model_state_dict(policy).keys()
-    assert (
-        adapter_weights(engine_of(tiny_model(tiny_tokenizer())), options_for_weights("full")) == {}
-    )

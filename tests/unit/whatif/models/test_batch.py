@@ -110,19 +110,9 @@ def test_beside_a_gpu_a_passes_span_is_not_its_time() -> None:
     assert "kernels run outside" in reason(patient, **after)
 
 
-def test_padding_is_left_out_once() -> None:
-    alone = mid(passes(WIDTHS), train__padding_free=True)
-    joint = mid(passes(WIDTHS), train__padding_free=True, train__group_by_length=True)
-    assert joint == alone
-
-
 def test_without_padding_only_tokens_take_time() -> None:
     # Half of the places are padding: 0.1 s + 50 instead of 100 places of 1 ms.
     assert mid(passes(WIDTHS), train__padding_free=True) == pytest.approx(-25, abs=1)
-
-
-def test_sorted_by_length_four_passes_keep_a_quarter_of_the_padding() -> None:
-    assert mid(passes(WIDTHS), train__group_by_length=True) == pytest.approx(-18.75, abs=1)
 
 
 def test_padding_that_was_not_counted_is_unknown() -> None:

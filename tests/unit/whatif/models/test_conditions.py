@@ -47,12 +47,6 @@ def test_passes_without_counts_are_of_one_size() -> None:
     assert "one size" in reason(build, **after)
 
 
-def test_how_lengths_are_sorted_matters_not_where_passes_are_not_known() -> None:
-    build = run({"train": 8.0}, {}, {"train/token_places": 2.0, "train/tokens": 1.0},
-                framework="homemade")  # fmt: skip
-    assert mid(build, train__group_by_length=True) == 0
-
-
 @pytest.mark.parametrize(("used_gib", "fits"), [(72.0, True), (72.5, False)])
 def test_gpus_may_be_90_percent_full_as_they_are(used_gib: float, fits: bool) -> None:
     build = run({"train": 8.0}, RECOMPUTED)

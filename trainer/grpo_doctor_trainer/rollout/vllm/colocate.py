@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
-from torch import distributed as dist
 
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.prompts import PromptBatch
@@ -38,13 +36,13 @@ from grpo_doctor_trainer.rollout.vllm.requests import (
     sampling_parameters,
 )
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
-from grpo_doctor_trainer.rollout.vllm.weights import adapter_weights, policy_weights
+from grpo_doctor_trainer.rollout.vllm.weights import policy_weights
 
 _SEEDS = 2**31
 
 
 class ColocatedRollout:
-    """A vLLM engine in this process, or in those of `--vllm_tensor_parallel_size` ranks."""
+    """A vLLM engine in this process."""
 
     shares_weights = False
 
@@ -55,13 +53,9 @@ class ColocatedRollout:
         self._device = engine.device
         self._loaded = loaded
         self._longest = longest_sequence(config, loaded.context)
-        self._rank = ranks.rank
-        self._syncs = 0
         self._asleep = False
-        self._lora: Any = None
         self._statistics = EngineStatistics()
         self.log: Path = engine_folder(config) / f"rank_{ranks.rank:05d}.log"
-        self._group = EngineGroup(config.vllm_tensor_parallel_size, ranks)
         require_vllm(config, engine.device, with_images=loaded.vision is not None)
         self._vllm: Any = start_engine(config, loaded, ranks, self.log, self._statistics)
         self._engine = engine
@@ -69,17 +63,11 @@ class ColocatedRollout:
             self._sleep()
 
     def sync(self) -> None:
-        """Give the engine the policy's weights, or its adapters."""
+        """Give the engine the policy's weights."""
         if self._asleep:
             self._wake("weights")
         with phase("sync"), explained("loading weights", self.log):
-            if self._config.vllm_enable_lora:
-                self._syncs += 1
-                folder = engine_folder(self._config) / f"adapter_{self._rank:05d}"
-                self._lora = load_adapters(
-                    self._vllm, self._engine, self._config, folder, self._syncs
-                )
-            elif self._device.type == "cpu":
+            if self._device.type == "cpu":
                 reload_at_once(self._vllm, self._engine, self._config)
             else:
                 load_in_parts(self._vllm, self._engine, self._config)
@@ -105,14 +93,13 @@ class ColocatedRollout:
     def generate(self, prompts: PromptBatch) -> Completions:
         """Sample one completion per entry of `prompts`."""
         check_length(prompts, self._config, self._longest)
-        requests, own, seed = self._group.share(as_requests(prompts))
+        seed = int(torch.randint(_SEEDS, ()))
         with phase("rollout/generate"), seeded(seed, self._device):
-            sampled = self._sample(requests)
-        if self._group.member == 0:
-            self._statistics.finish(sampled)
-        check_read(prompts, sampled[own])
+            sampled = self._sample(as_requests(prompts))
+        self._statistics.finish(sampled)
+        check_read(prompts, sampled)
         pad_token = self._loaded.tokenizer.pad_token_id
-        return as_completions(prompts, sampled[own], pad_token, self._device)
+        return as_completions(prompts, sampled, pad_token, self._device)
 
     def close(self) -> None:
         """End the engine, with those of the other ranks."""
@@ -127,7 +114,7 @@ class ColocatedRollout:
             for number, request in enumerate(requests):
                 # Not one for all: vLLM completes the options per request in place.
                 parameters = sampling_parameters(options)
-                self._vllm.add_request(str(number), request, parameters, lora_request=self._lora)
+                self._vllm.add_request(str(number), request, parameters)
             while self._vllm.has_unfinished_requests():
                 for output in self._vllm.step():
                     if output.finished:
@@ -148,30 +135,6 @@ class ColocatedRollout:
             self._vllm.reset_prefix_cache()
             self._vllm.sleep(level=self._config.sleep_level)
         self._asleep = True
-
-
-def load_adapters(
-    vllm: Any, engine: Engine, config: TrainerConfig, folder: Path, number: int
-) -> Any:
-    """Send the adapters alone, through a folder, which is how vLLM takes them.
-
-    vLLM identifies adapters by `number`: above 0, another one each time. Returns the `LoRARequest`
-    to generate with.
-    """
-    from vllm.lora.request import LoRARequest  # noqa: PLC0415 - may not be installed
-
-    with phase("sync/gather"):
-        tensors = adapter_weights(engine, config)
-    with phase("sync/load"):
-        folder.mkdir(parents=True, exist_ok=True)
-        engine.module.peft_config["default"].save_pretrained(folder)
-        contiguous = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(contiguous, folder / "adapter_model.safetensors")
-        for old in vllm.list_loras():
-            vllm.remove_lora(old)
-        request = LoRARequest(f"policy-{number}", number, str(folder))
-        vllm.add_lora(request)
-    return request
 
 
 def reload_at_once(vllm: Any, engine: Engine, config: TrainerConfig) -> None:
@@ -198,35 +161,3 @@ def load_in_parts(vllm: Any, engine: Engine, config: TrainerConfig) -> None:
             return
         with phase("sync/load"):
             vllm.apply_model(lambda model: model.load_weights(part))  # noqa: B023
-
-
-class EngineGroup:
-    """The ranks that share this rank's engine; itself alone without tensor parallelism."""
-
-    def __init__(self, size: int, ranks: Ranks) -> None:
-        self.size = size
-        self.member = ranks.rank % size
-        self._group: Any = None
-        if size > 1:
-            # new_group is a collective: every rank makes the groups of all.
-            for first in range(0, ranks.world_size, size):
-                members = list(range(first, first + size))
-                group = dist.new_group(members, backend="gloo")
-                if ranks.rank in members:
-                    self._group = group
-
-    def share(self, requests: list[Any]) -> tuple[list[Any], slice, int]:
-        """Join the requests of all members.
-
-        Returns:
-            all requests, in the same order on every member; which of them are this rank's; and a
-            seed, the same on every member, drawn from torch's generator.
-        """
-        seed = int(torch.randint(_SEEDS, ()))
-        if self.size == 1:
-            return requests, slice(0, len(requests)), seed
-        every: list[Any] = [None] * self.size
-        dist.all_gather_object(every, (seed, requests), group=self._group)
-        first = sum(len(theirs) for _, theirs in every[: self.member])
-        joined = [request for _, theirs in every for request in theirs]
-        return joined, slice(first, first + len(requests)), every[0][0]

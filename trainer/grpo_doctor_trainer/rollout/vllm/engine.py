@@ -28,7 +28,6 @@ from grpo_doctor_trainer.model.load import LoadedModel, base_model
 from grpo_doctor_trainer.ranks import Ranks, from_main
 from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence
 from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
-from grpo_doctor_trainer.validation import VLLM_LORA_RANKS
 
 UNLOADED = "grpo_doctor_unloaded"
 """The value of `--load-format` that reads no weights."""
@@ -143,22 +142,18 @@ def engine_folder(config: TrainerConfig) -> Path:
 def model_source(config: TrainerConfig, loaded: LoadedModel, ranks: Ranks) -> str:
     """Return what vLLM loads: `--model` itself, or a folder of the embedded model.
 
-    The embedded model is written without weights, which the first sync brings; with
-    `--vllm_enable_lora` the base model was written when it got its adapters. Every rank calls it.
+    The embedded model is written without weights, which the first sync brings. Every rank calls it.
     """
     if config.model is not None and not config.embedded:
         return config.model
     base = base_model(loaded.policy)
-    if config.vllm_enable_lora:
-        folder = Path(base.name_or_path)
-    else:
-        first = ranks.rank - ranks.local_rank  # one folder per machine: disks may not be shared
-        folder = engine_folder(config) / f"model_{first:05d}"
-        if ranks.local_rank == 0:
-            settings = copy.deepcopy(base.config)
-            settings.architectures = [type(base).__name__]
-            settings.save_pretrained(folder)
-            loaded.saved_with_weights.save_pretrained(folder)
+    first = ranks.rank - ranks.local_rank  # one folder per machine: disks may not be shared
+    folder = engine_folder(config) / f"model_{first:05d}"
+    if ranks.local_rank == 0:
+        settings = copy.deepcopy(base.config)
+        settings.architectures = [type(base).__name__]
+        settings.save_pretrained(folder)
+        loaded.saved_with_weights.save_pretrained(folder)
     if ranks.world_size > 1:
         torch.distributed.barrier()
     return str(folder)
@@ -168,20 +163,17 @@ def engine_options(
     config: TrainerConfig, *, model: str, context: int | None, cache_bytes: int | None
 ) -> dict[str, Any]:
     """Name the options as vLLM's `EngineArgs` does; without `cache_bytes` vLLM measures it."""
-    parallel = config.vllm_tensor_parallel_size
     options: dict[str, Any] = {
         "model": model,
         "dtype": config.torch_dtype,
-        "tensor_parallel_size": parallel,
         "distributed_executor_backend": "external_launcher",  # the ranks exist already
         "max_model_len": longest_sequence(config, context),
-        "max_num_seqs": config.vllm_max_num_seqs or config.completions_per_rank * parallel,
+        "max_num_seqs": config.vllm_max_num_seqs or config.completions_per_rank,
         "gpu_memory_utilization": config.vllm_gpu_memory_utilization,
         # On a CPU "graphs" are minutes of compilation.
         "enforce_eager": config.vllm_enforce_eager or cache_bytes is not None,
         "enable_prefix_caching": config.vllm_enable_prefix_caching,
-        # The first sync brings all weights; with adapters alone the base has to be read.
-        "load_format": "auto" if config.vllm_enable_lora else UNLOADED,
+        "load_format": UNLOADED,  # the first sync brings all weights
         "seed": config.seed,
         "generation_config": "vllm",  # sampling is the trainer's matter, not the model folder's
         "logprobs_mode": "processed_logprobs",
@@ -190,9 +182,6 @@ def engine_options(
     }
     if cache_bytes is not None:
         options["kv_cache_memory_bytes"] = cache_bytes
-    if config.vllm_enable_lora:
-        rank = next(rank for rank in VLLM_LORA_RANKS if rank >= config.vllm_max_lora_rank)
-        options |= {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1}
     return options
 
 

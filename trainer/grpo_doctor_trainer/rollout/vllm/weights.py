@@ -20,7 +20,6 @@ from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.model.load import base_model
 
 _ADAPTER_MARK = "lora_"
-_ADAPTER_NAME = "default"  # what PEFT calls the adapter of get_peft_model
 
 
 @dataclass(frozen=True)
@@ -70,23 +69,6 @@ def policy_weights(
             yield [pair for weight in part for pair in _as_in_checkpoint(engine, weight)]
 
 
-def adapter_weights(engine: Engine, config: TrainerConfig) -> dict[str, torch.Tensor]:
-    """Return copies of the LoRA tensors under PEFT's names; under ZeRO-3 every rank has to call it.
-
-    Returns:
-        tensors by name, as `adapter_model.safetensors` has them; empty without `--train_type lora`.
-    """
-    if config.train_type != "lora":
-        return {}
-    adapters = {
-        name.replace(f".{_ADAPTER_NAME}.", "."): weight
-        for name, weight in engine.module.named_parameters()
-        if _ADAPTER_MARK in name
-    }
-    with torch.no_grad(), _gathered_tensors(engine, list(adapters.values())):
-        return {name: weight.detach().clone() for name, weight in adapters.items()}
-
-
 def _weights(engine: Engine) -> list[_Weight]:
     base = base_model(engine.module)
     layers = {
@@ -130,13 +112,8 @@ def _as_in_checkpoint(engine: Engine, weight: _Weight) -> Iterator[tuple[str, to
 
 @contextmanager
 def _gathered(engine: Engine, part: list[_Weight]) -> Iterator[None]:
-    with _gathered_tensors(engine, [source for weight in part for source in weight.sources]):
-        yield
-
-
-@contextmanager
-def _gathered_tensors(engine: Engine, tensors: list[torch.Tensor]) -> Iterator[None]:
-    partitioned = {id(tensor): tensor for tensor in tensors if hasattr(tensor, "ds_id")}
+    sources = (source for weight in part for source in weight.sources)
+    partitioned = {id(tensor): tensor for tensor in sources if hasattr(tensor, "ds_id")}
     if engine.zero_stage != 3 or not partitioned:
         yield
         return
