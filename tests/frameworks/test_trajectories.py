@@ -1,11 +1,14 @@
 """Trajectories of real jobs against stopwatches in their tools, rewards and engines.
 
-A real AsyncGRPOTrainer with a stand-in of vLLM's server, and verl's own agent loop with a scripted
-engine. They need the environments of `make frameworks`.
+A real AsyncGRPOTrainer with a stand-in of vLLM's server, verl's own agent loop with a scripted
+engine, OpenRLHF's agents with vLLM's CPU build. They need the environments of `make frameworks`.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +16,10 @@ import pytest
 
 from grpo_doctor.trace.read import load
 from grpo_doctor_reports.schema.trajectories import STATES, Trajectories
-from tests.frameworks import test_async_trl, test_phases_verl
-from tests.frameworks.jobs import CODE
-from tests.frameworks.recorded_jobs import ENVIRONMENTS, recording
+from tests.frameworks import test_async_trl, test_phases_openrlhf, test_phases_verl
+from tests.frameworks.inputs import write_model, write_prompts
+from tests.frameworks.jobs import CODE, Setting, command
+from tests.frameworks.recorded_jobs import ENVIRONMENTS, recording, run_logged, stopwatch
 
 SECONDS = 1.0
 pytestmark = [
@@ -102,3 +106,97 @@ def test_an_agent_loop_of_verl(tmp_path: Path) -> None:
     assert found.states["other"].total < 0.15 * found.seconds.total
     tools_found = {tool.name: (tool.calls, tool.errors, tool.time_outs) for tool in found.tools}
     assert tools_found == {"look_up": (samples, 0, 0), "browse": (samples, 0, samples)}
+
+
+def openrlhf(agent: str, tmp_path: Path, *options: str) -> tuple[Trajectories, Path]:
+    """What an agent of `openrlhf_agent.py` did, and where its stopwatches are."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    settings = {
+        "train.num_episodes": 1, "data.max_samples": 24, "data.max_len": 256,
+        "algo.advantage.estimator": "reinforce",
+        "train.agent_func_path": CODE / "openrlhf_agent.py",
+    }  # fmt: skip
+    words = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
+    slept = {f"{part}_SLEEP_S": str(SECONDS) for part in ("TOOL", "REWARD")}
+    setting = Setting(
+        "openrlhf", test_phases_openrlhf.PYTHON, write_model(tmp_path / "model"),
+        write_prompts(tmp_path / "data"), folder, (*words, *options),
+        {"AGENT": agent, "TRUTH": str(folder), **slept},
+    )  # fmt: skip
+    job, variables = command(setting)
+    code = run_logged([*recording(folder / "run"), *job], variables, folder)
+    assert code == 0, (folder / "job.log").read_text()[-3000:]
+    found = trajectories(folder / "run")
+    assert found.outcomes == {"trained": 96}
+    assert found.flow.trained == [16] * 6
+    assert found.states["other"].total < 0.01 * found.seconds.total
+    return found, folder
+
+
+@pytest.mark.skipif(not test_phases_openrlhf.PYTHON.exists(), reason="needs OpenRLHF")
+def test_an_environment_of_openrlhf_beside_the_training(tmp_path: Path) -> None:
+    options = "--train.async_enable", "--train.partial_rollout_enable"
+    found, folder = openrlhf("turns", tmp_path, *options)
+    tools = {tool.name: (tool.calls, tool.errors) for tool in found.tools}
+    assert tools == {"AgentInstance.step": (3 * 96, 0), "AgentInstance.reset": (96, 0)}
+    for tool in found.tools:
+        path = folder / f"{tool.name.partition('.')[2]}.txt"
+        assert tool.seconds == pytest.approx(truth_s(path), rel=0.05)
+    assert found.states["paused"].total > 0
+    assert found.states["buffer"].total > 0
+    weights = [(one.numbers["version"], one.numbers["last_version"]) for one in found.shown]
+    assert any(first < last for first, last in weights)  # new ones came while it was under way
+    assert found.staleness is not None
+    assert found.staleness.total <= 96
+
+
+@pytest.mark.skipif(not test_phases_openrlhf.PYTHON.exists(), reason="needs OpenRLHF")
+def test_a_reward_of_openrlhf_waits_for_a_thread(tmp_path: Path) -> None:
+    found, folder = openrlhf("reward", tmp_path)
+    reward_s = truth_s(folder / "reward.txt")
+    assert found.states["reward"].total == pytest.approx(reward_s, rel=0.05)
+    asked, began = (np.loadtxt(folder / f"{name}.txt")[:, 0] for name in ("asked", "reward"))
+    queue_s = float(began.sum() - asked.sum()) / 1e9
+    assert queue_s > SECONDS
+    assert found.states["queue"].total == pytest.approx(queue_s, rel=0.05)
+    assert found.staleness is not None
+    assert found.staleness.total == 0
+
+
+@pytest.mark.parametrize("way", ["tools", "environment", "rollout_func"])
+def test_a_trainer_of_trl_with(way: str, tmp_path: Path) -> None:
+    """Two ranks, four samples of each in each of three steps; every second calls its tools."""
+    folder, ranks, batches = tmp_path / "job", 2, 2 * 3
+    folder.mkdir()
+    times = json.dumps(dict.fromkeys(("tool", "reset", "engine", "own", "reward"), SECONDS))
+    words = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}",
+        CODE / "trl_tools.py", write_model(folder / "model"), folder, times, way,
+    ]  # fmt: skip
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    code = run_logged([*recording(folder / "run"), *map(str, words)], variables, folder)
+    assert code == 0, (folder / "job.log").read_text()[-3000:]
+    found, slept = trajectories(folder / "run"), stopwatch(folder)  # of rank 0; both do the same
+    assert found.outcomes == {"trained": 4 * batches}
+    assert found.flow.trained == found.flow.produced == [4 * ranks] * 3
+    queue = {"tools": 8, "environment": 8 + 3 * 4, "rollout_func": 0}[way]  # sleeps of others
+    truth = {
+        "reward": 4 * ranks * slept["reward"],  # a rank scores all its samples at once
+        "tool": ranks * (slept["tool"] + slept["reset"]),
+        "generate": ranks * 3 * slept["engine"],  # turns of four samples, then of two
+        "queue": queue * batches * SECONDS,
+        "other": 4 * ranks * slept["own"],
+    }
+    for state, seconds in truth.items():
+        if seconds:
+            assert found.states[state].total == pytest.approx(seconds, rel=0.05), state
+    calls = {tool.name: (tool.calls, tool.time_outs) for tool in found.tools}
+    assert (
+        calls
+        == {
+            "tools": {"look_up": (2 * batches, 0), "browse": (2 * batches, 2 * batches)},
+            "environment": {"Maze.reset": (4 * batches, 0), "Maze.move": (2 * batches, 0)},
+            "rollout_func": {},
+        }[way]
+    )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from grpo_doctor.trace.trajectories.around import Surroundings, Times, Windows
 from grpo_doctor.trace.trajectories.table import Table
 from grpo_doctor_probes.record import layout
-from grpo_doctor_probes.record.trajectories import DONE, OPEN, TIMED_OUT
+from grpo_doctor_probes.record.trajectories import DONE, EVALUATION, OPEN, TIMED_OUT
 from grpo_doctor_reports.schema.trajectories import (
     STATES,
     Flow,
@@ -51,14 +51,15 @@ class _Digest:
         self.around = around
         facts = table.select(table.kind == layout.FACT)
         takes = facts.select(facts.called("taken"))
-        whole = table.select((table.kind == layout.TRAJECTORY) & ~np.isin(table.of, takes.of))
+        left_out = np.append(takes.of, _evaluated(facts, takes))
+        whole = table.select((table.kind == layout.TRAJECTORY) & ~np.isin(table.of, left_out))
         self.ids, first = np.unique(whole.of, return_index=True)
         self.start_ns, self.value = whole.start_ns[first], whole.value[first]
         self.ready_ns = np.maximum(whole.end_ns[first], self.start_ns)
         self.length_s = (self.ready_ns - self.start_ns) / 1e9
         named = {name: facts.select(facts.called(name)) for name in _NUMBERS}
         self.facts = {n: _column(self.ids, rows.of, rows.value) for n, rows in named.items()}
-        self.parts = table.select(table.kind == layout.PART)
+        self.parts = table.select((table.kind == layout.PART) & ~np.isin(table.of, left_out))
         self.row = _rows(self.ids, self.parts.of)
         self.is_open = self.parts.value == OPEN
         self.failed = ~self.is_open & (self.parts.value != DONE)
@@ -181,7 +182,9 @@ class _Digest:
 
     def _saved_s(self, row: Rows, excess_s: Numbers) -> float | None:
         """Return how much earlier a batch's last trajectory is ready without that excess."""
-        batch = self.facts["step"]
+        # A step that trains what its own weights have said waits for the last of them.
+        batch = np.where(self.staleness == 0, self.taken_step, np.nan)
+        batch = np.where(np.isnan(self.facts["step"]), batch, self.facts["step"])
         known = np.isfinite(batch) & (self.value == DONE)
         if not known.any():
             return None
@@ -302,6 +305,13 @@ class _Digest:
         if self.spent[row, STATES.index("buffer")]:
             ready_s, taken_s = float(self.length_s[row]), (int(self.taken_ns[row]) - zero_ns) / 1e9
             yield PartShown(state="buffer", start_s=ready_s, end_s=taken_s)
+
+
+def _evaluated(facts: Table, takes: Table) -> NDArray[np.int64]:
+    """Return the trajectories of which the trainer says that they were of an evaluation."""
+    marks = facts.of[facts.called(f"dropped/{EVALUATION}")]
+    puts = facts.select(facts.called("put"))
+    return puts.of[np.isin(puts.value, takes.value[np.isin(takes.of, marks)])]
 
 
 def _owner(name: str) -> int:

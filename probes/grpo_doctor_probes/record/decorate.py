@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Make = Callable[[], AbstractContextManager[object]]
 # Flags of a code object, as in `inspect`, which costs 9 ms of import.
-_GENERATOR, _COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200
+_GENERATOR, COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200
 
 
 def timed(make: _Make, function: _F) -> _F:
@@ -20,7 +20,7 @@ def timed(make: _Make, function: _F) -> _F:
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
     if flags & _ASYNC_GENERATOR:
         wrapper = _async_generator(make, function)
-    elif flags & (_COROUTINE | _ITERABLE_COROUTINE):
+    elif flags & (COROUTINE | _ITERABLE_COROUTINE):
         wrapper = _coroutine(make, function)
     elif flags & _GENERATOR:
         wrapper = _generator(make, function)

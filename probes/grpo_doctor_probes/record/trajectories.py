@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 OPEN, DONE, FAILED, TIMED_OUT, ABORTED = -1.0, 0.0, 1.0, 2.0, 3.0
 # States of a trajectory, as parts are named; a call is `tool/NAME`, a judged sample `reward/NAME`.
 QUEUE, GENERATE, TOOL, REWARD = "queue", "generate", "tool", "reward"
+EVALUATION = "evaluation"  # why a sample is none of the run's trajectories
 # Parts of no trajectory: what an environment does before one begins.
 NO_TRAJECTORY = 0
 _CHECK_EVERY_NS = 1_000_000
@@ -54,6 +55,7 @@ class TrajectoryFile:
         self._segment = self.file.segment
         self._names: dict[str, int] = {}
         self._serials = count(1)
+        self.salt = int.from_bytes(os.urandom(3), "big") << 24
         self._check_at_ns = 0
 
     def next_serial(self) -> int:
@@ -134,13 +136,21 @@ class Trajectory(Part):
         self.serial = file.next_serial()
         super().__init__(file, layout.TRAJECTORY, self.serial, _NAME)
 
+    @property
+    def key(self) -> float:
+        """A number that stands for it in other processes too, for `taken`."""
+        return float(self._file.salt | self.serial)
+
     def part(self, name: str) -> Part:
         """Return a part that begins now."""
         return Part(self._file, layout.PART, self.serial, name)
 
     def note(self, **facts: float | None) -> None:
         """Write facts; None for those that are unknown."""
-        now_ns = monotonic_ns()
+        self.note_at(monotonic_ns(), **facts)
+
+    def note_at(self, now_ns: int, /, **facts: float | None) -> None:
+        """Write facts of a moment before now."""
         for name, value in facts.items():
             if value is not None:
                 self._file.append(layout.FACT, self.serial, name, now_ns, float(value))
@@ -192,12 +202,15 @@ def apart(name: str) -> AbstractContextManager[object]:
         return nullcontext()
 
 
-def taken(key: float, reason: str = "", staleness: float | None = None) -> None:
-    """Record, in the trainer, that it took a sample now, or dropped it for a `reason`."""
+def taken(
+    key: float, reason: str = "", staleness: float | None = None, at_ns: int | None = None
+) -> None:
+    """Record, in the trainer, that it took a sample, or dropped it for a `reason`; now or then."""
     one = begin()
     if one is not None:
         step = recorder.ACTIVE.file.state[layout.STATE_STEP] if recorder.ACTIVE else 0
-        one.note(taken=key, staleness=staleness, step=step - 1 if step else None)
+        now_ns = at_ns or monotonic_ns()
+        one.note_at(now_ns, taken=key, staleness=staleness, step=step - 1 if step else None)
         if reason:
             one.note(**{f"dropped/{reason}": 1.0})
         one.end()

@@ -11,6 +11,7 @@ from typing import Any
 
 from grpo_doctor_probes import watch_collectives
 from grpo_doctor_probes.hooks.adapters import openrlhf_steps as steps
+from grpo_doctor_probes.hooks.adapters import openrlhf_trajectories as trajectories
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import name_of, with_span
@@ -18,14 +19,15 @@ from grpo_doctor_probes.hooks.wrapping import (
     after,
     before,
     by_arguments,
+    in_state,
     on_result,
     replace,
     replacing,
-    shared,
     spanned,
 )
 from grpo_doctor_probes.record.rundir import DRIVER
 from grpo_doctor_probes.record.sidecar import ROLE
+from grpo_doctor_probes.record.trajectories import REWARD
 
 _TRAINER = "openrlhf.trainer.ppo_trainer"
 _ASYNC = "openrlhf.trainer.ppo_trainer_async"
@@ -46,7 +48,7 @@ _ROLES = {
 }  # fmt: skip
 _CALLS = {
     "sleep": "offload", "wake_up": "offload", "pause_generation": "sync/pause",
-    "resume_generation": "sync/pause",
+    "resume_generation": "sync/resume",
 }  # fmt: skip
 
 
@@ -56,6 +58,7 @@ def _patch_trainer(module: ModuleType) -> None:
     replace(module, "PPOTrainer.evaluate", on_result(steps.write_evaluation))
     replace(module, "BasePPOTrainer.init_checkpoint_states", on_result(steps.resume))
     replace(module, "BasePPOTrainer.save_logs_and_checkpoints", steps.around_logging)
+    replacing(trajectories.TRAINER)(module)
 
 
 def _patch_async(module: ModuleType) -> None:
@@ -74,16 +77,13 @@ def _patch_launcher(module: ModuleType) -> None:
 def _patch_engine(module: ModuleType) -> None:
     for name in ("RolloutRayActor", "LLMRayActor"):
         replace(module, f"{name}.__init__", with_role("rollout"))
-    replace(module, "RolloutRayActor.generate", shared("rollout/generate"))
+    replacing(trajectories.ENGINE)(module)
     replace(module, "batch_vllm_engine_call", by_arguments(_span_of_call))
 
 
 def _patch_agent(module: ModuleType) -> None:
-    for transport in ("func", "http"):
-        method = f"SingleTurnAgentExecutor._fetch_rewards_via_{transport}"
-        replace(module, method, shared("reward"))
     replace(module, "SingleTurnAgentExecutor.__init__", after(_name_reward))
-    replace(module, "MultiTurnAgentExecutor.__init__", after(_name_environment))
+    replacing(trajectories.AGENT)(module)
 
 
 def _take_role(actor: Any, *_: Any, **__: Any) -> None:
@@ -103,17 +103,14 @@ def _span_of_call(_engines: Any, method_name: str, *_: Any, **__: Any) -> str | 
 
 def _name_reward(executor: Any, *_: Any, **__: Any) -> None:
     if executor.reward_func is not None:
-        executor.reward_func = with_span(executor.reward_func, name_of(executor.reward_func))
+        name = name_of(executor.reward_func)
+        spanned_func = with_span(executor.reward_func, name)
+        executor.reward_func = in_state(f"{REWARD}/{name}")(spanned_func)
 
 
-def _name_environment(_executor: Any, agent_instance_cls: Any, *_: Any, **__: Any) -> None:
-    """A user's environment: what it does between two turns."""
-    step = vars(agent_instance_cls).get("step")
-    if step is not None and not hasattr(step, "__wrapped__"):
-        agent_instance_cls.step = shared("rollout/tools")(step)
-
-
-_patch_samples = replacing({"SamplesGenerator.generate_samples": before(steps.begin_if_due)})
+_patch_samples = replacing({
+    "SamplesGenerator.generate_samples": before(steps.begin_if_due), **trajectories.SAMPLES,
+})  # fmt: skip
 ADAPTER = Adapter(
     "openrlhf",
     (
@@ -157,6 +154,7 @@ ADAPTER = Adapter(
         Hook(_CRITIC, "CriticPPOTrainer.ppo_train", "train", "0.8-"),
         Hook(_CRITIC, "CriticPPOTrainer.training_step", "train/micro_batch", "0.8-"),
         Hook(_REWARD, "RemoteRewardModel.get_rewards", "reward", "0.8.1-0.9.0"),
+        *trajectories.HOOKS,
     ),
     {
         _TRAINER: _patch_trainer, _ASYNC: _patch_async, _SAMPLES: _patch_samples,

@@ -7,10 +7,14 @@ The forward pass of the loss uses the same function as the log-probs of old and 
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from grpo_doctor_probes.hooks.adapters import trl_async
+from grpo_doctor_probes.hooks.adapters.trl_batch_trajectories import ENGINE, TRAINER
 from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
 from grpo_doctor_probes.hooks.passes import patch_trainer
 from grpo_doctor_probes.hooks.table import Adapter, Hook
+from grpo_doctor_probes.hooks.wrapping import replacing
 
 _TRAINER = "trl.trainer.grpo_trainer"
 _VLLM = "trl.generation.vllm_generation"
@@ -25,6 +29,7 @@ def of_trainer(module: str, owner: str) -> tuple[Hook, ...]:
         Hook(module, f"{owner}._generate_and_score_completions", "rollout", "0.16-"),
         Hook(module, f"{owner}._tokenize_prompts", "rollout/encode", "0.29-"),
         Hook(module, f"{owner}._generate", "rollout/generate", "0.24-"),
+        Hook(module, f"{owner}._generate_single_turn", "rollout/generate", "0.25-"),
         Hook(module, f"{owner}._tool_call_loop", "rollout/tools", "0.26-"),
         Hook(module, f"{owner}._calculate_rewards", "reward", "0.19-"),
         Hook(
@@ -40,6 +45,11 @@ def of_trainer(module: str, owner: str) -> tuple[Hook, ...]:
     )  # fmt: skip
 
 
+def _patch_trainer(module: ModuleType) -> None:
+    patch_trainer(module)
+    replacing(TRAINER)(module)
+
+
 ADAPTER = Adapter(
     "trl",
     (
@@ -51,5 +61,5 @@ ADAPTER = Adapter(
         Hook(_OLD_CLIENT, "VLLMClient.generate", "rollout/generate", "0.16-0.27"),
         *trl_async.HOOKS,
     ),
-    {_TRAINER: patch_trainer, **trl_async.PATCHES},
+    {_TRAINER: _patch_trainer, _VLLM: replacing(ENGINE), **trl_async.PATCHES},
 )  # fmt: skip

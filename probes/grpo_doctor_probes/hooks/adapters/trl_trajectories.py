@@ -8,13 +8,13 @@ the moment at which it was put there, which the sample carries.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from grpo_doctor_probes.hooks.table import HOOKED
 from grpo_doctor_probes.hooks.wrapping import Around, after
-from grpo_doctor_probes.record.decorate import timed
+from grpo_doctor_probes.record.decorate import COROUTINE, timed
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.trajectories import (
     CURRENT,
@@ -32,13 +32,14 @@ from grpo_doctor_probes.record.trajectories import (
 )
 
 _RESET, _JUDGE = "reset", "get_reward"
-_COROUTINE = 0x80  # of a code object's flags, as in `inspect`
 
 
 # Trajectories that are under way, by the identity of the objects that stand for them.
 _BY_SEQUENCES: dict[int, tuple[Trajectory, Part]] = {}
-_BY_ENVIRONMENT: dict[int, Trajectory] = {}
+BY_ENVIRONMENT: dict[int, Trajectory] = {}
 _BY_SAMPLE: dict[int, tuple[Any, Trajectory]] = {}
+# Of samples whose environments are reset one after the other: those that are left.
+RESETTING: list[Iterator[Trajectory]] = []
 
 
 def _around_conversation(generate: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,7 +62,7 @@ def _begun(
     for tool in (tool_dict or {}).values():
         environment = getattr(tool, "__self__", None)
         if environment is not None:
-            _BY_ENVIRONMENT[id(environment)] = one
+            BY_ENVIRONMENT[id(environment)] = one
 
 
 def _generated(loop: Any, one: Trajectory, result: Any) -> None:
@@ -74,9 +75,11 @@ def _generated(loop: Any, one: Trajectory, result: Any) -> None:
     _BY_SEQUENCES[id(sequences)] = one, one.part(QUEUE)
 
 
-def tool_call(name: str, tool: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a tool whose calls are parts of the conversation that it is made for."""
-    one = CURRENT.get()
+def tool_call(
+    name: str, tool: Callable[..., Any], of: Trajectory | None = None
+) -> Callable[..., Any]:
+    """Return a tool whose calls are parts of a conversation (default: of the current one)."""
+    one = of or CURRENT.get()
     owner = getattr(tool, "__self__", None)
     full = name if owner is None else f"{type(owner).__name__}.{name}"
     return tool if one is None else timed(lambda: part(f"{TOOL}/{full}", one), tool)
@@ -135,7 +138,7 @@ def watch(loop: Any) -> None:
     loop.rollout_buffer.put_nowait = put_nowait
     for pool in getattr(loop, "_environment_pool", {}).values():
         for environment in pool:
-            _watch_environment(type(environment))
+            watch_environment(type(environment))
 
 
 def _put(sample: Any) -> None:
@@ -144,19 +147,23 @@ def _put(sample: Any) -> None:
         one.note(put=getattr(sample, "enqueued_at", None))  # since 1.15
 
 
-def _watch_environment(kind: type) -> None:
+def watch_environment(kind: type) -> None:
     """What an environment does before its conversation begins, and after, by its class."""
     for name in (_RESET, _JUDGE):
-        function: Any = vars(kind).get(name)
+        owner = next((each for each in kind.__mro__ if name in vars(each)), kind)
+        function: Any = vars(owner).get(name)
         if hasattr(function, "__code__") and not hasattr(function, HOOKED):
-            setattr(kind, name, _around_environment(name, function))
+            setattr(owner, name, _around_environment(name, function))
 
 
 def _around_environment(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def where(environment: Any) -> AbstractContextManager[object]:
         full = f"{type(environment).__name__}.{name}"
-        one = _BY_ENVIRONMENT.pop(id(environment), None) if name == _JUDGE else None
-        return apart(f"{TOOL}/{full}") if one is None else part(f"{REWARD}/{full}", one)
+        if name == _JUDGE:
+            one, state = BY_ENVIRONMENT.pop(id(environment), None), REWARD
+        else:
+            one, state = _reset(environment) if RESETTING else None, TOOL
+        return apart(f"{TOOL}/{full}") if one is None else part(f"{state}/{full}", one)
 
     async def call_coroutine(self: Any, *args: Any, **kwargs: Any) -> Any:
         with where(self):
@@ -166,10 +173,17 @@ def _around_environment(name: str, function: Callable[..., Any]) -> Callable[...
         with where(self):
             return function(self, *args, **kwargs)
 
-    is_coroutine = function.__code__.co_flags & _COROUTINE
+    is_coroutine = function.__code__.co_flags & COROUTINE
     wrapper = functools.update_wrapper(call_coroutine if is_coroutine else call, function)
     setattr(wrapper, HOOKED, True)
     return wrapper
+
+
+def _reset(environment: Any) -> Trajectory | None:
+    one = BY_ENVIRONMENT.get(id(environment)) or next(RESETTING[0], None)
+    if one is not None:
+        BY_ENVIRONMENT[id(environment)] = one
+    return one
 
 
 def _watch_queue(dataset: Any, *_: Any, **__: Any) -> None:

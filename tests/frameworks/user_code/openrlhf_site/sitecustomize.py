@@ -93,14 +93,22 @@ def _with_resources(module: Any) -> None:
     module.init = init
 
 
+def _without_tiles(module: Any) -> None:
+    """vLLM's kernels for AMX end by SIGILL on machines that have it and do not let it be used."""
+    module._is_amx_tile_supported = lambda: False
+
+
+_AFTER = {"ray": _with_resources, "torch.cpu": _without_tiles}
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name != "ray" and name.partition(".")[0] != "openrlhf":
+        if name not in _AFTER and name.partition(".")[0] != "openrlhf":
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is None or not (spec.origin or "").endswith(".py"):
             return spec
-        if name != "ray":
+        if name not in _AFTER:
             assert spec.origin is not None
             spec.loader = _Rewords(name, spec.origin)
             return spec
@@ -109,7 +117,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         def exec_module(module: Any) -> None:
             execute(module)
-            _with_resources(module)
+            _AFTER[name](module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from grpo_doctor.trace.trajectories.digest import digest
 from grpo_doctor.trace.trajectories.table import Table
 from grpo_doctor_probes.record import layout
-from grpo_doctor_probes.record.trajectories import DONE, FAILED, OPEN, TIMED_OUT
+from grpo_doctor_probes.record.trajectories import DONE, EVALUATION, FAILED, OPEN, TIMED_OUT
 from grpo_doctor_reports.schema.trajectories import Shown, Trajectories
 from tests.unit.trace.trajectories.rows import Written, around
 
@@ -95,6 +95,16 @@ def test_a_group_is_taken_with_one_key() -> None:
     assert found.staleness.p50 == 1  # version 4 is what step 5 begins with
 
 
+def test_what_was_generated_to_evaluate_is_left_out() -> None:
+    rows = Written()
+    rows.trajectory(0, 2, put=7.0)
+    rows.part(rows.trajectory(0, 9, put=8.0), "tool/search", 1, 5)
+    rows.taken(7.0, 3, step=5)
+    rows.taken(8.0, 9, step=5, reason=EVALUATION)
+    found = rows.digest()
+    assert (found.outcomes, found.tools) == ({"trained": 1}, [])
+
+
 def test_a_trajectory_without_end_is_open_and_one_that_raised_has_failed() -> None:
     rows = Written()
     hung = rows.trajectory(0, 90, OPEN)
@@ -122,6 +132,17 @@ def test_the_usual_call_would_have_made_the_last_trajectory_ready_earlier() -> N
     (tool,) = rows.digest().tools
     assert tool.saved_s == 5  # from 8 s after the begin to 3 s
     assert (tool.p50_s, tool.tail_seconds) == (1, 6)
+
+
+@pytest.mark.parametrize(("stale", "saved_s"), [(0, 4), (1, None)])
+def test_a_step_waits_for_what_its_own_weights_have_said(stale: int, saved_s: int | None) -> None:
+    rows = Written()
+    for call in (1, 1, 5):
+        one = rows.trajectory(0, 2 + call, put=7.0)
+        rows.part(one, "tool/search", 1, 1 + call)
+    rows.taken(7.0, 8, step=5, staleness=stale)
+    (tool,) = rows.digest().tools
+    assert tool.saved_s == saved_s
 
 
 def test_a_sync_waits_for_what_is_generated_within_it() -> None:

@@ -235,7 +235,7 @@ def batch_vllm_engine_call(engines, method_name, *args, **kwargs):
     ("method", "spans"),
     [
         ("sleep", ["offload"]), ("wake_up", ["offload"]), ("pause_generation", ["sync/pause"]),
-        ("resume_generation", ["sync/pause"]), ("get_load", []),
+        ("resume_generation", ["sync/resume"]), ("get_load", []),
     ],
 )  # fmt: skip
 def test_what_a_controller_tells_its_engines(job: Job, method: str, spans: list[str]) -> None:

@@ -1,0 +1,175 @@
+"""Trajectories of OpenRLHF's agents: one call of an executor's `execute`, whatever executor it is.
+
+What it does meanwhile is seen where it asks the engine, its environment (`AgentInstance`) and its
+reward. Ray carries the answer to the process that generates samples, and from there as an
+`Experience` to the trainer; a mark on both says whose answer that is, and by which weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from itertools import count
+from time import monotonic_ns
+from types import SimpleNamespace
+from typing import Any
+
+from grpo_doctor_probes.hooks.spans import inside
+from grpo_doctor_probes.hooks.table import HOOKED, Hook
+from grpo_doctor_probes.hooks.wrapping import Around, after, before, in_state, on_result, shared
+from grpo_doctor_probes.record import trajectories as record
+from grpo_doctor_probes.record.decorate import COROUTINE
+from grpo_doctor_probes.record.recorder import quietly
+
+_ENGINE, _AGENT = "openrlhf.trainer.ray.vllm_engine", "openrlhf.utils.agent"
+_MARK = "grpo_doctor"
+_ENVIRONMENT = ("reset", "step")  # of an AgentInstance
+_GROUPS = count(1)
+_GROUP: ContextVar[int | None] = ContextVar("grpo_doctor_group", default=None)
+
+
+# What this process knows: weight updates that it got or sent, and answers of this generation.
+_HERE: Any = SimpleNamespace(updates=0, is_sending=False, answers=[])
+
+
+def _around_responses(respond: Callable[..., Any]) -> Callable[..., Any]:
+    """All samples of one prompt, by an executor that may be of the user's own class."""
+
+    def follow(actor: Any) -> None:
+        _GROUP.set(next(_GROUPS))
+        if not hasattr(actor.executor.execute, HOOKED):
+            actor.executor.execute = _around_execute(actor.executor.execute)
+
+    async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        quietly(follow, self)
+        return await respond(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _around_execute(execute: Callable[..., Any]) -> Callable[..., Any]:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        one = record.begin()
+        if one is None:
+            return await execute(*args, **kwargs)
+        quietly(one.note, group=_GROUP.get(), version=_HERE.updates)
+        answer = await record.followed(one, execute, *args, **kwargs)
+        quietly(_note_answer, one, answer)
+        quietly(one.end)
+        return answer
+
+    setattr(wrapper, HOOKED, True)
+    return wrapper
+
+
+def _note_answer(one: record.Trajectory, answer: Any) -> None:
+    one.note(last_version=_HERE.updates)
+    if isinstance(answer, dict):
+        answer[_MARK] = one.key, _HERE.updates
+        one.note(put=one.key, tokens=sum(end - start for start, end in answer["action_ranges"]))
+        one.note(reward=answer.get("reward"))
+
+
+def _name_environment(_executor: Any, agent_instance_cls: type, *_: Any, **__: Any) -> None:
+    """What a user's environment does before the first turn and between two of them."""
+    for method in _ENVIRONMENT:
+        owner = next((kind for kind in agent_instance_cls.__mro__ if method in vars(kind)), None)
+        # What it only inherits from OpenRLHF does nothing.
+        if owner is None or owner.__module__ == _AGENT or hasattr(vars(owner)[method], HOOKED):
+            continue
+        state = in_state(f"{record.TOOL}/{owner.__name__}.{method}")
+        wrapper = shared("rollout/tools")(state(vars(owner)[method]))
+        setattr(wrapper, HOOKED, True)
+        setattr(owner, method, wrapper)
+
+
+def _around_update(update: Callable[..., Any]) -> Callable[..., Any]:
+    """The last part of new weights is the one with which the caches are emptied."""
+    if not update.__code__.co_flags & COROUTINE:  # before 0.9.1 an engine without agents
+        return update
+
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        result = await update(*args, **kwargs)
+        _HERE.updates += bool(kwargs.get("empty_cache"))
+        return result
+
+    return wrapper
+
+
+def _around_broadcast(broadcast: Callable[..., Any]) -> Callable[..., Any]:
+    """The asynchronous trainer's calls that of its base, which is hooked too: they are one."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        is_within, _HERE.is_sending = _HERE.is_sending, True
+        try:
+            return broadcast(*args, **kwargs)
+        finally:
+            _HERE.is_sending = is_within
+            _HERE.updates += not is_within
+
+    return wrapper
+
+
+def _note_experience(experience: Any, _generator: Any, answer: Any, *_: Any, **__: Any) -> None:
+    mark = answer.pop(_MARK, None)
+    if mark is not None and inside("eval"):
+        record.taken(mark[0], record.EVALUATION)
+    elif mark is not None:
+        setattr(experience, _MARK, mark)
+        _HERE.answers.append((mark[0], monotonic_ns()))
+
+
+def _around_generation(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """Answers that are not among the samples were dropped when they came."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        _HERE.answers.clear()
+        result = generate(*args, **kwargs)
+        quietly(_note_dropped, result[0], kwargs.get("dynamic_filtering"))
+        return result
+
+    return wrapper
+
+
+def _note_dropped(samples: list[Any], filtering: object) -> None:
+    used = {getattr(sample, _MARK)[0] for sample in samples if hasattr(sample, _MARK)}
+    reason = "filtered" if used and filtering else "not used"
+    for key, at_ns in _HERE.answers:
+        if key not in used:
+            record.taken(key, reason, at_ns=at_ns)
+
+
+def _note_taken(_trainer: Any, samples: Any, *_: Any, **__: Any) -> None:
+    for sample in samples:
+        mark = getattr(sample, _MARK, None)
+        if mark is not None:
+            record.taken(mark[0], staleness=_HERE.updates - mark[1])
+
+
+HOOKS = tuple(
+    Hook(module, qualname, span, versions, shared=True, state=state)
+    for module, qualname, span, versions, state in (
+        (_ENGINE, "RolloutRayActor.generate", "rollout/generate", "0.10.2-", record.GENERATE),
+        (_ENGINE, "LLMRayActor.generate", "rollout/generate", "0.9.1-0.10.1", record.GENERATE),
+        # First it waits for a thread.
+        (_AGENT, "SingleTurnAgentExecutor._fetch_rewards_via_func", "reward", "0.9.1-", "queue"),
+        (_AGENT, "SingleTurnAgentExecutor._fetch_rewards_via_http", "reward", "0.9.1-", "reward"),
+    )
+)
+ENGINE: dict[str, Around] = {
+    f"{actor}.{method}": around
+    for actor in ("RolloutRayActor", "LLMRayActor")
+    for method, around in {
+        "generate_responses": _around_responses, "update_weight": _around_update,
+        "update_weight_cuda_ipc": _around_update,
+    }.items()
+}  # fmt: skip
+AGENT: dict[str, Around] = {"MultiTurnAgentExecutor.__init__": after(_name_environment)}
+SAMPLES: dict[str, Around] = {
+    "SamplesGenerator._generate_vllm": _around_generation,
+    "SamplesGenerator._process_response_into_experience": on_result(_note_experience),
+}
+TRAINER: dict[str, Around] = {
+    "BasePPOTrainer.train_step": before(_note_taken),
+    "BasePPOTrainer.broadcast_to_vllm": _around_broadcast,
+}

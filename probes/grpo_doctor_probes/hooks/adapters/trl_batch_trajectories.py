@@ -1,0 +1,201 @@
+"""Trajectories of TRL's GRPOTrainer with tools, environments or a `rollout_func`.
+
+A rank takes all its samples through each turn together: it generates for those that continue, then
+calls their tools one sample after the other. So a sample waits for the tools of the others. Since
+0.29 each sample has tools of its own, by which it is known whose call it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from grpo_doctor_probes.hooks.adapters import trl_trajectories as conversations
+from grpo_doctor_probes.hooks.wrapping import Around, after, before
+from grpo_doctor_probes.record import trajectories as record
+from grpo_doctor_probes.record.recorder import quietly
+from grpo_doctor_probes.record.trajectories import GENERATE, QUEUE, REWARD, Part, Trajectory
+
+_TOOLS = ("_sync_tool_dicts", "_async_tool_dicts")  # of a trainer: a dictionary for each sample
+_ENVIRONMENTS = ("environment_factories", "environments")  # since 1.8, and before
+_AGENTIC = ("tools", "rollout_func", *_ENVIRONMENTS)
+
+
+class _Batch:
+    """The samples that this rank generates at once, in their order."""
+
+    now: _Batch | None = None  # that this process is in
+
+    def __init__(self, trainer: Any, ones: list[Trajectory]) -> None:
+        self.trainer, self.ones, self.state = trainer, ones, ""
+        self.parts: dict[int, Part] = {}
+        self.syncing: list[Part] = []
+        # In the loop of tools: tokens of the samples, and who called tools since the last turn.
+        self.tokens: tuple[Any, Any] | None = None
+        self.calling: set[int] = set()
+        updates = trainer.state.global_step
+        for one in ones:
+            one.note(put=ones[0].key, version=updates, last_version=updates)
+
+    def be(self, state: str, samples: Iterable[int] | None = None) -> None:
+        """End the state of some samples (default: of all), and begin another if it has a name."""
+        self.state = state
+        for sample in range(len(self.ones)) if samples is None else samples:
+            part = self.parts.pop(sample, None)
+            if part is not None:
+                part.end()
+            if state:
+                self.parts[sample] = self.ones[sample].part(state)
+
+    def speak(self, _trainer: Any, prompts: list[Any], *_: Any, **__: Any) -> None:
+        """A turn, of all samples at first, then of those that called tools."""
+        calling, self.calling = sorted(self.calling), set()
+        if self.tokens is not None and len(calling) > len(prompts):
+            # Some have no room for what a tool said. The prompts of the others begin as they did.
+            left = ((each, self.tokens[0][each] + self.tokens[1][each]) for each in calling)
+            calling = [next(n for n, ids in left if one[: len(ids)] == ids) for one in prompts]
+        self.be(GENERATE, calling if self.tokens is not None else None)
+
+    def spoken(self, _trainer: Any) -> None:
+        """After a turn a sample waits for the tools of others, or for nothing that is known."""
+        self.be("" if self.tokens is None else QUEUE)
+
+    def call(self, trainer: Any, _prompts: Any, prompt_ids: Any, said: Any, *_: Any) -> None:
+        """Begin the loop of tools."""
+        self.tokens = prompt_ids, said
+        self.be(QUEUE)
+        for name in _TOOLS:
+            setattr(trainer, name, _Tools(getattr(trainer, name), self))
+
+    def called(self, trainer: Any) -> None:
+        """End the loop of tools."""
+        self.tokens = None
+        self.be("")
+        for name in _TOOLS:
+            setattr(trainer, name, list(getattr(trainer, name)))
+
+    def sync(self, *_: Any) -> None:
+        """New weights before a turn: it waits for them, within the state that it is in."""
+        self.syncing = [one.part(QUEUE) for one in self.ones]
+
+    def ready(self, error: type[BaseException] | None = None) -> None:
+        """What follows is of the training."""
+        self.be("")
+        for one in self.ones:
+            one.end(record.outcome_of(error))
+
+
+class _Tools(list[dict[str, Any]]):
+    """The tools of each sample: who looks into them is the sample whose turn it is."""
+
+    def __init__(self, tools: list[dict[str, Any]], batch: _Batch) -> None:
+        super().__init__(tools)
+        self._batch = batch
+
+    def __getitem__(self, sample: Any) -> Any:
+        tools = super().__getitem__(sample)
+        try:
+            self._batch.calling.add(sample)
+            one = self._batch.ones[sample]
+            return {name: conversations.tool_call(name, tools[name], one) for name in tools}
+        except Exception:  # noqa: BLE001 - a guest never raises into its host
+            return tools
+
+
+def _around_batch(generate: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        quietly(_begin, *args, **kwargs)
+        try:
+            result = generate(*args, **kwargs)
+        except BaseException as error:
+            quietly(_end, type(error))
+            raise
+        quietly(_end)
+        return result
+
+    return wrapper
+
+
+def _begin(trainer: Any, inputs: Any) -> None:
+    """Begin a batch to train on, if a sample can have more than one turn."""
+    is_agentic = any(getattr(trainer, name, None) for name in _AGENTIC)
+    # Before 0.29 there are no environments, and all samples have the same tools.
+    if not is_agentic or not trainer.model.training or not hasattr(trainer, "environments"):
+        return
+    ones = [one for one in (record.begin() for _ in inputs) if one is not None]
+    if not ones or len(ones) != len(inputs):
+        return
+    batch = _Batch.now = _Batch(trainer, ones)
+    conversations.RESETTING[:] = [iter(ones)]
+    if any(getattr(trainer, name, None) for name in _ENVIRONMENTS):
+        batch.be(QUEUE)  # for the environments of the others
+
+
+def _end(error: type[BaseException] | None = None) -> None:
+    batch, _Batch.now = _Batch.now, None
+    conversations.RESETTING.clear()
+    conversations.BY_ENVIRONMENT.clear()
+    if batch is not None:
+        batch.ready(error)
+        if error is None:
+            record.taken(batch.ones[0].key)
+
+
+def _during(enter: Callable[..., object], leave: Callable[..., object]) -> Around:
+    """For `replace`: what becomes of the samples of a batch before and after a call."""
+
+    def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            batch = _Batch.now
+            if batch is None:
+                return function(self, *args, **kwargs)
+            quietly(enter, batch, self, *args, **kwargs)
+            try:
+                return function(self, *args, **kwargs)
+            finally:
+                quietly(leave, batch, self)
+
+        return wrapper
+
+    return around
+
+
+def _gather(*_: Any, **__: Any) -> None:
+    """Rewards are there, and are gathered from the other ranks."""
+    if _Batch.now is not None and _Batch.now.state == REWARD:
+        _Batch.now.be(QUEUE)
+
+
+def _ask(state: str) -> Callable[..., None]:
+    """The engine within a `rollout_func`: whose prompts these are is not known."""
+
+    def be(batch: _Batch, *_: Any, **__: Any) -> None:
+        if getattr(batch.trainer, "rollout_func", None):
+            batch.be(state)
+
+    return be
+
+
+def _watch_environments(trainer: Any, *_: Any, **__: Any) -> None:
+    pools = getattr(trainer, "_environment_pool", {}).values()
+    for environments in (*pools, getattr(trainer, "environments", None) or ()):
+        for environment in environments:
+            conversations.watch_environment(type(environment))
+
+
+TRAINER: dict[str, Around] = {
+    "GRPOTrainer.__init__": after(_watch_environments),
+    "GRPOTrainer._generate_and_score_completions": _around_batch,
+    "GRPOTrainer._generate_single_turn": _during(_Batch.speak, _Batch.spoken),
+    "GRPOTrainer._tool_call_loop": _during(_Batch.call, _Batch.called),
+    "GRPOTrainer._calculate_rewards": _during(
+        lambda batch, *_, **__: batch.be(REWARD), lambda batch, _: batch.ready()
+    ),
+    "gather": before(_gather),
+}
+ENGINE: dict[str, Around] = {
+    "VLLMGeneration.generate": _during(_ask(GENERATE), _ask("")),
+    "VLLMGeneration.sync_weights": _during(
+        _Batch.sync, lambda batch, _: [part.end() for part in batch.syncing]
+    ),
+}
