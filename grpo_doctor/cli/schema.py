@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 from typing import Any
 
 from grpo_doctor.cli.output import STDOUT, document_json, write_bytes
@@ -60,4 +61,18 @@ def json_schema(command: str) -> dict[str, Any]:
         "whatif": WhatifDocument,
     }
     draft = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return draft | msgspec.json.schema(kinds[command])
+    schema: dict[str, Any] = _dedented(msgspec.json.schema(kinds[command]))
+    return draft | schema
+
+
+def _dedented(value: Any) -> Any:
+    """Return a schema whose descriptions are those of every msgspec: docstrings keep their indent
+    until 0.22, and until Python 3.13."""
+    if isinstance(value, dict):
+        return {
+            key: inspect.cleandoc(each)
+            if key == "description" and isinstance(each, str)
+            else _dedented(each)
+            for key, each in value.items()
+        }
+    return [_dedented(each) for each in value] if isinstance(value, list) else value
