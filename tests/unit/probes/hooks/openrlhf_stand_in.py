@@ -36,46 +36,8 @@ def loaded(actor_class):
     return FunctionActorManager()._load_actor_class_from_gcs(actor_class)
 """
 ENGINE = """
-from ray.actors import remote
-
 def batch_vllm_engine_call(engines, method_name, *args, **kwargs):
     return method_name
-
-@remote
-class RolloutRayActor:
-    async def __init__(self, executor):
-        self.executor = executor
-
-    async def generate(self, prompt):
-        import asyncio
-        await asyncio.sleep(0.02)
-        return prompt
-
-    async def generate_responses(self, prompts):
-        import asyncio
-        return await asyncio.gather(*(self.executor.execute(p, self) for p in prompts))
-"""
-AGENT = """
-import asyncio
-
-class SingleTurnAgentExecutor:
-    def __init__(self, reward_func=None):
-        self.reward_func = reward_func
-
-    async def execute(self, prompt, llm_engine):
-        text = await llm_engine.generate(prompt)
-        return await self._fetch_rewards_via_func(text)
-
-    async def _fetch_rewards_via_func(self, text):
-        return await asyncio.to_thread(self.reward_func, text)
-
-class MultiTurnAgentExecutor:
-    def __init__(self, agent_instance_cls):
-        self.agent_instance_cls = agent_instance_cls
-
-    async def execute(self, prompt, llm_engine):
-        await llm_engine.generate(prompt)
-        return await self.agent_instance_cls().step({})
 """
 SAMPLES = """
 from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
@@ -145,36 +107,6 @@ class PPOTrainer(BasePPOTrainer):
         self.samples_generator.generate_samples()
         return {"eval_pass1": 0.25}
 """
-ASYNC = """
-from openrlhf.trainer.ppo_trainer import BasePPOTrainer
-from ray.actors import remote
-
-@remote
-class GenerateSamplesActor:
-    def __init__(self, rollout_slots):
-        self.rollout_slots = rollout_slots
-
-    def fit(self, samples_generator):
-        while self.rollout_slots.get(block=True) is not None:
-            samples_generator.generate_samples()
-
-@remote
-class TrainingActor(BasePPOTrainer):
-    def __init__(self, args, rollout_queue):
-        super().__init__(args)
-        self.rollout_queue = rollout_queue
-
-    def fit(self, global_step=0):
-        while True:
-            payload = self.rollout_queue.get(block=True)
-            if payload == "done":
-                return global_step
-            status, global_step = self.train_step(payload, global_step)
-            self.save_logs_and_checkpoints(global_step, status, {})
-
-    def broadcast_to_vllm(self):
-        super().broadcast_to_vllm()
-"""
 LAUNCHER = """
 from ray.actors import remote
 
@@ -215,9 +147,7 @@ class PolicyModelActor(BaseModelActor):
 MODULES = {
     "ray.actors": RAY,
     "ray._private.function_manager": MANAGER,
-    "openrlhf.utils.agent": AGENT,
     "openrlhf.trainer.ppo_trainer": TRAINER,
-    "openrlhf.trainer.ppo_trainer_async": ASYNC,
     "openrlhf.trainer.ppo_utils.samples_generator": SAMPLES,
     "openrlhf.trainer.ppo_utils.experience_maker": EXPERIENCE,
     "openrlhf.trainer.ray.launcher": LAUNCHER,

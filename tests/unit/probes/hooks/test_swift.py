@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from grpo_doctor.knobs import canonical
-from grpo_doctor.trace.model import Kind
 from tests.unit.probes.hooks.hooked_job import recorded, run_job, span_names, step_numbers
 from tests.unit.probes.hooks.swift_standin import VERSION_3_6, VERSION_3_12, VERSION_4_6
 
@@ -102,17 +101,6 @@ def test_what_dynamic_sampling_generates_again_is_rollout_and_no_reward(tmp_path
     ]  # fmt: skip
 
 
-def test_an_offload_says_where_to(tmp_path: Path) -> None:
-    run(tmp_path, NEW, "SwiftSft(Arguments()).train(trainer())")
-    trace = recorded(tmp_path)
-    spans = [
-        trace.args[trace.spans.args[row]]
-        for row in (trace.spans.kind == Kind.SPAN).nonzero()[0]
-        if trace.names[trace.spans.name[row]] == "offload"
-    ]
-    assert spans[:2] == [{"direction": "to_cpu"}, {"direction": "to_device"}]
-
-
 def test_the_whole_parsed_arguments_are_the_settings(tmp_path: Path) -> None:
     run(tmp_path, NEW, "SwiftSft(Arguments()).train(trainer())")
     job = job_of(tmp_path)
@@ -124,25 +112,6 @@ def test_the_whole_parsed_arguments_are_the_settings(tmp_path: Path) -> None:
     assert settings["vllm.sleep_level"] == 1
     assert settings["rollout.num_generations"] == 4
     assert "model_meta" not in job["config"]
-
-
-def test_activations_are_recomputed_though_the_trainer_says_no_while_it_trains(
-    tmp_path: Path,
-) -> None:
-    """ms-swift switches that in the model, and takes the trainer's own setting back meanwhile."""
-    made = "made = trainer(); made.args.gradient_checkpointing = False"
-    run(tmp_path, NEW, f"{made}; SwiftSft(Arguments()).train(made)")
-    assert job_of(tmp_path)["config"]["gradient_checkpointing"] is True
-
-
-def test_rewards_of_one_base_class_have_their_own_names(tmp_path: Path) -> None:
-    more = "class Longer(Length): pass\nclass Longest(Longer): pass\n"
-    functions = "made.reward_funcs[:] = [Length(), Longer(), Longest()]\n"
-    launch = "SwiftSft(Arguments()).train(made)"
-    run(tmp_path, NEW, f"{more}made = trainer()\n{functions}{launch}")
-    names = first_step(tmp_path)
-    start = names.index("reward") + 1
-    assert names[start : start + 3] == ["reward/Length", "reward/Longer", "reward/Longest"]
 
 
 def test_nothing_is_set_on_trls_class_that_ms_swift_deleted(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpo_doctor.trace.model import Kind
-from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job, span_names, step_numbers
+from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job, span_names
 
 GRPO = """
 from transformers.trainer import Trainer
@@ -62,89 +62,6 @@ def test_a_step_has_the_phases_of_grpo_in_their_order(tmp_path: Path) -> None:
         "reward", "reward/accuracy", "reward/Judge", "train", "train/loss",
     ]  # fmt: skip
     assert trace.run.framework == "trl"
-
-
-CALLBACKS = """
-class CallbackHandler:
-    def on_train_end(self): ...
-"""
-ENDING_JOB = """
-from grpo_doctor_probes import phase
-from transformers.trainer import Trainer
-from transformers.trainer_callback import CallbackHandler
-
-class Stopping(Trainer):
-    def train(self):
-        try:
-            super().train()
-            CallbackHandler().on_train_end()
-        finally:
-            with phase("stop workers"):
-                pass
-
-Stopping().train()
-"""
-
-
-def test_the_last_step_ends_where_training_does(tmp_path: Path) -> None:
-    modules = {"transformers.trainer": TRAINER, "transformers.trainer_callback": CALLBACKS}
-    result = run_job(tmp_path, ENDING_JOB, modules=modules)
-    assert result.returncode == 0, result.stderr
-    trace = recorded(tmp_path)
-    spans = trace.spans
-    assert step_numbers(trace) == [1, 2, 3]
-    stopping = spans.name == trace.names.index("stop workers")
-    assert spans.end_ns[spans.kind == Kind.STEP].max() <= spans.start_ns[stopping][0]
-
-
-LOGGING = """
-import time
-from transformers.trainer import Trainer
-
-class Tensor:
-    def __init__(self, places):
-        self.places = places
-
-    def numel(self):
-        return self.places
-
-class GRPOTrainer(Trainer):
-    log_completions = True
-
-    def training_step(self):
-        inputs = {"prompt_ids": Tensor(12), "completion_ids": Tensor(30)}
-        self.compute_loss(None, inputs)
-        self.compute_loss(None, inputs=inputs)
-
-    def compute_loss(self, model, inputs): ...
-
-    def log(self, logs, start_time=None):
-        super().log(logs, start_time)
-        self.write_completions()
-
-    def write_completions(self):
-        time.sleep(0.01)
-"""
-LOGGING_JOB = """
-from trl.trainer.grpo_trainer import GRPOTrainer
-
-class Later(GRPOTrainer):
-    def is_world_process_zero(self):
-        return self.state.global_step != 2
-
-Later().train()
-"""
-
-
-def test_places_of_each_pass_and_completions_in_the_log_are_recorded(tmp_path: Path) -> None:
-    modules = {"transformers.trainer": TRAINER, "trl.trainer.grpo_trainer": LOGGING}
-    result = run_job(tmp_path, LOGGING_JOB, modules=modules)
-    assert result.returncode == 0, result.stderr
-    trace = recorded(tmp_path)
-    counted = next(series for series in trace.series if series.name == "train/token_places")
-    assert counted.values.tolist() == [42.0] * 6
-    # Of three logs one is another process's.
-    assert span_names(trace).count("optimizer/log_completions") == 2
 
 
 ASYNC_TRAINER = """

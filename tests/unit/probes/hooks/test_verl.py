@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-
-import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.phases import PHASES
@@ -109,42 +106,14 @@ class FSDPEngine:
     def optimizer_step(self):
         return "stepped"
 """
-REWARD = """
-from functools import partial
-
-def _call(raw_fn, extra, *args, **kwargs):
-    return raw_fn(*args, **{**kwargs, **extra})
-
-async def _call_async(raw_fn, extra, *args, **kwargs):
-    return await raw_fn(*args, **{**kwargs, **extra})
-
-def get_custom_reward_fn(config):
-    import inspect
-    function, extra = config
-    return partial(_call_async if inspect.iscoroutinefunction(function) else _call, function, extra)
-"""
-REWARD_LOOP = """
-import asyncio
-from verl.trainer.ppo.reward import get_custom_reward_fn
-
-class RewardLoopWorker:
-    def __init__(self, config):
-        self.function = get_custom_reward_fn(config)
-
-    async def compute_score(self, data):
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, lambda: self.function(data))
-"""
 MODULES = {
     "verl.utils.profiler": PROFILER,
     "verl.utils.debug": "from verl.utils.profiler import marked_timer",
     "verl.utils.tracking": TRACKING,
     "verl.trainer.ppo.v1.trainer_base": TRAINER,
-    "verl.trainer.ppo.reward": REWARD,
     "verl.single_controller.base.worker": WORKER,
     "verl.workers.engine_workers": ENGINE_WORKERS,
     "verl.workers.engine.fsdp.transformer_impl": ENGINE,
-    "verl.experimental.reward_loop.reward_loop": REWARD_LOOP,
 }
 DRIVER = """
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
@@ -216,93 +185,3 @@ def test_workers_are_processes_of_their_own_roles(tmp_path: Path) -> None:
     assert analysis.ranks == (0, 1)
     assert analysis.steps.numbers.tolist() == [1, 2, 3]
     assert analysis.seconds[:, 1, PHASES.index("rollout")].min() > 0.009
-
-
-@pytest.mark.parametrize("kind", ["def", "async def"])
-def test_a_reward_function_has_its_own_name(tmp_path: Path, kind: str) -> None:
-    """verl tells coroutine functions apart, and calls them in the loop of its worker."""
-    program = f"""
-    import asyncio, inspect
-    from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
-
-    {kind} exact_match(text, bonus):
-        return len(text) + bonus
-
-    worker = RewardLoopWorker((exact_match, {{"bonus": 1}}))
-    if {kind == "def"}:
-        async def both():
-            return await asyncio.gather(*(worker.compute_score("abc") for _ in range(4)))
-        print(asyncio.run(both()))
-    else:
-        assert inspect.iscoroutinefunction(worker.function)
-        print([asyncio.run(worker.function("abc")) for _ in range(4)])
-    """
-    result = run_job(tmp_path, program, modules=MODULES)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "[4, 4, 4, 4]\n", "")
-    trace = recorded(tmp_path)
-    assert [p.role for p in trace.processes] == ["reward"]
-    assert span_names(trace).count("reward/exact_match") == 4
-
-
-def test_coroutines_side_by_side_have_one_span(tmp_path: Path) -> None:
-    program = """
-    import asyncio
-    from verl.utils.profiler import simple_timer
-
-    async def generate(seconds):
-        with simple_timer("generate_sequences", {}):
-            await asyncio.sleep(seconds)
-
-    async def both():
-        await asyncio.gather(generate(0.02), generate(0.2))
-
-    asyncio.run(both())
-    """
-    run_job(tmp_path, program, modules=MODULES)
-    spans = recorded(tmp_path).spans
-    assert len(spans) == 1
-    assert spans.end_ns[0] - spans.start_ns[0] > 0.19e9
-
-
-def test_the_first_version_has_a_timer_of_its_own_and_loads_between_steps(tmp_path: Path) -> None:
-    trainer = """
-    from contextlib import contextmanager
-
-    @contextmanager
-    def _timer(name, timing_raw):
-        yield
-
-    class Loader:
-        def __iter__(self):
-            return iter([1, 2])
-
-    class RayPPOTrainer:
-        def init_workers(self):
-            self.train_dataloader = Loader()
-
-        def fit(self):
-            self.global_steps = 0
-            for batch in self.train_dataloader:
-                self.global_steps += 1
-                with _timer("step", {}):
-                    with _timer("update_actor", {}):
-                        pass
-    """
-    program = """
-    from verl.trainer.ppo.ray_trainer import RayPPOTrainer
-    trainer = RayPPOTrainer()
-    trainer.init_workers()
-    trainer.fit()
-    """
-    result = run_job(tmp_path, program, modules={"verl.trainer.ppo.ray_trainer": trainer})
-    assert (result.returncode, result.stderr) == (0, "")
-    trace = recorded(tmp_path)
-    assert step_numbers(trace) == [1, 2]
-    assert span_names(trace) == ["init", *["dataload", "train"] * 2, "dataload"]
-
-
-def test_what_a_version_lacks_is_said(tmp_path: Path) -> None:
-    run_job(tmp_path, DRIVER, modules={**MODULES, "verl.trainer.ppo.v1.trainer_base":
-            TRAINER.replace("_fetch_one_gen_batch", "_fetch")})  # fmt: skip
-    facts = json.loads((tmp_path / "run" / "ranks" / "00000.json").read_text())
-    assert facts["hooks"]["packages"]["verl"]["absent"] == ["dataload", "eval"]

@@ -83,23 +83,7 @@ class LLM:
     def collective_rpc(self, method):
         return self.core.collective_rpc(method)
 """
-SERVED = """
-class AsyncLLM:
-    def __init__(self, name):
-        self.name = name
-
-    async def collective_rpc(self, method, timeout=None):
-        return [method]
-
-    async def sleep(self, level=1):
-        return level
-
-    async def pause_generation(self, *, mode="abort"):
-        return mode
-"""
-MODULES = {
-    "vllm.v1.engine.core": CORE, "vllm.v1.engine.async_llm": SERVED, "vllm.entrypoints.llm": LLM,
-}  # fmt: skip
+MODULES = {"vllm.v1.engine.core": CORE, "vllm.entrypoints.llm": LLM}
 
 
 def test_a_trainers_own_engine_generates_sleeps_and_takes_weights(tmp_path: Path) -> None:
@@ -159,26 +143,6 @@ def test_a_core_in_its_own_process_has_one_span_for_each_time_that_it_has_reques
     spans = trace.spans
     inner, outer = ((spans.name == name) & (spans.kind == Kind.SPAN) for name in (sync, pause))
     assert spans.end_ns[inner] <= spans.end_ns[outer]
-
-
-def test_the_process_of_a_server_is_no_rank(tmp_path: Path) -> None:
-    program = """
-    import asyncio, inspect
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-    async def serve():
-        llm = AsyncLLM("m")
-        print(await llm.collective_rpc("load_weights"), await llm.sleep(level=2))
-        print(await llm.pause_generation(mode="keep"), await llm.collective_rpc("ping"))
-
-    asyncio.run(serve())
-    print(inspect.iscoroutinefunction(AsyncLLM.collective_rpc))
-    """
-    result = run_job(tmp_path, program, modules=MODULES)
-    assert (result.stdout, result.stderr) == ("['load_weights'] 2\nkeep ['ping']\nTrue\n", "")
-    trace = recorded(tmp_path)
-    assert span_names(trace) == ["sync", "offload", "sync/pause"]
-    assert [p.role for p in trace.processes] == ["rollout"]
 
 
 def test_the_bundled_trainers_engine_is_not_hooked_a_second_time(tmp_path: Path) -> None:
