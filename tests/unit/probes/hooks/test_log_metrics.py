@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.hooks.sums import PhaseSums
-from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job
+from tests.unit.probes.hooks.hooked_job import TRAINER, run_job
 
 ASKED = {"GRPO_DOCTOR_LOG_METRICS": "1"}
 LOOP = f"""{TRAINER}
@@ -74,30 +74,6 @@ def test_each_log_has_the_seconds_of_its_steps_phases(tmp_path: Path) -> None:
     # begins with its batches: the wait before them is in the steps after it.
     assert step_s >= reward_s + train_s + took["wait"] - _ROUNDED_S
     assert summary == {"train_runtime": 1.0}
-
-
-def test_without_the_flag_the_job_logs_what_it_logs_alone(tmp_path: Path) -> None:
-    alone = logged(tmp_path / "alone", GRPO_DOCTOR="")
-    assert logged(tmp_path / "hooked") == alone
-    assert logged(tmp_path / "declined", GRPO_DOCTOR_LOG_METRICS="0") == alone
-    with_numbers = logged(tmp_path / "asked", **ASKED)
-    theirs = [
-        {name: value for name, value in row.items() if not name.startswith("grpo_doctor/")}
-        for row in with_numbers
-    ]
-    assert theirs == alone
-
-
-def test_the_recorded_metrics_stay_the_jobs_own(tmp_path: Path) -> None:
-    logged(tmp_path, **ASKED)
-    assert set(recorded(tmp_path).metrics.values) == {"loss", "reward", "train_runtime"}
-
-
-def test_an_evaluation_logs_none_and_is_in_the_next_log(tmp_path: Path) -> None:
-    step = "trainer.get_batch_samples(iter(()), 1); trainer.evaluate(); trainer.log({'loss': 1.0})"
-    evaluation, training, _ = logged(tmp_path, JOB.replace("trainer.train()", step), **ASKED)
-    assert evaluation == {"eval_loss": 0.25}
-    assert training["grpo_doctor/eval_s"] > 0
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:

@@ -98,32 +98,6 @@ def runtime_env(folder: Path, call: str, **environment: str) -> Any:
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("call", ["init()", "init('local')", "init(num_cpus=2, runtime_env=None)"])
-def test_the_jobs_own_cluster_inherits_its_environment(tmp_path: Path, call: str) -> None:
-    assert runtime_env(tmp_path, call) is None
-
-
-def test_workers_of_a_cluster_that_was_there_are_given_the_variables(tmp_path: Path) -> None:
-    worker_environment = runtime_env(
-        tmp_path, "init('auto', runtime_env={'pip': [], 'env_vars': {'MINE': 'kept'}})"
-    )
-    variables = worker_environment["env_vars"]
-    assert (worker_environment["pip"], variables["MINE"], variables["GRPO_DOCTOR"]) == (
-        [],
-        "kept",
-        "1",
-    )
-    assert variables["GRPO_DOCTOR_RUN_DIR"] == str(tmp_path / "run")
-    assert variables["PYTHONPATH"] == f"{STARTUP}:${{PYTHONPATH}}"
-
-
-def test_a_path_that_the_job_gives_its_workers_is_kept(tmp_path: Path) -> None:
-    worker_environment = runtime_env(
-        tmp_path, "init(address='auto', runtime_env={'env_vars': {'PYTHONPATH': '/mine'}})"
-    )
-    assert worker_environment["env_vars"]["PYTHONPATH"] == f"{STARTUP}:/mine"
-
-
 SUBMITTING = """
 class JobSubmissionClient:
     def submit_job(self, *, entrypoint, runtime_env=None):
@@ -143,13 +117,3 @@ def test_a_job_that_is_submitted_is_given_the_variables(own: str, tmp_path: Path
     assert variables["PYTHONPATH"] == f"{STARTUP}:${{PYTHONPATH}}"
     assert (variables["GRPO_DOCTOR"], variables.get("A")) == ("1", "1" if "A" in own else None)
     assert list(given) == (["working_dir"] if "working_dir" in own else [])
-
-
-@pytest.mark.parametrize("own", ["'env.yaml'", "7", "{'env_vars': 'A=1'}"])
-def test_what_ray_would_refuse_itself_reaches_it_as_it_is(own: str, tmp_path: Path) -> None:
-    program = (
-        "from ray.dashboard.modules.job.sdk import JobSubmissionClient; "
-        f"print(JobSubmissionClient().submit_job(entrypoint='x', runtime_env={own}) == {own})"
-    )
-    result = run_job(tmp_path, program, modules={"ray.dashboard.modules.job.sdk": SUBMITTING})
-    assert (result.stdout, result.stderr) == ("True\n", "")

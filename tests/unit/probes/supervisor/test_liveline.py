@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,53 +15,7 @@ from grpo_doctor_probes.procs.live import Header, OpenSpan
 from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.supervisor import liveline
 from grpo_doctor_probes.supervisor.liveline import LiveLine, Now, Watch, compose
-from grpo_doctor_probes.supervisor.standing import Headers
 from tests.unit.probes.supervisor.headers_in_code import S, header, span
-
-RANK = """
-import sys
-from grpo_doctor_probes import phase, step
-for number in (4, 5):
-    with step(number):
-        with phase("train"), phase("rollout"), phase("rollout/generate"):
-            print("in", flush=True); sys.stdin.readline()
-"""
-
-
-def test_steps_phases_and_the_oldest_span_are_seen(tmp_path: Path) -> None:
-    environment = {**os.environ, "GRPO_DOCTOR_RUN_DIR": str(tmp_path), "RANK": "3"}
-    rank = subprocess.Popen(
-        [sys.executable, "-c", RANK], env=environment, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    assert rank.stdin
-    assert rank.stdout
-    watch, headers = Watch(), Headers(tmp_path)
-    rank.stdout.readline()
-    first = watch.look(headers.read())
-    assert first.step == 4
-    assert first.ranks == 1
-    assert first.slowest is not None
-    assert first.slowest[:2] == (3, "rollout/generate")
-    assert first.step_time_s is None
-    rank.stdin.write("\n")
-    rank.stdin.flush()
-    rank.stdout.readline()
-    second = watch.look(headers.read())
-    assert second.step == 5
-    assert second.step_time_s is not None
-    assert dict(second.shares) == {"rollout": 1.0}
-    rank.communicate("\n")
-    assert watch.look(headers.read()).slowest is None
-
-
-def test_shares_and_step_time_are_of_the_same_steps_however_many_ranks() -> None:
-    watch = Watch()
-    for number in range(12):
-        for phase in ("rollout", "rollout", "train", ""):
-            ranks = [at(number, phase, rank) for rank in range(256)]
-            now = watch.look(ranks)
-    assert dict(now.shares) == {"rollout": 0.5, "train": 0.25, "unattributed": 0.25}
 
 
 def at(number: int, phase: str, rank: int) -> Header:
@@ -281,11 +233,6 @@ def test_four_shares_are_shown_the_largest_first(watching: Watching) -> None:
 def test_a_span_is_told_of_from_a_second_on(age_s: float, *, shown: bool) -> None:
     line = compose(Now(1, None, (), (2, "train", age_s), 4), {}, 0)
     assert line == "grpo-doctor 0:00 · step 1" + " · rank 2 in train 1 s" * shown
-
-
-def test_where_there_are_gpus_their_use_is_told() -> None:
-    line = compose(Now(None, None, (), None, 1), {"gpu.util": 9.0, "host.cpu": 7.0}, 0)
-    assert line == "grpo-doctor 0:00 · GPU 9%"
 
 
 class Log:
