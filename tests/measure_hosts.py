@@ -7,11 +7,13 @@ import tempfile
 import time
 from pathlib import Path
 
+import msgspec
+
 from grpo_doctor.cli.attach_evidence import replayed
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.multihost import with_hosts
-from grpo_doctor.hang.verdict import builtins, encoded_document
+from grpo_doctor.hang.verdict import encoded_document
 from grpo_doctor_reports.hang.page import hang_page
 from grpo_doctor_reports.hang.terminal import hang_text
 from tests.evidence import EvidenceBuilder
@@ -37,7 +39,7 @@ def main(hosts: int, beside: int) -> None:
         joined_s = time.process_time()
         diagnosis = with_hosts(diagnose(evidence), evidence.job)
         judged_s = time.process_time()
-    document = builtins(diagnosis)
+    document = msgspec.to_builtins(diagnosis)
     rows = {
         "processes": len(evidence.job.members),
         "read and joined, s of CPU": round(joined_s - start_s, 2),

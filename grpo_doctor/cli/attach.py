@@ -145,10 +145,11 @@ def execute(options: argparse.Namespace) -> int:
         write_binary(packed(evidence))
     diagnosis = with_hosts(diagnose_view(view), evidence.job)
     if not options.json and not to_stdout:
-        from grpo_doctor.cli.rendering import verdict_text  # noqa: PLC0415
-        from grpo_doctor.hang.verdict import builtins  # noqa: PLC0415
+        import msgspec  # noqa: PLC0415
 
-        text = verdict_text(builtins(diagnosis), sys.stdout)
+        from grpo_doctor.cli.rendering import verdict_text  # noqa: PLC0415
+
+        text = verdict_text(msgspec.to_builtins(diagnosis), sys.stdout)
         write_bytes(text.encode("utf-8", "replace"), STDOUT)
     if options.json:
         from grpo_doctor.hang.verdict import encoded_document  # noqa: PLC0415
@@ -253,11 +254,12 @@ def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis)
     if options.output == Path(STDOUT):  # written already
         options.output = None
     if options.output or options.html:
+        import msgspec  # noqa: PLC0415
+
         from grpo_doctor.cli.rendering import verdict_page  # noqa: PLC0415
         from grpo_doctor.hang.collection.bundle import with_host  # noqa: PLC0415
-        from grpo_doctor.hang.verdict import builtins  # noqa: PLC0415
 
-        page = verdict_page(builtins(diagnosis))
+        page = verdict_page(msgspec.to_builtins(diagnosis))
         if options.html:
             html = with_host(options.html, evidence.job)
             write_bytes(page, str(html))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.candidate import Sink
-from grpo_doctor.hang.certainty import with_worth
 from grpo_doctor.hang.decision.render.document import (
     edges_of,
     nodes_of,
@@ -35,7 +34,15 @@ from grpo_doctor.hang.model.nodes import Node, RankNode
 from grpo_doctor.hang.model.view import JobView, build
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.model.waiting.waits import Graph
-from grpo_doctor.hang.verdict import SCHEMA, Cost, Diagnosis, JobSeen, Verdict, WaitGraph
+from grpo_doctor.hang.verdict import (
+    SCHEMA,
+    Cost,
+    Diagnosis,
+    JobSeen,
+    Verdict,
+    WaitGraph,
+    with_worth,
+)
 from grpo_doctor_probes.evidence import Evidence
 
 

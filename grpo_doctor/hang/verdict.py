@@ -1,8 +1,13 @@
-"""The verdict on a job: the document that `attach --json` prints, and how it is encoded."""
+"""The verdict on a job: the document that `attach --json` prints, how it is encoded, and in three
+words how certain it is.
+
+`python -m tests.corpus worth` counts `WORTH` again: right cause and ranks, of verdicts on recorded
+jobs as they were and with parts of the evidence removed.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -25,6 +30,8 @@ from grpo_doctor_reports.schema.attach import Process as RankState
 
 __all__ = [
     "SCHEMA",
+    "WORTH",
+    "Certainty",
     "Cost",
     "Diagnosis",
     "Edge",
@@ -39,9 +46,11 @@ __all__ = [
     "State",
     "Verdict",
     "WaitGraph",
-    "builtins",
+    "Worth",
+    "at_most",
     "encoded",
     "encoded_document",
+    "with_worth",
 ]
 
 State = Literal["healthy", "slow", "stuck", "dead"]
@@ -58,12 +67,7 @@ def encoded(value: object) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_encodable(builtins(value)))
-
-
-def builtins(value: object) -> Any:
-    """`value` as lists, dicts, numbers and text."""
-    return msgspec.to_builtins(value)
+        return msgspec.json.encode(_encodable(msgspec.to_builtins(value)))
 
 
 def _encodable(value: Any) -> Any:
@@ -74,3 +78,39 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, dict):
         return {_encodable(key): _encodable(element) for key, element in value.items()}
     return value
+
+
+Certainty = Literal["proven", "likely", "possible"]
+
+
+class Worth(NamedTuple):
+    """How many verdicts with a word were right, of how many."""
+
+    right: int
+    verdicts: int
+
+    @property
+    def share(self) -> float:
+        """The share of right verdicts, 0 to 1."""
+        return self.right / self.verdicts if self.verdicts else 0.0
+
+
+WORTH: Final[dict[Certainty, Worth]] = {
+    "proven": Worth(502, 504),
+    "likely": Worth(677, 706),
+    "possible": Worth(29, 57),
+}
+
+
+def at_most(verdict: Verdict, most: Certainty) -> Verdict:
+    """Return the verdict, no more certain than `most`."""
+    words: tuple[Certainty, ...] = tuple(WORTH)
+    said = next((word for word in words if word == verdict.certainty), most)
+    return with_worth(verdict, words[max(words.index(said), words.index(most))])
+
+
+def with_worth(verdict: Verdict, certainty: str) -> Verdict:
+    """Return the verdict with a word of certainty, and as a number the share that was right."""
+    worth = next((WORTH[word] for word in WORTH if word == certainty), None)
+    share = 0.0 if worth is None else round(worth.share, 3)
+    return msgspec.structs.replace(verdict, certainty=certainty, confidence=share)

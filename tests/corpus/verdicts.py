@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from grpo_doctor.hang.certainty import WORTH, Certainty, Worth
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.verdict import Verdict
+from grpo_doctor.hang.verdict import WORTH, Certainty, Verdict, Worth
 from tests.corpus import replay
 from tests.corpus.degraded import variants
 from tests.corpus.items import Item

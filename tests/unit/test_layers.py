@@ -61,7 +61,6 @@ LAYERS = {
         {"multihost"},
         {"model"},
         {"dumps"},
-        {"certainty", "limits"},
         {"catalogue", "verdict", "wording", "__init__"},
     ),
     "grpo_doctor.hang.model": (

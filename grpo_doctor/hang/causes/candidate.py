@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, auto
 from typing import Final, Literal, NamedTuple
 
-from grpo_doctor.hang.certainty import Certainty
 from grpo_doctor.hang.model.nodes import Node, RankNode, number_of
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import Graph
-from grpo_doctor.hang.verdict import Fix, Item
+from grpo_doctor.hang.verdict import Certainty, Fix, Item
 
 Liveness = Literal[
     "dead",

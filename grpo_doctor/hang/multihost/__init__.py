@@ -6,7 +6,6 @@ its host's number and its own (`model.nodes`), and a `Process` says its name wit
 
 from __future__ import annotations
 
-from grpo_doctor.hang.multihost.join import DifferentJobsError, joined
-from grpo_doctor.hang.multihost.located import with_hosts
+from grpo_doctor.hang.multihost.join import DifferentJobsError, joined, with_hosts
 
 __all__ = ["DifferentJobsError", "joined", "with_hosts"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.description import in_phase, since_start_s, stack_item, title
 from grpo_doctor.hang.causes.process import JOINING_S
-from grpo_doctor.hang.limits import LIMITS
+from grpo_doctor.hang.model.process.wait_history import LIMITS
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.model.waiting.ray_facts import lacking, of_kind, text

@@ -19,7 +19,6 @@ from grpo_doctor.hang.causes.description import (
 )
 from grpo_doctor.hang.causes.gpu import ASK_RAS, even_items
 from grpo_doctor.hang.causes.process import JOINING_S
-from grpo_doctor.hang.certainty import Certainty
 from grpo_doctor.hang.decision.state import Stall, called_since_first_look, quiet_s
 from grpo_doctor.hang.model.hosts import commands
 from grpo_doctor.hang.model.nodes import Node
@@ -30,7 +29,7 @@ from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.model.waiting.wakeups import family
-from grpo_doctor.hang.verdict import Item, State, Verdict
+from grpo_doctor.hang.verdict import Certainty, Item, State, Verdict
 from grpo_doctor.hang.wording import (
     bytes_text,
     conjugated,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.hang.causes.candidate import Candidate, Liveness, Sink
-from grpo_doctor.hang.certainty import WORTH, at_most, with_worth
-from grpo_doctor.hang.verdict import Verdict
+from grpo_doctor.hang.verdict import WORTH, Verdict, at_most, with_worth
 from tests.corpus.verdicts import counted
 from tests.evidence import EvidenceBuilder
 from tests.verdicts import REWARD, verdict

@@ -6,13 +6,13 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace as replace_struct
 
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.multihost import DifferentJobsError, joined, with_hosts
-from grpo_doctor.hang.verdict import builtins
 from grpo_doctor.hang.wording import hosts_text
 from grpo_doctor_probes.evidence import Evidence, Placement, Problem
 from tests.evidence import EvidenceBuilder, frames
@@ -72,8 +72,8 @@ def test_the_order_of_the_bundles_never_matters(case: type) -> None:
 
 
 def test_nothing_but_the_hosts_numbers_is_left_of_the_joining() -> None:
-    text = str(builtins(judged(on_hosts(stopped(), 4)).verdict))
-    text += str(builtins(judged(on_hosts(stopped(), 4)).stacks))
+    text = str(msgspec.to_builtins(judged(on_hosts(stopped(), 4)).verdict))
+    text += str(msgspec.to_builtins(judged(on_hosts(stopped(), 4)).stacks))
     assert "000000000" not in text
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.limits import LEAST_ENTRIES
 from grpo_doctor.hang.model.matching import Matching
 from grpo_doctor.hang.model.matching.model import Pace
-from grpo_doctor.hang.model.process.wait_history import recorded_history
+from grpo_doctor.hang.model.process.wait_history import LEAST_ENTRIES, recorded_history
 
 
 @pytest.mark.parametrize(
