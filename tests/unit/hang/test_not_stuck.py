@@ -84,15 +84,6 @@ def test_of_two_hosts_only_the_rank_that_should_be_here_is_dead() -> None:
     assert (outcome.state, outcome.cause, outcome.culprits) == ("dead", "rank-dead", (1,))
 
 
-def test_a_gpu_fault_of_another_process_says_nothing() -> None:
-    build = EvidenceBuilder()
-    for rank in range(4):
-        build.rank(rank).works(UPDATE)
-    build.gpus = [(), ()]
-    build.kernel = [(20.0, "NVRM: Xid (PCI:0000:3b:00): 45, pid=4711, Ch 00000010")]
-    assert verdict(build).state == "healthy"
-
-
 def test_an_old_kill_in_the_control_group_is_nobodys_end() -> None:
     build = EvidenceBuilder()
     build.elsewhere(1, UPDATE).still_s = 1.0
@@ -185,21 +176,6 @@ def test_an_answer_from_a_helper_that_asks_somebody_else_is_slow() -> None:
     build.child(1, "reward", pid=500).still_s = 4.0
     rank.blocks("pipe-read", "pipe:[77]", 500, peers_known=True)
     assert verdict(build).state == "slow"
-
-
-def test_a_timer_that_has_the_gil_at_one_look_does_not_keep_it() -> None:
-    build = EvidenceBuilder()
-    build.waited_s = 4.0
-    rank = build.elsewhere(1, frames("read /home/me/train.py:3"))
-    rank.still_s, rank.owns_gil = 4.0, True
-    rank.blocks("socket-receive", "10.0.0.9:443")
-    evidence = build.build()
-    first = tuple(
-        replace(s, threads=tuple(replace(t, owns_gil=False) for t in s.threads))
-        for s in evidence.stacks[0]
-    )
-    evidence = replace(evidence, stacks=(first, evidence.stacks[1]))
-    assert diagnose(evidence).verdict.cause != "gil-held"
 
 
 def test_a_pipeline_whose_last_stage_computes() -> None:
@@ -361,20 +337,6 @@ def _ago_ns(seconds: float) -> int:
 
 def _lines(stack: tuple[Frame, ...]) -> list[str]:
     return [f"{frame.function} {frame.file}:{frame.line}" for frame in stack]
-
-
-def test_a_rank_that_is_stopped_and_continued_all_the_time_is_not_stopped() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, UPDATE)
-    process.state, process.wakes, process.cpu_share, process.still_s = "T", 24, 0.4, 0.03
-    assert verdict(build).state == "slow"
-
-
-def test_a_rank_that_was_stopped_between_the_looks_is_stopped() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, UPDATE)
-    process.state, process.wakes, process.still_s = "T", 1, 0.5
-    assert verdict(build).cause == "rank-stopped"
 
 
 def test_a_child_that_serves_its_rank_in_other_threads_is_at_work() -> None:

@@ -128,27 +128,6 @@ def test_a_rank_that_left_its_program_while_a_thread_keeps_it() -> None:
     assert "uploads.py:9, loop" in outcome.summary
 
 
-def test_code_in_another_thread_that_computes_and_keeps_the_gil() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, frames("poll /home/me/train.py:31", "main t.py:9"))
-    process.wakes = 200  # it asks for the lock every 5 ms
-    task = Thread(901, "tokens", "R", "", last_ran_ns=1)
-    owner = PythonThread(901, "tokens", frames("encode /home/me/tokens.py:3"), owns_gil=True)
-    process.threads = [(owner, task)]
-    outcome = verdict(build)
-    assert (outcome.cause, outcome.culprits) == ("gil-held", (1,))
-    assert "tokens.py:3" in outcome.summary
-
-
-def test_a_thread_that_runs_python_for_a_moment_does_not_keep_the_gil() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, frames("poll /home/me/train.py:31", "main t.py:9"))
-    task = Thread(901, "logs", "R", "", last_ran_ns=1)
-    owner = PythonThread(901, "logs", frames("write /home/me/logs.py:3"), owns_gil=True)
-    process.threads = [(owner, task)]
-    assert verdict(build).cause != "gil-held"
-
-
 def test_a_prompt_at_a_terminal_is_no_storage() -> None:
     build = EvidenceBuilder()
     debugger = frames(f"cmdloop {LIB}/cmd.py:126", f"interaction {LIB}/pdb.py:357")
@@ -240,13 +219,6 @@ def test_an_evaluation_inside_of_a_reward_is_a_reward() -> None:
     process.works(process.stack, moves=False)
     outcome = verdict(build)
     assert (outcome.cause, outcome.culprits, outcome.phase) == ("reward-busy", (1,), "reward")
-
-
-def test_a_name_server_that_does_not_answer_is_called_that() -> None:
-    build = EvidenceBuilder()
-    resolves = frames(f"getaddrinfo {LIB}/socket.py:962", "ask /home/me/rewards.py:4")
-    build.elsewhere(1, resolves).blocks("socket-receive", "10.0.0.1:4000 -> 10.0.0.2:53", fd=3)
-    assert "waits for a response from the name server (DNS)" in verdict(build).summary
 
 
 def test_an_answer_of_a_rank_that_waits_is_no_long_work() -> None:

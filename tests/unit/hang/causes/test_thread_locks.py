@@ -21,21 +21,6 @@ def _thread(
     return PythonThread(tid, name, stack), task
 
 
-def test_two_threads_that_wait_for_each_other() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, UPDATE)
-    process.blocks("futex")
-    process.threads = [_thread(101, 901, frames("flush /home/me/log.py:7"))]
-    expect(build, "thread-deadlock", 1)
-
-
-def test_a_lock_that_is_never_given_back() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, UPDATE)
-    process.blocks("futex")
-    expect(build, "lock-held", 1)
-
-
 @pytest.mark.parametrize("module", ["collectives", "record/collectives"])
 def test_a_recorded_rank_in_a_collective_is_not_in_a_lock(module: str) -> None:
     probe = f"/x/probes/grpo_doctor_probes/{module}.py"

@@ -70,11 +70,6 @@ def test_who_calls_while_recorders_are_read_shows_that_the_job_moves(group: str)
     assert diagnose(evidence).verdict.state not in ("stuck", "dead")
 
 
-def test_a_thread_beside_that_calls_all_the_time_does_not_make_a_job_move() -> None:
-    evidence = read_later(late().build(), 3, by_s=0.2, group="1", earlier=5)
-    assert stall_of(view.build(evidence)).stalled
-
-
 def test_recorders_read_one_after_the_other_of_a_job_that_stands() -> None:
     evidence = late().build()
     dumps = tuple(
@@ -153,13 +148,6 @@ def test_event_loops_that_tick_do_not_make_a_job_healthy() -> None:
     outcome = diagnose(build.build()).verdict
     assert outcome.state != "healthy"
     assert outcome.culprits == (2,)
-
-
-def test_a_barrier_of_a_moment_in_a_thread_is_healthy() -> None:
-    build = EvidenceBuilder(recorded=False)
-    for rank in range(4):
-        in_thread(ticking(build, rank), collective("barrier"), still_s=0.4)
-    assert diagnose(build.build()).verdict.state == "healthy"
 
 
 def test_who_works_in_its_loop_while_a_thread_waits_gets_on() -> None:

@@ -6,7 +6,6 @@ from grpo_doctor_probes.discover import find_jobs
 from grpo_doctor_probes.evidence import Job
 from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
 
-GLOO = ("pt_gloo_runloop", "gloo_tcp_loop")
 NCCL = ("pt_nccl_watchdg", "pt_nccl_heartbt")
 
 
@@ -168,32 +167,6 @@ def test_a_dead_engine_and_the_server_that_it_was_of(host: FakeProc) -> None:
         201: ("engine", None),
         202: ("engine", 0),
     }
-
-
-def test_deepspeed_and_mpi_launchers(host: FakeProc) -> None:
-    host.add(90, 50, "mpirun -np 2 python train.py", name="mpirun", program="/usr/bin/mpirun")
-    for rank in range(2):
-        environment: dict[str, object] = {"OMPI_COMM_WORLD_RANK": rank}
-        environment["OMPI_COMM_WORLD_SIZE"] = 2
-        host.add(91 + rank, 90, "python train.py", environment, torch=True, threads=GLOO)
-    host.add(100, 50, "python -u -m deepspeed.launcher.launch --world_info=x train.py")
-    for rank in range(3):
-        environment = rank_environment(rank, 3)
-        command = f"python -u train.py --local_rank={rank}"
-        host.add(101 + rank, 100, command, environment, torch=True)
-    jobs = find_jobs((), host.root)
-    assert [(job.world_size, len(job.ranks())) for job in jobs] == [(3, 3), (2, 2)]
-    assert roles(jobs[1])[90] == ("launcher", None)
-
-
-def test_a_rank_behind_a_shell_and_an_unrelated_notebook(host: FakeProc) -> None:
-    host.add(60, 1, "python -m ipykernel_launcher -f x", torch=True)
-    host.add(100, 50, "python /opt/venv/bin/torchrun --no-python --nproc_per_node 1 bash run.sh")
-    environment = rank_environment(0, 1)
-    host.add(101, 100, "bash run.sh", environment, name="bash", program="/bin/bash")
-    host.add(102, 101, "python train.py", environment, torch=True)
-    (job,) = find_jobs((), host.root)
-    assert roles(job) == {100: ("launcher", None), 101: ("helper", None), 102: ("rank", 0)}
 
 
 def test_a_process_that_trains_alone(host: FakeProc) -> None:
