@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
 from tests.nccl_rules.cases import REASONS, Case
 from tests.verdicts import of_dumps
 
@@ -49,7 +49,7 @@ class Answer:
 
 def answer(case: Case) -> Answer:
     """Asks the matcher."""
-    result = matching.match(dumps.read(case.files), case.world)
+    result = match(dumps.read(case.files), case.world)
     verdict = of_dumps(case.files, case.world)
     blamed = set(verdict.culprits)
     if not case.recorder.entries and case.kind == "healthy":

@@ -17,8 +17,7 @@ from grpo_doctor.hang.causes.description import (
     still_item,
 )
 from grpo_doctor.hang.dumps import Entry, Recordings
-from grpo_doctor.hang.model.matching import Blame
-from grpo_doctor.hang.model.matching.model import strongest
+from grpo_doctor.hang.model.matching.model import Blame, strongest
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import partner_of
 from grpo_doctor.hang.verdict import Fix, Item

@@ -17,8 +17,7 @@ from grpo_doctor.hang.causes.description import (
     place_text,
     still_item,
 )
-from grpo_doctor.hang.model.matching import Cycle, Wait
-from grpo_doctor.hang.model.matching.model import strongest
+from grpo_doctor.hang.model.matching.model import Cycle, Wait, strongest
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import ranks_text

@@ -13,17 +13,37 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grpo_doctor.hang.collection.recordings import ask_ras, ask_recorders, read_memory
-from grpo_doctor.hang.collection.spinning import look_closer
 from grpo_doctor.hang.collection.visit import Visit
+from grpo_doctor.hang.model.process.proc import index
 from grpo_doctor.hang.wants import Request, What, wants, wants_explained, wants_native
 from grpo_doctor_probes import flight, look
-from grpo_doctor_probes.evidence import CallArguments, Cost, Evidence, Job, Problem
+from grpo_doctor_probes.evidence import (
+    CallArguments,
+    Cost,
+    Evidence,
+    FlightDump,
+    Job,
+    Look,
+    Problem,
+)
 
 STACKS_S = 6.0  # py-spy takes 10 ms a process, a second when 64 of them share two cores
 NATIVE_S = 3.0
 MOST_NATIVE = 1
 ASKED_S = 4.0  # for the memory of all ranks that only ask
+
+READ_S = 2.0  # for the memory of one rank
+RAS_S = 6.0  # with a lost process NCCL itself waits for seconds; without NCCL there is no answer
+SLACK_NS = 2_000_000_000  # a dump may be written while the last ranks still arrive
+# A host that spins has just run, however long it has spun. What torch writes at a time-out (after
+# 10 minutes under NCCL) of a job that goes on is seldom that young.
+SPUN_NS = 1_800_000_000_000
+MOST_DIGESTS = 16  # processes; one takes 20 ms of a core
+BETWEEN_S = 0.5  # most steps of a training loop come back to a line within that
+POSITIONS_S = 1.0
+DIGESTS_S = 2.0
+_ASKED = ("rank", "engine", "engine-worker")
+_AT_ONE_LINE = ("busy", "spinning", "still", "polling")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +225,111 @@ def _native(
     with visit.part("native"):
         visit.stacks[-1] += look.native_stacks([request.pid], at_most_s=NATIVE_S)
     return True
+
+
+# Ranks that use a core at one line: do they compute, or wait for their device?
+
+
+def look_closer(
+    visit: Visit, progress: Callable[[str], None], *, stop: bool, wait_s: float
+) -> None:
+    """Fills in `positions` and `locals_seen`. `stop`: threads may be stopped for 50 us; `wait_s` is
+    how long a host that still seems to spin is given to come back to its line.
+    """
+    if not _pids(visit, "busy", "spinning") and not _works_beneath(visit):
+        return
+    progress("sampling ranks that use a core at one line")
+    with visit.part("spinning"):
+        if stop:
+            before, after = (_of_ranks(visit, processes) for processes in visit.looks[-2:])
+            visit.positions += look.positions(before, after, at_most_s=POSITIONS_S)
+        began = time.monotonic()
+        spinning = _pids(visit, "spinning")[:MOST_DIGESTS]
+        _digest(visit, spinning)
+        for pause_s in (BETWEEN_S, wait_s):
+            unresolved = [pid for pid in _pids(visit, "spinning") if pid in spinning]
+            if not unresolved:
+                return
+            time.sleep(max(0.0, pause_s - (time.monotonic() - began)))
+            _digest(visit, unresolved)
+
+
+def _pids(visit: Visit, *kinds: str) -> list[int]:
+    """The ranks, and processes of engines, that moved like that."""
+    observed = index(visit.evidence())
+    chosen = [member.pid for member in visit.job.members if member.role in _ASKED]
+    return [pid for pid in chosen if pid in observed and observed[pid].activity.kind in kinds]
+
+
+def _works_beneath(visit: Visit) -> bool:
+    """Whether a rank sleeps while a thread of a library uses a core: NCCL's, or one that works."""
+    observed = index(visit.evidence())
+    return any(
+        observed[member.pid].activity.library_works
+        for member in visit.job.members
+        if member.role in _ASKED
+    )
+
+
+def _of_ranks(visit: Visit, full: Look) -> Look:
+    pids = set(_pids(visit, *_AT_ONE_LINE))
+    ranks = tuple(process for process in full.processes if process.pid in pids)
+    return Look(full.at_ns, ranks)
+
+
+def _digest(visit: Visit, pids: list[int]) -> None:
+    if pids:
+        visit.locals_seen += look.locals_digests(pids, at_most_s=DIGESTS_S)
+
+
+# The flight recorders of a job that seems to stand, the gentlest way first.
+
+
+def ask_recorders(visit: Visit, *, at_most_s: float) -> None:
+    """Files written since the job stands, and the memory of each rank that wrote none."""
+    until = time.monotonic() + at_most_s
+    ask_ras(visit, min(RAS_S, at_most_s))
+    since = time.time_ns() - _stood_ns(visit) - SLACK_NS
+    files = flight.dump_files(flight.known_dump_files(visit.job))
+    visit.dumps += [dump for dump in files if dump.at_unix_ns >= since and dump.data]
+    read_memory(visit, at_most_s=until - time.monotonic())
+
+
+def ask_ras(visit: Visit, at_most_s: float = RAS_S) -> None:
+    """What NCCL knows of its ranks by itself, once in a visit."""
+    if not visit.ras:
+        visit.ras = flight.ras(visit.job, at_most_s)
+
+
+def _stood_ns(visit: Visit) -> int:
+    """For how long the rank that stands longest may have stood."""
+    observed, ranks = index(visit.evidence()), visit.job.ranks()
+    kinds = {observed[member.pid].activity.kind for member in ranks if member.pid in observed}
+    ages = [SPUN_NS if "spinning" in kinds and "working" not in kinds else 0]
+    for member in ranks:
+        process = visit.looks[-1].of(member.pid)
+        if process is not None and process.threads and process.threads[0].last_ran_ns:
+            ages.append(process.at_ns - process.threads[0].last_ran_ns)
+    return max(ages)
+
+
+def _open(visit: Visit) -> set[int]:
+    """The ranks' processes that nothing was heard of yet."""
+    heard = {dump.rank for dump in visit.dumps if dump.data} - {None}
+    pids = {dump.pid for dump in visit.dumps if dump.data}
+    return {m.pid for m in visit.job.ranks() if m.pid not in pids and m.rank not in heard}
+
+
+def read_memory(visit: Visit, *, at_most_s: float) -> None:
+    """The recorders of ranks of which none has been read, from memory alone."""
+    waiting, until = _open(visit), time.monotonic() + at_most_s
+    for member in visit.job.ranks():
+        process = visit.looks[-1].of(member.pid)
+        if member.pid not in waiting or process is None or process.state in ("Z", "X"):
+            continue
+        remaining_s = until - time.monotonic()
+        if remaining_s <= 0.05:
+            problem = "there was no time left to read this rank's flight recorder"
+            visit.dumps.append(FlightDump("memory", member.rank, member.pid, problem=problem))
+            continue
+        visit.dumps += flight.read_recorders(member, at_most_s=min(READ_S, remaining_s))

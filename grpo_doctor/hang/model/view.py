@@ -10,10 +10,11 @@ from functools import lru_cache
 from grpo_doctor.hang import dumps
 from grpo_doctor.hang.dumps import Recordings
 from grpo_doctor.hang.dumps.documents import GIVES_UP
-from grpo_doctor.hang.model import gpus, matching
+from grpo_doctor.hang.model import gpus
 from grpo_doctor.hang.model.gpus import GpuJudgement
 from grpo_doctor.hang.model.hosts import elsewhere, unseen
-from grpo_doctor.hang.model.matching import Matching
+from grpo_doctor.hang.model.matching.match import match
+from grpo_doctor.hang.model.matching.model import Matching
 from grpo_doctor.hang.model.process.proc import Process, index, native_calls, process_of
 from grpo_doctor.hang.model.process.wait_history import (
     WaitHistory,
@@ -32,7 +33,7 @@ class JobView:
     evidence: Evidence
     procs: tuple[Process, ...]
     recordings: dumps.Recordings
-    matching: matching.Matching
+    matching: Matching
     wait_history: WaitHistory
     gpus: GpuJudgement = field(default_factory=GpuJudgement)
     by_rank: dict[int, Process] = field(default_factory=dict)
@@ -107,10 +108,10 @@ class JobView:
 @lru_cache(maxsize=2)
 def _matched(
     raw: tuple[FlightDump, ...], world_size: int | None
-) -> tuple[dumps.Recordings, matching.Matching]:
+) -> tuple[dumps.Recordings, Matching]:
     """A visit is built up several times, and 64 full rings take seconds to read."""
     recordings = dumps.read(raw)
-    return recordings, matching.match(recordings, world_size)
+    return recordings, match(recordings, world_size)
 
 
 def _is_engine(member: Member) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from grpo_doctor.hang.model.matching import Matching
+from grpo_doctor.hang.model.matching.model import Matching
 from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode, number_of
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.progress import (

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from grpo_doctor.hang.model.matching import Matching
+from grpo_doctor.hang.model.matching.model import Matching
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.proc import Process
 from grpo_doctor.hang.wording import seconds_text

@@ -9,7 +9,7 @@ from typing import Any
 from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.candidate import Cause
 from grpo_doctor.hang.decision.state import stall_of
-from grpo_doctor.hang.model.matching import Matching
+from grpo_doctor.hang.model.matching.model import Matching
 from grpo_doctor.hang.model.view import build as scene_of
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor_probes.evidence import Evidence

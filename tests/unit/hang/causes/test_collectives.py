@@ -11,8 +11,16 @@ import pytest
 from grpo_doctor.hang.causes.calls import all_in_calls, deadlock, mismatched_calls
 from grpo_doctor.hang.causes.candidate import Candidate, Sink
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.matching import Blame, Cycle, Wait
-from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Shift, Side, Signature
+from grpo_doctor.hang.model.matching.model import (
+    Blame,
+    Cycle,
+    Group,
+    GroupStatus,
+    Shift,
+    Side,
+    Signature,
+    Wait,
+)
 from grpo_doctor_probes.evidence import Evidence
 from tests.evidence import STEPS, TORCH, EvidenceBuilder, collective, frames
 from tests.unit.hang.causes.proposed import case_of, with_matching

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.group_order import group_order
-from grpo_doctor.hang.model.matching import Blame, Cycle, Group, GroupStatus, Wait
+from grpo_doctor.hang.model.matching.model import Blame, Cycle, Group, GroupStatus, Wait
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import CallArguments, Frame
 from tests.evidence import EvidenceBuilder, collective, frames

@@ -10,8 +10,7 @@ import pytest
 from grpo_doctor.hang.causes import Candidate, Case
 from grpo_doctor.hang.causes.connections import silent_network
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.matching import Wait
-from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Kind
+from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Kind, Wait
 from tests.evidence import STEPS, EvidenceBuilder, frames
 from tests.unit.hang.causes.proposed import case_of, with_matching
 from tests.unit.hang.causes.test_ras import answers

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.causes.calls import unrecorded_calls
-from grpo_doctor.hang.model.matching import Wait
+from grpo_doctor.hang.model.matching.model import Wait
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import CallArguments, Frame
 from tests.evidence import STEPS, TORCH, EvidenceBuilder, collective, frames

@@ -24,7 +24,7 @@ from grpo_doctor_probes.evidence import (
 )
 from tests.evidence import FIRST_NS, UNIX_NS, EvidenceBuilder
 
-_MODULES = ("examine", "recordings", "spinning", "visit")
+_MODULES = ("examine", "visit")
 
 
 class Clock:

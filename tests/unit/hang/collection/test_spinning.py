@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.collection import spinning
-from grpo_doctor.hang.collection.spinning import look_closer
+from grpo_doctor.hang.collection import examine
+from grpo_doctor.hang.collection.examine import look_closer
 from grpo_doctor.hang.collection.visit import Visit
 from grpo_doctor_probes.evidence import Locals, Look, Position, Role
 from tests.evidence import FIRST_NS, EvidenceBuilder, frames
@@ -58,7 +58,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Any:
         played = Played(library, digests)
         monkeypatch.setattr("grpo_doctor_probes.look.positions", played.positions)
         monkeypatch.setattr("grpo_doctor_probes.look.locals_digests", played.locals_digests)
-        monkeypatch.setattr(spinning, "BETWEEN_S", 0.0)
+        monkeypatch.setattr(examine, "BETWEEN_S", 0.0)
         return played
 
     return put
@@ -136,8 +136,8 @@ def test_the_moments_are_half_a_second_and_then_a_wait_after_the_first(
     digest_s: float, slept: list[float], play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played = play()
-    monkeypatch.setattr(spinning, "BETWEEN_S", 0.5)
-    monkeypatch.setattr(spinning, "time", played.clock)
+    monkeypatch.setattr(examine, "BETWEEN_S", 0.5)
+    monkeypatch.setattr(examine, "time", played.clock)
     played.digest_s = digest_s
     look_closer(visited(one_at_a_line()), lambda _text: None, stop=True, wait_s=1.5)
     assert played.clock.slept == slept

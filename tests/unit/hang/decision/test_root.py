@@ -9,7 +9,7 @@ import pytest
 from grpo_doctor.hang.causes.candidate import PRECEDENCE, Candidate, Sink
 from grpo_doctor.hang.decision.root import roots_of
 from grpo_doctor.hang.docs import precedence
-from grpo_doctor.hang.model.matching import Blame, Matching
+from grpo_doctor.hang.model.matching.model import Blame, Matching
 from grpo_doctor.hang.model.nodes import RankNode
 from grpo_doctor.hang.model.waiting.waits import Graph, Link
 from tests.evidence import EvidenceBuilder, frames

@@ -12,8 +12,7 @@ import pytest
 from grpo_doctor.hang.decision.state import stall_of
 from grpo_doctor.hang.diagnose import diagnose, diagnose_view
 from grpo_doctor.hang.model import view
-from grpo_doctor.hang.model.matching import Matching, Wait
-from grpo_doctor.hang.model.matching.model import Backlog, Pace, Why
+from grpo_doctor.hang.model.matching.model import Backlog, Matching, Pace, Wait, Why
 from grpo_doctor.hang.model.process.wait_history import WaitHistory
 from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Evidence, Frame, PythonThread, Thread

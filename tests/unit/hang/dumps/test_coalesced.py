@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.dumps import read
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
 from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.formats import document, dumps
 from tests.dumps.simulator import Call, Halt, Job, job
@@ -71,7 +71,7 @@ def test_a_healthy_job_has_nothing_open(rings: tuple[int, ...], *, counters: boo
     built = pipeline()
     recordings = read(coalesced(built, r, rings[r], counters=counters) for r in range(4))
     assert all(entry.done for recording in recordings.ranks for entry in recording.entries)
-    matched = matching.match(recordings)
+    matched = match(recordings)
     assert (matched.waits, matched.blame, matched.shifts) == ((), (), ())
 
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from grpo_doctor.hang.dumps import read
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
 from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.cases import BY_NAME, GROUPS, healthy
 from tests.dumps.formats import dumps
@@ -43,7 +43,7 @@ def test_a_file_of_an_earlier_run_is_left_out_and_named(rounds: int) -> None:
 
 @pytest.mark.parametrize("rounds", [3, 40], ids=["shorter", "longer"])
 def test_a_rank_that_left_only_an_old_file_is_as_one_without_any(rounds: int) -> None:
-    (blame,) = matching.match(read(folder(CULPRIT, rounds))).blame
+    (blame,) = match(read(folder(CULPRIT, rounds))).blame
     assert (blame.rank, blame.reason) == (CULPRIT, "not-recorded")
 
 

@@ -10,7 +10,7 @@ from grpo_doctor.hang.decision.render.verdicts import without_culprit
 from grpo_doctor.hang.dumps import Recording, Recordings
 from grpo_doctor.hang.dumps.model import DumpProblem
 from grpo_doctor.hang.model import view
-from grpo_doctor.hang.model.matching import Matching, Wait
+from grpo_doctor.hang.model.matching.model import Matching, Wait
 from grpo_doctor.hang.model.process.wait_history import WaitHistory
 from grpo_doctor.hang.model.view import JobView
 from grpo_doctor_probes.evidence import Evidence, FlightDump, Job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
 from grpo_doctor.hang.verdict import Verdict
 from tests.dumps.cases import BY_NAME, CASES, Case
 from tests.dumps.formats import VERSIONS
@@ -69,7 +69,7 @@ def test_a_ring_that_has_lost_the_beginning_is_enough(name: str, ring: int) -> N
 
 def test_a_rank_without_a_dump_is_named_when_everyone_else_came() -> None:
     files = dumps_of(BY_NAME["missing rank"].build(), without=[5])
-    (blame,) = matching.match(dumps.read(files), 8).blame
+    (blame,) = match(dumps.read(files), 8).blame
     assert (blame.rank, blame.reason) == (5, "not-recorded")
 
 
@@ -104,7 +104,7 @@ def test_sentences_name_the_rank_the_call_and_the_line() -> None:
 def test_who_came_is_not_alone_because_the_others_left_no_dump() -> None:
     """Two of eight wait; of the rest only the one that is missing is on record."""
     files = dumps_of(BY_NAME["missing rank"].build(), without=[1, 2, 3, 6, 7])
-    (heaviest, *_) = matching.match(dumps.read(files), 8).blame
+    (heaviest, *_) = match(dumps.read(files), 8).blame
     assert (heaviest.rank, heaviest.reason) == (5, "not-arrived")
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
 from grpo_doctor.hang.model.matching.graph import reach, sinks
+from grpo_doctor.hang.model.matching.match import match
 from tests.dumps.formats import dumps as dumps_of
 from tests.dumps.simulator import Call, job
 
@@ -69,7 +69,7 @@ def test_a_thousand_ranks_that_take_two_groups_in_two_orders_are_judged_in_secon
     }
     recordings = dumps.read(dumps_of(job(groups, programs).run()))
     began_s = time.process_time()
-    matched = matching.match(recordings)
+    matched = match(recordings)
     took_s = time.process_time() - began_s
     assert {blame.rank for blame in matched.blame} == set(range(0, RANKS, 3))
     assert took_s < 3.0

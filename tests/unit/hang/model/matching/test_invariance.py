@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
 from tests.dumps.cases import CASES, Case
 from tests.dumps.compare import relabelled
 from tests.dumps.formats import dumps as dumps_of
@@ -29,7 +29,7 @@ def blames(
     files = dumps_of(built, after_s=after_s)
     if shuffled is not None:
         random.Random(shuffled).shuffle(files)
-    matched = matching.match(dumps.read(files))
+    matched = match(dumps.read(files))
     return frozenset((blame.rank, blame.reason, blame.grounds) for blame in matched.blame)
 
 
@@ -48,6 +48,6 @@ def test_blame_follows_the_ranks_wherever_they_are(case: Case, data: st.DataObje
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_order_of_files_changes_nothing_at_all(case: Case) -> None:
     files = dumps_of(case.build(), after_s=case.after_s)
-    straight = matching.match(dumps.read(files))
-    assert matching.match(dumps.read(files[::-1])) == straight
+    straight = match(dumps.read(files))
+    assert match(dumps.read(files[::-1])) == straight
     assert of_dumps(files) == of_dumps(files[::-1])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
 from tests.nccl_rules.cases import DEVELOPMENT, Case, drawn
 from tests.nccl_rules.faults import KINDS
 from tests.nccl_rules.score import BLAMELESS, answer
@@ -44,9 +44,9 @@ def test_a_transfer_left_out_is_told_by_ranks_at_the_same_place(seed: int) -> No
 def test_the_order_of_files_changes_nothing_at_all(kind: str, seed: int) -> None:
     case = case_of(kind)
     files = list(case.files)
-    straight = matching.match(dumps.read(files), case.world)
+    straight = match(dumps.read(files), case.world)
     random.Random(seed).shuffle(files)
-    assert matching.match(dumps.read(files), case.world) == straight
+    assert match(dumps.read(files), case.world) == straight
 
 
 @pytest.mark.parametrize("kind", ["host stalled", "GPU hung", "two hosts stalled", "wrong size"])
@@ -73,7 +73,7 @@ def test_who_has_finished_all_that_it_gave_is_idle_by_entries_and_by_counters() 
     for counters in (False, True):
         case = sampled.simulated("host stalled", SEED, counters=counters)
         (culprit,) = case.culprits
-        matched = matching.match(dumps.read(case.files), case.world)
+        matched = match(dumps.read(case.files), case.world)
         backlog = matched.backlog(culprit)
         assert backlog is not None
         assert (backlog.idle, backlog.pending) == (True, 0)
@@ -99,6 +99,6 @@ def test_four_ranks_that_use_two_groups_in_different_order_one_against_three() -
     for active in (False, True):
         how = Recorder(active=active)
         files = [dump(world, groups, rank, 2e9, how, 2e9) for rank in range(4)]
-        matched = matching.match(dumps.read(files), 4)
+        matched = match(dumps.read(files), 4)
         assert [(blame.rank, blame.reason) for blame in matched.blame] == [(2, "out-of-order")]
         assert len(matched.cycles) == 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grpo_doctor.hang.dumps import Entry, GroupSeen, Recording, Recordings
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
+from grpo_doctor.hang.model.matching.model import Matching
 from grpo_doctor.hang.model.process.wait_history import recorded_history
 from tests.evidence import SECOND, UNIX_NS
 
@@ -29,8 +30,8 @@ def recorded(*calls: Call, rank: int = 1, thread: str = "", lost: int = 0) -> Re
     return Recording(rank, at_unix_ns=UNIX_NS, groups=WORLD, entries=entries)
 
 
-def matched(*recordings: Recording) -> matching.Matching:
-    return matching.match(Recordings(recordings), 4)
+def matched(*recordings: Recording) -> Matching:
+    return match(Recordings(recordings), 4)
 
 
 def familiar(*calls: Call, lost: int = 0) -> bool | None:

@@ -9,7 +9,7 @@ import pytest
 
 from grpo_doctor.hang import dumps
 from grpo_doctor.hang.dumps import Entry
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
 from grpo_doctor.hang.model.matching.queues import transfers_of
 from tests.dumps.formats import dumps as dumps_of
 from tests.dumps.simulator import Call, Halt, Job, Program, job
@@ -28,14 +28,14 @@ def stage_left_out() -> Job:
 
 @pytest.mark.parametrize("version", ["1.4", "2.4", "2.10"])
 def test_the_other_end_is_a_rank_of_the_job(version: str) -> None:
-    matched = matching.match(dumps.read(dumps_of(stage_left_out(), version)), 6)
+    matched = match(dumps.read(dumps_of(stage_left_out(), version)), 6)
     (wait,) = [wait for wait in matched.waits if wait.why == "p2p"]
     assert (wait.rank, wait.operation, wait.on) == (2, "send to rank 3", (3,))
 
 
 def test_without_the_members_of_the_group_nobody_is_taken_for_the_other_end() -> None:
     """That of the three only two have used it, so that its second would be rank 5, is no list."""
-    matched = matching.match(dumps.read(dumps_of(stage_left_out(), "2.2 list")), 6)
+    matched = match(dumps.read(dumps_of(stage_left_out(), "2.2 list")), 6)
     assert "p2p" not in {wait.why for wait in matched.waits}
     assert 5 not in {blame.rank for blame in matched.blame}
 
@@ -58,14 +58,14 @@ def test_a_send_left_out_is_told_however_many_wait_beside_its_partner(form: str)
     for rank in range(1, 6):
         rounds[rank] += step(rank)
     files = dumps_of(job(stages, rounds).run(), form=form)
-    (blame,) = matching.match(dumps.read(files)).blame
+    (blame,) = match(dumps.read(files)).blame
     assert (blame.rank, blame.reason) == (0, "not-sent")
     assert "as others at its place did" in blame.text
 
 
 def test_of_a_partner_without_a_dump_nobody_knows_what_it_did() -> None:
     files = dumps_of(stage_left_out(), without=[3])
-    blames = {blame.rank: blame.reason for blame in matching.match(dumps.read(files), 6).blame}
+    blames = {blame.rank: blame.reason for blame in match(dumps.read(files), 6).blame}
     assert blames[3] == "not-recorded"
 
 
@@ -85,7 +85,7 @@ def test_what_comes_after_the_place_where_a_rank_stands_is_not_left_out(after: s
     mine = step(0)
     last = [Halt()] if after == "tensor" else [mine[0], mine[2], Halt()]
     built = {r: [*rounds[r], *(last if r == 0 else [*step(r), *step(r)])] for r in range(4)}
-    (blame,) = matching.match(dumps.read(dumps_of(job(parts, built).run()))).blame
+    (blame,) = match(dumps.read(dumps_of(job(parts, built).run()))).blame
     assert (blame.rank, blame.reason) == (0, "not-arrived" if after == "tensor" else "not-sent")
 
 
@@ -97,7 +97,7 @@ def test_a_rank_is_missed_where_it_was_first() -> None:
         for rank in range(4)
     }
     rounds[0] = [*rounds[0][:-2], Halt()]
-    (blame,) = matching.match(dumps.read(dumps_of(job(parts, rounds).run()))).blame
+    (blame,) = match(dumps.read(dumps_of(job(parts, rounds).run()))).blame
     assert (blame.rank, blame.group, blame.sequence) == (0, "nccl/1/0,1", 5)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
+from grpo_doctor.hang.model.matching.model import Matching
 from grpo_doctor_probes.evidence import FlightDump
 
 EVERY_NAME = (
@@ -43,7 +44,7 @@ def call(name: str, inputs: Any = SQUARE, outputs: Any = SQUARE, **more: Any) ->
     }
 
 
-def met(*ranks: list[dict[str, Any]]) -> matching.Matching:
+def met(*ranks: list[dict[str, Any]]) -> Matching:
     groups = {
         "0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(len(ranks))))},
         "1": {"name": "1", "desc": "sub_pg"},
@@ -54,7 +55,7 @@ def met(*ranks: list[dict[str, Any]]) -> matching.Matching:
         numbered = [{"record_id": n, **entry} for n, entry in enumerate(entries)]
         data = pickle.dumps({"version": "2.8", "pg_config": own, "entries": numbered}, 2)
         files.append(FlightDump(f"file:d/rank_{rank}", rank, data=data))
-    return matching.match(dumps.read(files))
+    return match(dumps.read(files))
 
 
 def kind(*ranks: list[dict[str, Any]]) -> str:

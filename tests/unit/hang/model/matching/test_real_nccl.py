@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
 from grpo_doctor_probes.evidence import FlightDump
 from tests.dumps.real_nccl import Recorded, recordings
 from tests.verdicts import of_dumps
@@ -46,14 +46,14 @@ def test_files_of_two_healthy_ranks_may_be_missing(recorded: Recorded) -> None:
 
 @pytest.mark.parametrize("recorded", recordings(), ids=lambda recording: recording.name)
 def test_nothing_is_called_a_ring_of_groups(recorded: Recorded) -> None:
-    matched = matching.match(dumps.read(recorded.files), 16)
+    matched = match(dumps.read(recorded.files), 16)
     assert matched.cycles == ()
     assert {blame.reason for blame in matched.blame} <= {"device-hung", "not-arrived"}
 
 
 def test_a_stalled_host_is_idle_and_a_hung_device_is_not() -> None:
     by_name = {recording.name: recording for recording in recordings()}
-    stalled = matching.match(dumps.read(by_name["lock_gil_1st"].files), 16)
-    hung = matching.match(dumps.read(by_name["gpu_error_2nd"].files), 16)
+    stalled = match(dumps.read(by_name["lock_gil_1st"].files), 16)
+    hung = match(dumps.read(by_name["gpu_error_2nd"].files), 16)
     assert [backlog.rank for backlog in stalled.backlogs if backlog.idle] == [9, 14]
     assert [backlog.rank for backlog in hung.backlogs if backlog.idle] == []

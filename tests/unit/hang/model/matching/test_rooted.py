@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
+from grpo_doctor.hang.model.matching.model import Matching
 from grpo_doctor_probes.evidence import FlightDump
 
 RANKS = 4
@@ -34,12 +35,12 @@ def entry(op: str, number: int, *, root: bool, done: bool, part: int = 28) -> di
     }
 
 
-def matched(*of_ranks: Sequence[dict[str, Any]]) -> matching.Matching:
+def matched(*of_ranks: Sequence[dict[str, Any]]) -> Matching:
     files = []
     for rank, entries in enumerate(of_ranks):
         document = {"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": list(entries)}
         files.append(FlightDump("file:x", rank, data=json.dumps(document).encode()))
-    return matching.match(dumps.read(files), RANKS)
+    return match(dumps.read(files), RANKS)
 
 
 def claimed(op: str, roots: Sequence[int], number: int = 5) -> list[list[dict[str, Any]]]:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
 from grpo_doctor_probes.evidence import FlightDump
 
 
@@ -51,7 +51,7 @@ def _dump(rank: int, backend: str, called: int, done: int, counted: int) -> Flig
 def test_transfers_that_gloo_counts_and_does_not_record_bring_nobody_to_a_collective(
     transfers: int,
 ) -> None:
-    made = matching.match(
+    made = match(
         dumps.read([_dump(0, "gloo", 4, 3, 3 + transfers), _dump(1, "gloo", 3, 3, 3 + transfers)])
     )
     (status,) = made.statuses
@@ -60,6 +60,6 @@ def test_transfers_that_gloo_counts_and_does_not_record_bring_nobody_to_a_collec
 
 
 def test_a_device_counter_that_is_ahead_of_the_ring_still_tells_who_called() -> None:
-    made = matching.match(dumps.read([_dump(0, "nccl", 4, 3, 3), _dump(1, "nccl", 3, 3, 4)]))
+    made = match(dumps.read([_dump(0, "nccl", 4, 3, 3), _dump(1, "nccl", 3, 3, 4)]))
     (status,) = made.statuses
     assert (status.kind, status.missing) == ("partial", ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from grpo_doctor.hang import dumps
-from grpo_doctor.hang.model import matching
+from grpo_doctor.hang.model.matching.match import match
 from grpo_doctor_probes.evidence import FlightDump
 
 
@@ -17,7 +17,7 @@ def _world(ranks: str) -> int | None:
         "entries": [],
     }
     dump = FlightDump("file:x", 0, data=json.dumps(document).encode())
-    return matching.match(dumps.read([dump])).world_size
+    return match(dumps.read([dump])).world_size
 
 
 def test_as_many_as_are_named() -> None:

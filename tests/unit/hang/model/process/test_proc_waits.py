@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.model.matching import Matching, Wait
-from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Why
+from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Matching, Wait, Why
 from grpo_doctor.hang.model.process.proc import index, process_of
 from grpo_doctor_probes.evidence import Blocked, Frame, OpenSpanSeen, Role
 from tests.evidence import collective, frames

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.model import view
-from grpo_doctor.hang.model.matching import Matching, Wait
+from grpo_doctor.hang.model.matching.model import Matching, Wait
 from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode, ResourceNode
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.model.waiting.waits import Graph, absent, asks_engine
