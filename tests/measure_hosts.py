@@ -12,7 +12,7 @@ import msgspec
 from grpo_doctor.cli.attach_evidence import replayed
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.multihost import with_hosts
+from grpo_doctor.hang.multihost.join import with_hosts
 from grpo_doctor.hang.verdict import encoded_document
 from grpo_doctor_reports.hang.page import hang_page
 from grpo_doctor_reports.hang.terminal import hang_text

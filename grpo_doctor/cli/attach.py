@@ -135,7 +135,7 @@ def execute(options: argparse.Namespace) -> int:
     view = _view(options)
     options.interrupted = _LOOKED
     from grpo_doctor.hang.diagnose import diagnose_view  # noqa: PLC0415 - after usage errors
-    from grpo_doctor.hang.multihost import with_hosts  # noqa: PLC0415
+    from grpo_doctor.hang.multihost.join import with_hosts  # noqa: PLC0415
 
     evidence = view.evidence
     to_stdout = options.output == Path(STDOUT)

@@ -21,7 +21,7 @@ from grpo_doctor.hang.collection.examine import ExamineOptions, examine_dumps, e
 from grpo_doctor.hang.dumps.model import DumpProblem
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.view import JobView
-from grpo_doctor.hang.multihost import DifferentJobsError, joined
+from grpo_doctor.hang.multihost.join import DifferentJobsError, joined
 from grpo_doctor_probes import discover
 from grpo_doctor_probes.evidence import Evidence, Job, Problem
 from grpo_doctor_probes.placement import placement_of

@@ -18,7 +18,7 @@ from grpo_doctor_probes.record.rundir import FINDINGS_JSON, REPORT_HTML, TRACE_J
 if TYPE_CHECKING:
     from grpo_doctor.cli.watching import Aftermath
     from grpo_doctor.document import ReportDocument
-    from grpo_doctor_probes.supervisor import Ended
+    from grpo_doctor_probes.supervisor.job import Ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,10 @@ from grpo_doctor.cli.output import STDOUT, add_output, document_json, given_path
 from grpo_doctor.errors import LaunchError, OutputError, UsageError
 
 if TYPE_CHECKING:
-    from grpo_doctor_probes.supervisor import Ended, Launch, Node, RunFile
+    from grpo_doctor_probes.supervisor.job import Ended
+    from grpo_doctor_probes.supervisor.launch import Launch
+    from grpo_doctor_probes.supervisor.node import Node
+    from grpo_doctor_probes.supervisor.runfile import RunFile
 
 _OPEN_FILES = 65_536
 _OTHER_HOSTS_S = 30.0
@@ -156,15 +159,13 @@ def execute(options: argparse.Namespace) -> int:
     """Run the job to its end; return the job's exit code."""
     arguments: list[str] = options.job_arguments or []
     _check(options, arguments)
-    from grpo_doctor_probes.supervisor import (  # noqa: PLC0415 - after --help
+    from grpo_doctor_probes.supervisor.launch import (  # noqa: PLC0415 - after --help
         CannotStartError,
-        Node,
         check_trainer_flags,
-        first_host,
         plan,
-        remove_if_unused,
-        this_node,
     )
+    from grpo_doctor_probes.supervisor.node import Node, first_host, this_node  # noqa: PLC0415
+    from grpo_doctor_probes.supervisor.runfile import remove_if_unused  # noqa: PLC0415
 
     if arguments and arguments[0].startswith("-") and {"-h", "--help"} & set(arguments):
         from grpo_doctor_probes.supervisor.launch import TRAINER  # noqa: PLC0415
@@ -250,8 +251,11 @@ def _given(options: argparse.Namespace, node: Node) -> Node:
 
 
 def _make_folder(options: argparse.Namespace, node: Node) -> Path:
-    from grpo_doctor_probes.supervisor import create_joined_dir, create_run_dir  # noqa: PLC0415
-    from grpo_doctor_probes.supervisor.runfile import DEFAULT_PARENT  # noqa: PLC0415
+    from grpo_doctor_probes.supervisor.runfile import (  # noqa: PLC0415
+        DEFAULT_PARENT,
+        create_joined_dir,
+        create_run_dir,
+    )
 
     join: Path | None = options.join
     folder: Path | None = join or options.output
@@ -282,8 +286,10 @@ def _run(
     node: Node,
 ) -> Finished:
     from grpo_doctor.cli.watching import Watching, with_flight_recorder  # noqa: PLC0415
-    from grpo_doctor_probes.samplers import Sampling, named_servers, serving_at  # noqa: PLC0415
-    from grpo_doctor_probes.supervisor import Job, RunFile  # noqa: PLC0415
+    from grpo_doctor_probes.samplers.sampler import Sampling  # noqa: PLC0415
+    from grpo_doctor_probes.samplers.server import named_servers, serving_at  # noqa: PLC0415
+    from grpo_doctor_probes.supervisor.job import Job  # noqa: PLC0415
+    from grpo_doctor_probes.supervisor.runfile import RunFile  # noqa: PLC0415
 
     if not options.no_check and options.join is None and not node.number:
         from grpo_doctor.cli.check_start import warning  # noqa: PLC0415
@@ -327,7 +333,7 @@ def _run(
 
 def _wait_for_others(folder: Path, node: Node) -> None:
     from grpo_doctor_probes.record.rundir import NODES  # noqa: PLC0415
-    from grpo_doctor_probes.supervisor import wait_for_others  # noqa: PLC0415
+    from grpo_doctor_probes.supervisor.node import wait_for_others  # noqa: PLC0415
 
     missing = wait_for_others(folder, node, _OTHER_HOSTS_S, inform)
     if missing:

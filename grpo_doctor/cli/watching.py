@@ -77,7 +77,8 @@ class Beside:
 
 
 if TYPE_CHECKING:
-    from grpo_doctor_probes.supervisor import Ended, Job, Launch
+    from grpo_doctor_probes.supervisor.job import Ended, Job
+    from grpo_doctor_probes.supervisor.launch import Launch
 
 # A look that is under way when the job ends may still tell why it did.
 _LAST_LOOK_S = 5.0

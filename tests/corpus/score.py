@@ -8,7 +8,7 @@ import traceback
 import msgspec
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.multihost import joined
+from grpo_doctor.hang.multihost.join import joined
 from grpo_doctor_probes.evidence import Evidence
 from tests.corpus.items import Item
 from tests.faults.kept import Truth

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from grpo_doctor_probes.gpu.nvml import Device, NoNvml, Nvml
-from grpo_doctor_probes.samplers import GpuSampler, Sampling
+from grpo_doctor_probes.samplers.gpu import GpuSampler
+from grpo_doctor_probes.samplers.sampler import Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from grpo_doctor_probes.samplers import Sampling
+from grpo_doctor_probes.samplers.sampler import Sampling
 
 if TYPE_CHECKING:
     from pathlib import Path

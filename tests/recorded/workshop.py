@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import cast
 
 from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
-from grpo_doctor_probes.samplers import Sampling
-from grpo_doctor_probes.supervisor import Ended, Job, Launch, RunFile, create_run_dir
+from grpo_doctor_probes.samplers.sampler import Sampling
+from grpo_doctor_probes.supervisor.job import Ended, Job
+from grpo_doctor_probes.supervisor.launch import Launch
+from grpo_doctor_probes.supervisor.runfile import RunFile, create_run_dir
 from tests.recorded.forks import ForkServer
 
 

@@ -3,9 +3,3 @@
 Process numbers repeat from host to host. In joined evidence each process has an identity made of
 its host's number and its own (`model.nodes`), and a `Process` says its name with its host.
 """
-
-from __future__ import annotations
-
-from grpo_doctor.hang.multihost.join import DifferentJobsError, joined, with_hosts
-
-__all__ = ["DifferentJobsError", "joined", "with_hosts"]

@@ -12,8 +12,10 @@ import pytest
 from grpo_doctor.cli import main, run, watching
 from grpo_doctor.cli.finish import Finished
 from grpo_doctor.cli.watching import Aftermath
-from grpo_doctor_probes import supervisor
-from grpo_doctor_probes.supervisor import Ended, Launch
+from grpo_doctor_probes.supervisor import launch as launching
+from grpo_doctor_probes.supervisor import runfile
+from grpo_doctor_probes.supervisor.job import Ended
+from grpo_doctor_probes.supervisor.launch import Launch
 
 
 @pytest.mark.parametrize(
@@ -74,9 +76,9 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def plan(arguments: list[str], folder: Path, **wished: Any) -> None:
         wishes.append(wished)
-        raise supervisor.CannotStartError("it is not to start")
+        raise launching.CannotStartError("it is not to start")
 
-    monkeypatch.setattr(supervisor, "plan", plan)
+    monkeypatch.setattr(launching, "plan", plan)
     return wishes
 
 
@@ -126,8 +128,8 @@ def test_a_folder_that_cannot_be_made_is_named(
     def full(*_: object) -> Path:
         raise OSError(errno.ENOSPC, "No space left")
 
-    monkeypatch.setattr(supervisor, "create_run_dir", full)
-    monkeypatch.setattr(supervisor, "create_joined_dir", full)
+    monkeypatch.setattr(runfile, "create_run_dir", full)
+    monkeypatch.setattr(runfile, "create_joined_dir", full)
     assert main(["run", *arguments, "--", "true"]) == 4
     assert f"can't make the run directory {message}" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import msgspec
 
-from grpo_doctor.hang.multihost import joined
+from grpo_doctor.hang.multihost.join import joined
 from grpo_doctor_probes.evidence import Evidence
 from tests.corpus import store
 from tests.corpus.degraded import variants

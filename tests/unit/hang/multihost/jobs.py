@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.multihost import joined, with_hosts
+from grpo_doctor.hang.multihost.join import joined, with_hosts
 from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Evidence
 from tests.evidence import EvidenceBuilder

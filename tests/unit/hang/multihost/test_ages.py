@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.multihost import joined
+from grpo_doctor.hang.multihost.join import joined
 from grpo_doctor_probes.evidence import Evidence, RasAnswer
 from tests.evidence import EvidenceBuilder
 from tests.several_hosts import later, on_hosts

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.hosts import parted
-from grpo_doctor.hang.multihost import joined
+from grpo_doctor.hang.multihost.join import joined
 from grpo_doctor_probes.evidence import Evidence
 from tests.evidence import EvidenceBuilder, frames
 from tests.several_hosts import on_hosts

@@ -12,7 +12,7 @@ from msgspec.structs import replace as replace_struct
 
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.multihost import DifferentJobsError, joined, with_hosts
+from grpo_doctor.hang.multihost.join import DifferentJobsError, joined, with_hosts
 from grpo_doctor.hang.wording import hosts_text
 from grpo_doctor_probes.evidence import Evidence, Placement, Problem
 from tests.evidence import EvidenceBuilder, frames

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.samplers import HostSampler
+from grpo_doctor_probes.samplers.host import HostSampler
 
 S = 1_000_000_000
 

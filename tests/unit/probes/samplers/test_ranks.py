@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.samplers import RankSampler
-from grpo_doctor_probes.samplers.ranks import loaded
+from grpo_doctor_probes.samplers.ranks import RankSampler, loaded
 
 S = 1_000_000_000
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -9,8 +9,14 @@ from typing import cast
 
 import pytest
 
-from grpo_doctor_probes.supervisor import Ended, Job, Launch, RunFile, create_run_dir
-from grpo_doctor_probes.supervisor.runfile import create_joined_dir, remove_if_unused
+from grpo_doctor_probes.supervisor.job import Ended, Job
+from grpo_doctor_probes.supervisor.launch import Launch
+from grpo_doctor_probes.supervisor.runfile import (
+    RunFile,
+    create_joined_dir,
+    create_run_dir,
+    remove_if_unused,
+)
 
 
 class Started:

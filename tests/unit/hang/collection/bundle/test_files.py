@@ -12,7 +12,7 @@ from grpo_doctor.errors import OutputError, TraceError
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.collection.bundle import files
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.multihost import joined
+from grpo_doctor.hang.multihost.join import joined
 from grpo_doctor_probes.evidence import Evidence, Job
 from tests.evidence import EvidenceBuilder
 from tests.several_hosts import on_hosts
