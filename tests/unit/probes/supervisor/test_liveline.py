@@ -18,6 +18,15 @@ from grpo_doctor_probes.supervisor.liveline import LiveLine, Now, Watch, compose
 from tests.unit.probes.supervisor.headers_in_code import S, header, span
 
 
+def test_shares_and_step_time_are_of_the_same_steps_however_many_ranks() -> None:
+    watch = Watch()
+    for number in range(12):
+        for phase in ("rollout", "rollout", "train", ""):
+            ranks = [at(number, phase, rank) for rank in range(256)]
+            now = watch.look(ranks)
+    assert dict(now.shares) == {"rollout": 0.5, "train": 0.25, "unattributed": 0.25}
+
+
 def at(number: int, phase: str, rank: int) -> Header:
     spans = [span("step", 0, layout.STEP), *([span(phase, 0)] if phase else [])]
     return replace(header(*spans, rank=rank), step=number)
