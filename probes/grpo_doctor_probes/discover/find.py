@@ -37,8 +37,7 @@ from grpo_doctor_probes.discover.ranks import Cast, cast, may_train
 from grpo_doctor_probes.discover.remains import Remains
 from grpo_doctor_probes.discover.scan import Process, Tree, scan
 from grpo_doctor_probes.discover.sockets import Connection, Sockets, find_servers, meeting_point
-from grpo_doctor_probes.evidence import Job, Member
-from grpo_doctor_probes.procs.procstat import read_stat
+from grpo_doctor_probes.evidence import Job
 
 _RAY_CORE = ("raylet", "gcs_server")
 
@@ -151,13 +150,6 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
     if not readable:
         raise nothing_readable(jobs[0], proc)
     return tuple(readable)
-
-
-def still_there(member: Member, proc: Path = Path("/proc")) -> bool:
-    """Return whether the very process still exists; a zombie does."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return read_stat(proc / str(member.pid)).started_ticks == member.started_ticks
-    return False
 
 
 class _Search:

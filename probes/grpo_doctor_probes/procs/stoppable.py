@@ -20,11 +20,6 @@ DRIVERS = ("/dev/nvidia", "/dev/gdrdrv", "/dev/kfd", "/dev/dri/", "/dev/infiniba
 _MAX_THREADS = 4096
 
 
-def stoppable(pid: int, proc: str = "/proc") -> bool:
-    """Return whether every thread of process `pid` may be stopped now."""
-    return not why_not_process(pid, proc)
-
-
 def why_not_process(pid: int, proc: str = "/proc") -> str:
     """Return why process `pid` may not be stopped as a whole; "" where it may be, or has gone."""
     try:

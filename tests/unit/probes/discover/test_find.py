@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +9,9 @@ import pytest
 
 from grpo_doctor_probes.discover import NoJobError, find_jobs
 from grpo_doctor_probes.discover.candidates import Candidate
-from grpo_doctor_probes.discover.find import recognise_parents, still_there
+from grpo_doctor_probes.discover.find import recognise_parents
 from grpo_doctor_probes.discover.scan import Process
-from grpo_doctor_probes.evidence import Member
-from grpo_doctor_probes.procs.procstat import read_stat
 from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
-
-GLOO = ("pt_gloo_runloop",)
 
 
 def process(pid: int, parent: int, command: str, name: str = "python") -> Process:
@@ -139,11 +134,3 @@ def test_processes_that_talk_to_each_other_are_ranks_without_numbers(
         return
     (job,) = find_jobs((), host.root)
     assert [(member.pid, member.rank) for member in job.ranks()] == ranks
-
-
-def test_the_very_process_or_another_of_its_number() -> None:
-    ticks = read_stat(f"/proc/{os.getpid()}").started_ticks
-    own = Member(os.getpid(), 1, ticks, "rank", "python", "python")
-    assert still_there(own)
-    assert not still_there(replace(own, started_ticks=ticks - 1))
-    assert not still_there(replace(own, pid=2**22 + 1))

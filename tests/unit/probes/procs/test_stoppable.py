@@ -52,7 +52,6 @@ def caller(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]
 def test_a_thread_inside_a_driver_is_told(caller: subprocess.Popen[bytes]) -> None:
     reason = stoppable.why_not_process(caller.pid)
     assert reason.startswith(f"its thread {caller.pid} is inside a call of a driver (anon_inode:")
-    assert not stoppable.stoppable(caller.pid)
 
 
 def test_its_python_stack_is_had_and_its_native_one_is_not(caller: subprocess.Popen[bytes]) -> None:
@@ -108,7 +107,7 @@ def test_which_calls_are_of_a_driver(
 ) -> None:
     (thread / "fd" / "3").symlink_to("/dev/nvidia0")
     (thread / "syscall").write_text(words.format(call=stoppable._IOCTL) + "\n")
-    assert stoppable.stoppable(7, str(tmp_path)) is not refused
+    assert bool(stoppable.why_not_process(7, str(tmp_path))) is refused
 
 
 def test_uninterruptible_sleep_comes_first(tmp_path: Path, thread: Path) -> None:
@@ -120,5 +119,5 @@ def test_uninterruptible_sleep_comes_first(tmp_path: Path, thread: Path) -> None
 @pytest.mark.parametrize("call", ["running\n", "", "-1 0x7ffc 0x7f01\n", "16 0x3\n"])
 def test_what_is_in_no_such_call_may_be_stopped(tmp_path: Path, thread: Path, call: str) -> None:
     (thread / "syscall").write_text(call)
-    assert stoppable.stoppable(7, str(tmp_path))
-    assert stoppable.stoppable(99, str(tmp_path))
+    assert not stoppable.why_not_process(7, str(tmp_path))
+    assert not stoppable.why_not_process(99, str(tmp_path))
