@@ -16,6 +16,7 @@ import msgspec
 from grpo_doctor.compare import compare
 from grpo_doctor_reports import render_html, render_text
 from grpo_doctor_reports.compare import comparison_page, comparison_text
+from grpo_doctor_reports.hang.layout import draw
 from grpo_doctor_reports.hang.page import hang_page
 from grpo_doctor_reports.hang.terminal import hang_text
 from grpo_doctor_reports.markdown import render_annotations, render_markdown
@@ -23,6 +24,7 @@ from grpo_doctor_reports.prometheus import render_prometheus
 from tests.demo_reports import DEMOS
 from tests.demo_verdicts import VISITS
 from tests.unit.findings.example_runs import healthy, offloaded
+from tests.unit.reports.hang.graphs import GRAPHS
 
 _WIDTH = 100
 _HERE = Path(__file__).parent
@@ -55,6 +57,24 @@ def verdicts() -> Iterator[tuple[str, str]]:
         yield f"{name}, page", _body(hang_page(make()).decode())
 
 
+def placements() -> Iterator[tuple[str, str]]:
+    """Where the boxes and arrows of graphs are, and their words."""
+    for name, graph in GRAPHS.items():
+        drawing = draw(graph)
+        assert drawing is not None
+        lines = [f"{drawing.width:.1f} x {drawing.height:.1f} from {drawing.left:.1f}"]
+        for box in drawing.boxes:
+            words = [*box.label, *box.detail]
+            lines.append(f"{box.x:.1f} {box.y:.1f} {box.width} x {box.height:.1f} {words}")
+        for arrow in drawing.arrows:
+            colour = " in the cycle" if arrow.in_cycle else ""
+            lines.append(f"{arrow.path} from {arrow.left:.1f} to {arrow.right:.1f}{colour}")
+            if (at := arrow.label) is not None:
+                words = [(round(y, 1), text) for y, text in at.lines]
+                lines.append(f"  {at.x:.1f} {at.y:.1f} {at.width:.1f} x {at.height:.1f} {words}")
+        yield name, "\n".join(lines)
+
+
 def comparisons() -> Iterator[tuple[str, str]]:
     """A run beside another: better, worse and the same."""
     pairs = {
@@ -71,6 +91,7 @@ def comparisons() -> Iterator[tuple[str, str]]:
 RECORDED: Final[Mapping[str, Callable[[], Iterator[tuple[str, str]]]]] = {
     "drawn.txt": reports,
     "hang/drawn.txt": verdicts,
+    "hang/placed.txt": placements,
     "compare/drawn.txt": comparisons,
 }
 
