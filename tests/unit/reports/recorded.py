@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import unified_diff
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import msgspec
 
 from grpo_doctor.compare import compare
 from grpo_doctor_reports import render_html, render_text
+from grpo_doctor_reports.charts.figure import Chart, Column
 from grpo_doctor_reports.compare import comparison_page, comparison_text
 from grpo_doctor_reports.hang.layout import draw
 from grpo_doctor_reports.hang.page import hang_page
@@ -24,9 +26,13 @@ from grpo_doctor_reports.prometheus import render_prometheus
 from tests.demo_reports import DEMOS
 from tests.demo_verdicts import VISITS
 from tests.unit.findings.example_runs import healthy, offloaded
+from tests.unit.reports.charts.built import numbers
+from tests.unit.reports.charts.cases import CASES
 from tests.unit.reports.hang.graphs import GRAPHS
 
 _WIDTH = 100
+_CHARACTERS, _TRACES = 240, 8  # of a line, and of a figure, that are written out
+_FIRST = {"boxes", "height", "meta", "x", "y", "z"}  # of these the line begins
 _HERE = Path(__file__).parent
 _UNREADABLE = re.compile(r"<(script|style)\b.*?</\1>", re.DOTALL)
 _HASHES = re.compile(r"&#39;sha256-[^&]*&#39;|'sha256-[^']*'")
@@ -75,6 +81,40 @@ def placements() -> Iterator[tuple[str, str]]:
         yield name, "\n".join(lines)
 
 
+def charts() -> Iterator[tuple[str, str]]:
+    """Charts at the edges of what they draw: words, facts, and each trace as far as a line goes."""
+    for kind, cases in CASES.items():
+        for name, make in cases.items():
+            chart = make()
+            yield f"{kind}, {name}", "\n".join(_chart(chart)) if chart else "no chart"
+
+
+def _chart(chart: Chart) -> Iterator[str]:
+    yield from (chart.summary, chart.note, _line(chart.facts))
+    for name, figure in chart.figures.items():
+        traces = figure["data"]
+        yield f"{name}: {_line(figure['layout'])}"
+        yield from map(_line, traces[:_TRACES])
+        if len(traces) > _TRACES:
+            yield f"{len(traces) - _TRACES} more: {_line(traces[_TRACES:])}"
+
+
+def _line(part: object) -> str:
+    """JSON of a part, numbers as the page gets them; of a long one its beginning and a hash."""
+    text = msgspec.json.encode(_plain(part))
+    shown = text[:_CHARACTERS].decode("utf-8", "ignore")
+    return shown if len(text) <= _CHARACTERS else f"{shown} {sha256(text).hexdigest()[:12]}"
+
+
+def _plain(part: object) -> object:
+    if isinstance(part, Column):
+        return numbers(part)
+    if isinstance(part, Mapping):
+        order = sorted(part, key=lambda key: (key not in _FIRST, key))
+        return {key: _plain(part[key]) for key in order}
+    return [_plain(item) for item in part] if isinstance(part, list | tuple) else part
+
+
 def comparisons() -> Iterator[tuple[str, str]]:
     """A run beside another: better, worse and the same."""
     pairs = {
@@ -90,6 +130,7 @@ def comparisons() -> Iterator[tuple[str, str]]:
 
 RECORDED: Final[Mapping[str, Callable[[], Iterator[tuple[str, str]]]]] = {
     "drawn.txt": reports,
+    "charts/drawn.txt": charts,
     "hang/drawn.txt": verdicts,
     "hang/placed.txt": placements,
     "compare/drawn.txt": comparisons,

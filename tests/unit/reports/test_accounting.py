@@ -40,18 +40,6 @@ def test_shares_come_in_one_order_and_set_apart_steps_are_said() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("clock", "sentence"),
-    [
-        ({"text": "one host, one clock"}, "one host, one clock"),
-        ({"max_error_ms": None, "methods": []}, "Clock error between ranks: unknown."),
-        ({"max_error_ms": 0.2, "methods": ["ping"]}, "at most 200 µs (aligned by ping)"),
-    ],
-)
-def test_the_clocks_error_is_always_said(clock: dict[str, Any], sentence: str) -> None:
-    assert sentence in time_words.clock_sentence(read(run={"clock": clock}))
-
-
 def test_a_critical_path_begins_at_nought_and_names_its_lanes() -> None:
     segments = [
         {"lane": "rank", "rank": 5, "phase": "train", "start_s": 102.0, "end_s": 104.0},
@@ -72,6 +60,11 @@ def test_a_critical_path_begins_at_nought_and_names_its_lanes() -> None:
 
 def leg(start_s: float, end_s: float, **lane: Any) -> PathSegment:
     return PathSegment(**{"lane": "rank", "rank": 0, "start_s": start_s, "end_s": end_s, **lane})
+
+
+def test_one_lane_is_said_in_the_singular() -> None:
+    alone = CriticalPath(seconds=1.0, segments=[leg(0.0, 1.0, phase="train")])
+    assert time_words.path_sentence(alone).endswith("train 1 s, across 1 rank or engine.")
 
 
 def test_pieces_without_length_are_left_out() -> None:

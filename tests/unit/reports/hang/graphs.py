@@ -13,15 +13,16 @@ def graph(
 ) -> Graph:
     """Boxes as name.depth, `!` the guilty and `*` those with the detail; links as from>to."""
     around = [Box(f"r{at}", f"r{at}", "", True, True, 0, in_cycle=True) for at in range(ring)]
-    pairs = [tuple(link.split(">")) for link in links.split()]
+    pairs = [link.partition(">") for link in links.split()]
     return Graph(
-        (*around, *(_box(*each.split("."), detail) for each in boxes.split())),
-        tuple(Link(source, target, label) for source, target in pairs),
+        (*around, *(_box(each, detail) for each in boxes.split())),
+        tuple(Link(source, target, label) for source, _, target in pairs),
         tuple(box.key for box in around),
     )
 
 
-def _box(name: str, depth: str, detail: str) -> Box:
+def _box(text: str, detail: str) -> Box:
+    name, _, depth = text.partition(".")
     shown = detail if "*" in depth else ""
     return Box(name, name, shown, True, "!" in depth, int(depth.rstrip("!*")))
 

@@ -25,8 +25,8 @@ def test_an_arrow_begins_and_ends_on_the_borders_that_face_each_other(seed: int)
         for at in range(3)
     )
     links = tuple(
-        Link(*dice.sample([box.key for box in boxes], 2), dice.choice(["", "recv"]))
-        for _ in range(20)
+        Link(source.key, target.key, dice.choice(["", "recv"]))
+        for source, target in (dice.sample(boxes, 2) for _ in range(20))
     )
     drawing = draw(Graph(boxes, links, ()))
     assert drawing is not None
