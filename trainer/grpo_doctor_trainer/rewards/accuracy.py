@@ -76,8 +76,11 @@ def _number(text: str) -> float | None:
 
 
 def _same_mathematics(completion: str, answer: str | None, expected: str) -> bool:
-    given = _parsed(completion[-_TAIL:]) if answer is None else _formula(answer)
-    right = _formula(expected)
+    try:
+        given = _parsed(completion[-_TAIL:]) if answer is None else _formula(answer)
+        right = _formula(expected)
+    except _TooSlowError:
+        return False
     seconds = _SECONDS_PER_ANSWER
     return bool(given and right and math_verify().verify(right, given, timeout_seconds=seconds))
 
@@ -95,7 +98,16 @@ def _parsed(text: str) -> list[Any]:
         return []
     # Its fallback is the text it could not read, which was compared here already.
     options = {"fallback_mode": "no_fallback", "parsing_timeout": _SECONDS_PER_ANSWER}
-    return list(math_verify().parse(text, **options))
+    parse, began_s = math_verify().parse, time.monotonic()
+    found = list(parse(text, **options))
+    if not found and time.monotonic() - began_s >= _SECONDS_PER_ANSWER:
+        raise _TooSlowError
+    return found
+
+
+class _TooSlowError(Exception):
+    """math-verify ran out of time, which it says by reading nothing: no text that it can't read, so
+    not one to be read in another way, and not for ever."""
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.rewards import accuracy
 from grpo_doctor_trainer.rewards.accuracy import is_correct, make_accuracy
 from grpo_doctor_trainer.rewards.functions import (
     make_length,
@@ -95,6 +96,25 @@ def test_right_answers(completion: str, solution: str) -> None:
 )
 def test_wrong_answers(completion: str, solution: str) -> None:
     assert not is_correct(completion, solution)
+
+
+def test_a_solution_that_took_too_long_once_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine `$Route 7$` took over two seconds, and what is left of it is 7."""
+    parse, slow = accuracy.math_verify().parse, [True]
+
+    def parse_slowly(text: str, **options: object) -> list[object]:
+        if slow and text == "$Route 7$":
+            monkeypatch.setattr(accuracy, "_SECONDS_PER_ANSWER", 0)
+            return []
+        found: list[object] = parse(text, **options)
+        return found
+
+    monkeypatch.setattr(accuracy.math_verify(), "parse", parse_slowly)
+    assert not is_correct("7", "Route 7")
+    monkeypatch.setattr(accuracy, "_SECONDS_PER_ANSWER", 2)
+    slow.clear()
+    assert not is_correct("7", "Route 7")
+    assert is_correct("$\\frac{14}{2}$", "7")
 
 
 @pytest.mark.parametrize(
