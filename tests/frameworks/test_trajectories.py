@@ -1,7 +1,8 @@
 """Trajectories of real jobs against stopwatches in their tools, rewards and engines.
 
 A real AsyncGRPOTrainer with a stand-in of vLLM's server, verl's own agent loop with a scripted
-engine, OpenRLHF's agents with vLLM's CPU build. They need the environments of `make frameworks`.
+engine, OpenRLHF's agents with vLLM's CPU build, TRL's GRPOTrainer with scripted answers, ms-swift's
+schedulers with an engine that sleeps. They need the environments of `make frameworks`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 from grpo_doctor.trace.read import load
 from grpo_doctor_reports.schema.trajectories import STATES, Trajectories
 from tests.frameworks import test_async_trl, test_phases_openrlhf, test_phases_verl
+from tests.frameworks.environments import python_of
 from tests.frameworks.inputs import write_model, write_prompts
 from tests.frameworks.jobs import CODE, Setting, command
 from tests.frameworks.recorded_jobs import ENVIRONMENTS, recording, run_logged, stopwatch
@@ -200,3 +202,21 @@ def test_a_trainer_of_trl_with(way: str, tmp_path: Path) -> None:
             "rollout_func": {},
         }[way]
     )
+
+
+SWIFT = python_of(ENVIRONMENTS / "env-swift")
+
+
+@pytest.mark.skipif(not SWIFT.exists(), reason="needs ms-swift")
+def test_a_scheduler_of_swift_with_an_engine_that_sleeps(tmp_path: Path) -> None:
+    words = [str(word) for word in (SWIFT, CODE / "swift_turns.py", tmp_path, SECONDS)]
+    code = run_logged([*recording(tmp_path / "run"), *words], os.environ, tmp_path)
+    assert code == 0, (tmp_path / "job.log").read_text()[-3000:]
+    found = trajectories(tmp_path / "run")
+    assert found.outcomes == {"ready": 8}
+    for state, part in {"tool": "tool", "generate": "engine"}.items():
+        seconds = truth_s(tmp_path / f"{part}.txt")
+        assert found.states[state].total == pytest.approx(seconds, rel=0.05)
+    assert {tool.name: tool.calls for tool in found.tools} == {
+        "Maze.on_turn_end": 8 * 3, "Maze.step": 8 * 2,
+    }  # fmt: skip

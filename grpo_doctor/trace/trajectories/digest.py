@@ -182,8 +182,9 @@ class _Digest:
 
     def _saved_s(self, row: Rows, excess_s: Numbers) -> float | None:
         """Return how much earlier a batch's last trajectory is ready without that excess."""
-        # A step that trains what its own weights have said waits for the last of them.
-        batch = np.where(self.staleness == 0, self.taken_step, np.nan)
+        # A step that trains what its own weights alone have said waits for the last of them.
+        is_own = (self.staleness == 0) & (self.facts["version"] == self.facts["last_version"])
+        batch = np.where(is_own, self.taken_step, np.nan)
         batch = np.where(np.isnan(self.facts["step"]), batch, self.facts["step"])
         known = np.isfinite(batch) & (self.value == DONE)
         if not known.any():

@@ -21,7 +21,6 @@ from grpo_doctor_probes.record.spanfile import SpanFile, encoded_name
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -168,18 +167,6 @@ def begin() -> Trajectory | None:
     except Exception:  # noqa: BLE001 - a guest never raises into its host
         recorder.note_error()
         return None
-
-
-async def followed(one: Trajectory, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Await a coroutine function that works for a trajectory; what it raises ends that."""
-    token = CURRENT.set(one)
-    try:
-        return await function(*args, **kwargs)
-    except BaseException as error:
-        recorder.quietly(one.end, outcome_of(type(error)))
-        raise
-    finally:
-        CURRENT.reset(token)
 
 
 def part(name: str, of: Trajectory | None = None) -> AbstractContextManager[object]:

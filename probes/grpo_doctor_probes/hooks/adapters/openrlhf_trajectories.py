@@ -8,12 +8,11 @@ reward. Ray carries the answer to the process that generates samples, and from t
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar
-from itertools import count
 from time import monotonic_ns
 from types import SimpleNamespace
 from typing import Any
 
+from grpo_doctor_probes.hooks.adapters.agent_trajectories import following, wrap_own
 from grpo_doctor_probes.hooks.spans import inside
 from grpo_doctor_probes.hooks.table import HOOKED, Hook
 from grpo_doctor_probes.hooks.wrapping import Around, after, before, in_state, on_result, shared
@@ -23,22 +22,18 @@ from grpo_doctor_probes.record.recorder import quietly
 
 _ENGINE, _AGENT = "openrlhf.trainer.ray.vllm_engine", "openrlhf.utils.agent"
 _MARK = "grpo_doctor"
-_ENVIRONMENT = ("reset", "step")  # of an AgentInstance
-_GROUPS = count(1)
-_GROUP: ContextVar[int | None] = ContextVar("grpo_doctor_group", default=None)
 
 
-# What this process knows: weight updates that it got or sent, and answers of this generation.
-_HERE: Any = SimpleNamespace(updates=0, is_sending=False, answers=[])
+# What this process knows: weight updates that it got, or sent, and answers of this generation.
+_HERE: Any = SimpleNamespace(updates=0, sent=None, answers=[])
 
 
 def _around_responses(respond: Callable[..., Any]) -> Callable[..., Any]:
     """All samples of one prompt, by an executor that may be of the user's own class."""
 
     def follow(actor: Any) -> None:
-        _GROUP.set(next(_GROUPS))
         if not hasattr(actor.executor.execute, HOOKED):
-            actor.executor.execute = _around_execute(actor.executor.execute)
+            actor.executor.execute = following(_begun, _note_answer)(actor.executor.execute)
 
     async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         quietly(follow, self)
@@ -47,22 +42,11 @@ def _around_responses(respond: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _around_execute(execute: Callable[..., Any]) -> Callable[..., Any]:
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        one = record.begin()
-        if one is None:
-            return await execute(*args, **kwargs)
-        quietly(one.note, group=_GROUP.get(), version=_HERE.updates)
-        answer = await record.followed(one, execute, *args, **kwargs)
-        quietly(_note_answer, one, answer)
-        quietly(one.end)
-        return answer
-
-    setattr(wrapper, HOOKED, True)
-    return wrapper
+def _begun(one: record.Trajectory, *_: Any, **__: Any) -> None:
+    one.note(version=_HERE.updates)
 
 
-def _note_answer(one: record.Trajectory, answer: Any) -> None:
+def _note_answer(one: record.Trajectory, answer: Any, *_: Any) -> None:
     one.note(last_version=_HERE.updates)
     if isinstance(answer, dict):
         answer[_MARK] = one.key, _HERE.updates
@@ -70,17 +54,14 @@ def _note_answer(one: record.Trajectory, answer: Any) -> None:
         one.note(reward=answer.get("reward"))
 
 
+def _around_step(owner: type, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    state = in_state(f"{record.TOOL}/{owner.__name__}.{method}")
+    return shared("rollout/tools")(state(function))
+
+
 def _name_environment(_executor: Any, agent_instance_cls: type, *_: Any, **__: Any) -> None:
     """What a user's environment does before the first turn and between two of them."""
-    for method in _ENVIRONMENT:
-        owner = next((kind for kind in agent_instance_cls.__mro__ if method in vars(kind)), None)
-        # What it only inherits from OpenRLHF does nothing.
-        if owner is None or owner.__module__ == _AGENT or hasattr(vars(owner)[method], HOOKED):
-            continue
-        state = in_state(f"{record.TOOL}/{owner.__name__}.{method}")
-        wrapper = shared("rollout/tools")(state(vars(owner)[method]))
-        setattr(wrapper, HOOKED, True)
-        setattr(owner, method, wrapper)
+    wrap_own(agent_instance_cls, ("reset", "step"), _around_step, bases=("AgentInstanceBase",))
 
 
 def _around_update(update: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,20 +73,6 @@ def _around_update(update: Callable[..., Any]) -> Callable[..., Any]:
         result = await update(*args, **kwargs)
         _HERE.updates += bool(kwargs.get("empty_cache"))
         return result
-
-    return wrapper
-
-
-def _around_broadcast(broadcast: Callable[..., Any]) -> Callable[..., Any]:
-    """The asynchronous trainer's calls that of its base, which is hooked too: they are one."""
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        is_within, _HERE.is_sending = _HERE.is_sending, True
-        try:
-            return broadcast(*args, **kwargs)
-        finally:
-            _HERE.is_sending = is_within
-            _HERE.updates += not is_within
 
     return wrapper
 
@@ -140,10 +107,14 @@ def _note_dropped(samples: list[Any], filtering: object) -> None:
 
 
 def _note_taken(_trainer: Any, samples: Any, *_: Any, **__: Any) -> None:
-    for sample in samples:
-        mark = getattr(sample, _MARK, None)
-        if mark is not None:
-            record.taken(mark[0], staleness=_HERE.updates - mark[1])
+    """With each step the weights change once. A run that resumes has sent its own before."""
+    marks = [getattr(sample, _MARK) for sample in samples if hasattr(sample, _MARK)]
+    if marks and _HERE.sent is None:
+        _HERE.sent = marks[0][1]
+    for key, version in marks:
+        record.taken(key, staleness=_HERE.sent - version)
+    if marks:
+        _HERE.sent += 1
 
 
 HOOKS = tuple(
@@ -169,7 +140,4 @@ SAMPLES: dict[str, Around] = {
     "SamplesGenerator._generate_vllm": _around_generation,
     "SamplesGenerator._process_response_into_experience": on_result(_note_experience),
 }
-TRAINER: dict[str, Around] = {
-    "BasePPOTrainer.train_step": before(_note_taken),
-    "BasePPOTrainer.broadcast_to_vllm": _around_broadcast,
-}
+TRAINER: dict[str, Around] = {"BasePPOTrainer.train_step": before(_note_taken)}

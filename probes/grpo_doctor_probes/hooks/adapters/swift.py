@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from grpo_doctor_probes.hooks.adapters import swift_megatron
+from grpo_doctor_probes.hooks.adapters import swift_megatron, swift_trajectories
 from grpo_doctor_probes.hooks.describing import PARSED, plain_settings
 from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
 from grpo_doctor_probes.hooks.passes import patch_trainer
@@ -155,5 +155,6 @@ ADAPTER = Adapter(
         _MIXIN: _patch_mixin,
         _MIXIN_3: _patch_mixin,
         **swift_megatron.PATCHES,
+        **swift_trajectories.PATCHES,
     },
 )

@@ -27,7 +27,7 @@ class _Batch:
     now: _Batch | None = None  # that this process is in
 
     def __init__(self, trainer: Any, ones: list[Trajectory]) -> None:
-        self.trainer, self.ones, self.state = trainer, ones, ""
+        self.ones, self.state = ones, ""
         self.parts: dict[int, Part] = {}
         self.syncing: list[Part] = []
         # In the loop of tools: tokens of the samples, and who called tools since the last turn.
@@ -56,16 +56,12 @@ class _Batch:
             calling = [next(n for n, ids in left if one[: len(ids)] == ids) for one in prompts]
         self.be(GENERATE, calling if self.tokens is not None else None)
 
-    def spoken(self, _trainer: Any) -> None:
-        """After a turn a sample waits for the tools of others, or for nothing that is known."""
-        self.be("" if self.tokens is None else QUEUE)
-
     def call(self, trainer: Any, _prompts: Any, prompt_ids: Any, said: Any, *_: Any) -> None:
         """Begin the loop of tools."""
         self.tokens = prompt_ids, said
         self.be(QUEUE)
         for name in _TOOLS:
-            setattr(trainer, name, _Tools(getattr(trainer, name), self))
+            setattr(trainer, name, _Tools(getattr(trainer, name)))
 
     def called(self, trainer: Any) -> None:
         """End the loop of tools."""
@@ -73,10 +69,6 @@ class _Batch:
         self.be("")
         for name in _TOOLS:
             setattr(trainer, name, list(getattr(trainer, name)))
-
-    def sync(self, *_: Any) -> None:
-        """New weights before a turn: it waits for them, within the state that it is in."""
-        self.syncing = [one.part(QUEUE) for one in self.ones]
 
     def ready(self, error: type[BaseException] | None = None) -> None:
         """What follows is of the training."""
@@ -88,15 +80,13 @@ class _Batch:
 class _Tools(list[dict[str, Any]]):
     """The tools of each sample: who looks into them is the sample whose turn it is."""
 
-    def __init__(self, tools: list[dict[str, Any]], batch: _Batch) -> None:
-        super().__init__(tools)
-        self._batch = batch
-
     def __getitem__(self, sample: Any) -> Any:
-        tools = super().__getitem__(sample)
+        tools, batch = super().__getitem__(sample), _Batch.now
+        if batch is None:
+            return tools
         try:
-            self._batch.calling.add(sample)
-            one = self._batch.ones[sample]
+            batch.calling.add(sample)
+            one = batch.ones[sample]
             return {name: conversations.tool_call(name, tools[name], one) for name in tools}
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             return tools
@@ -166,16 +156,6 @@ def _gather(*_: Any, **__: Any) -> None:
         _Batch.now.be(QUEUE)
 
 
-def _ask(state: str) -> Callable[..., None]:
-    """The engine within a `rollout_func`: whose prompts these are is not known."""
-
-    def be(batch: _Batch, *_: Any, **__: Any) -> None:
-        if getattr(batch.trainer, "rollout_func", None):
-            batch.be(state)
-
-    return be
-
-
 def _watch_environments(trainer: Any, *_: Any, **__: Any) -> None:
     pools = getattr(trainer, "_environment_pool", {}).values()
     for environments in (*pools, getattr(trainer, "environments", None) or ()):
@@ -186,7 +166,11 @@ def _watch_environments(trainer: Any, *_: Any, **__: Any) -> None:
 TRAINER: dict[str, Around] = {
     "GRPOTrainer.__init__": after(_watch_environments),
     "GRPOTrainer._generate_and_score_completions": _around_batch,
-    "GRPOTrainer._generate_single_turn": _during(_Batch.speak, _Batch.spoken),
+    "GRPOTrainer._generate_single_turn": _during(
+        # Afterwards they wait for the tools of others, or for nothing that is known.
+        _Batch.speak,
+        lambda batch, _: batch.be("" if batch.tokens is None else QUEUE),
+    ),
     "GRPOTrainer._tool_call_loop": _during(_Batch.call, _Batch.called),
     "GRPOTrainer._calculate_rewards": _during(
         lambda batch, *_, **__: batch.be(REWARD), lambda batch, _: batch.ready()
@@ -194,8 +178,9 @@ TRAINER: dict[str, Around] = {
     "gather": before(_gather),
 }
 ENGINE: dict[str, Around] = {
-    "VLLMGeneration.generate": _during(_ask(GENERATE), _ask("")),
     "VLLMGeneration.sync_weights": _during(
-        _Batch.sync, lambda batch, _: [part.end() for part in batch.syncing]
+        # New weights before a turn: samples wait for them, within the state that they are in.
+        lambda batch, *_, **__: batch.syncing.extend(one.part(QUEUE) for one in batch.ones),
+        lambda batch, _: [part.end() for part in batch.syncing],
     ),
 }

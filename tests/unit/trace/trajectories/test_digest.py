@@ -138,7 +138,7 @@ def test_the_usual_call_would_have_made_the_last_trajectory_ready_earlier() -> N
 def test_a_step_waits_for_what_its_own_weights_have_said(stale: int, saved_s: int | None) -> None:
     rows = Written()
     for call in (1, 1, 5):
-        one = rows.trajectory(0, 2 + call, put=7.0)
+        one = rows.trajectory(0, 2 + call, put=7.0, version=4, last_version=4)
         rows.part(one, "tool/search", 1, 1 + call)
     rows.taken(7.0, 8, step=5, staleness=stale)
     (tool,) = rows.digest().tools

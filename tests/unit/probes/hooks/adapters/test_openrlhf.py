@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from argparse import Namespace
 from queue import Queue
 from types import SimpleNamespace
@@ -248,10 +247,6 @@ AGENT = """
 class SingleTurnAgentExecutor:
     def __init__(self, reward_func=None):
         self.reward_func = reward_func
-
-class MultiTurnAgentExecutor:
-    def __init__(self, agent_instance_cls):
-        pass
 """
 
 
@@ -264,24 +259,3 @@ def test_a_reward_of_an_executor_has_its_name(job: Job) -> None:
     assert module.SingleTurnAgentExecutor(exact).reward_func("abc") == 3
     assert module.SingleTurnAgentExecutor().reward_func is None
     assert (job.spans, job.errors) == (["reward/exact"], 0)
-
-
-def test_an_environment_is_timed_once_and_only_its_own_step(job: Job) -> None:
-    module = hooked("openrlhf.utils.agent", AGENT)
-
-    class Environment:
-        async def step(self, state: int) -> int:
-            return state + 1
-
-    class Silent(Environment):
-        pass
-
-    for kind in (Environment, Environment, Silent):
-        module.MultiTurnAgentExecutor(kind)
-    assert "step" not in vars(Silent)
-    assert asyncio.run(Environment().step(1)) == 2
-    assert job.spans == ["rollout/tools"]
-    once = Environment.step
-    module.MultiTurnAgentExecutor(Environment)
-    assert Environment.step is once
-    assert job.errors == 0
