@@ -8,14 +8,7 @@ from dataclasses import replace
 import grpo_doctor
 from grpo_doctor.document.facts import rank_entries, run_entry
 from grpo_doctor.document.memory import memory_entry
-from grpo_doctor.document.results import (
-    Price,
-    finding_entries,
-    not_applicable_entries,
-    not_run_entries,
-    passed_entries,
-    rule_error_entries,
-)
+from grpo_doctor.document.results import Price, entries
 from grpo_doctor.document.summary import summary
 from grpo_doctor.document.views import views
 from grpo_doctor.document.whatif import whatif_entry
@@ -47,11 +40,7 @@ def build_document(
         tool=Tool(name="grpo-doctor", version=grpo_doctor.__version__),
         run=run_entry(view.trace),
         summary=summary(view.analysis, results, rank_entries(view.trace), hangs),
-        findings=finding_entries(results, view.analysis, price),
-        passed=passed_entries(results),
-        not_run=not_run_entries(results),
-        not_applicable=not_applicable_entries(results),
-        rule_errors=rule_error_entries(results),
+        **entries(results, view.analysis, price),
         views=views(view.analysis, [finding.steps for _, finding in results.findings]),
         whatif=whatif_entry(view, results),
         hangs=list(hangs),

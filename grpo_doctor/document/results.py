@@ -81,43 +81,27 @@ def _money(gpu_hours: float | None, price: Price | None) -> float | None:
     return significant(gpu_hours * price.per_gpu_hour)
 
 
-def finding_entries(
-    results: Results, analysis: Analysis, price: Price | None
-) -> list[FindingEntry]:
-    """Return the findings, most severe first, each with what it wastes."""
-    return [
-        _finding(rule, finding, cost_entry(analysis, finding, price))
-        for rule, finding in results.findings
-    ]
-
-
-def passed_entries(results: Results) -> list[PassedEntry]:
-    """Return the rules that found nothing."""
-    return [PassedEntry(**_rule(rule), note=outcome.note) for rule, outcome in results.passed]
-
-
-def not_run_entries(results: Results) -> list[NotRunEntry]:
-    """Return the rules that could not judge."""
-    return [
-        NotRunEntry(**_rule(rule), missing="; ".join(lack.missing), signals=list(lack.missing))
-        for rule, lack in results.not_run
-    ]
-
-
-def not_applicable_entries(results: Results) -> list[NotApplicableEntry]:
-    """Return the rules whose question does not arise."""
-    return [
-        NotApplicableEntry(**_rule(rule), reason=outcome.reason, left_out=outcome.left_out)
-        for rule, outcome in results.not_applicable
-    ]
-
-
-def rule_error_entries(results: Results) -> list[RuleErrorEntry]:
-    """Return the rules that failed."""
-    return [
-        RuleErrorEntry(**_rule(rule), exception=error.exception, message=error.message)
-        for rule, error in results.errors
-    ]
+def entries(results: Results, analysis: Analysis, price: Price | None) -> dict[str, list[Any]]:
+    """Return the document's lists of rules: findings, most severe first, and each other outcome."""
+    return {
+        "findings": [
+            _finding(rule, finding, cost_entry(analysis, finding, price))
+            for rule, finding in results.findings
+        ],
+        "passed": [PassedEntry(**_rule(rule), note=found.note) for rule, found in results.passed],
+        "not_run": [
+            NotRunEntry(**_rule(rule), missing="; ".join(lack.missing), signals=list(lack.missing))
+            for rule, lack in results.not_run
+        ],
+        "not_applicable": [
+            NotApplicableEntry(**_rule(rule), reason=outcome.reason, left_out=outcome.left_out)
+            for rule, outcome in results.not_applicable
+        ],
+        "rule_errors": [
+            RuleErrorEntry(**_rule(rule), exception=error.exception, message=error.message)
+            for rule, error in results.errors
+        ],
+    }
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -21,7 +20,7 @@ from grpo_doctor_reports.palette import PHASE_COLORS, ink_on
 _SCRIPTS: Final = ("page.js", "data.js", "axis.js", "figures.js", "reading.js", "boot.js")
 # Runs before anything is drawn, so that what only a script brings has its room from the start.
 _FIRST_SCRIPT: Final = 'document.documentElement.classList.add("scripted");\n'
-_STILL_SCRIPTS: Final = ("page.js", "still.js")
+STILL_SCRIPTS: Final = ("page.js", "still.js")  # of pages without charts
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +32,15 @@ class PlotlySource:
 
 
 @cache
-def style() -> str:
-    """Return the page's style sheet, with one class per phase that sets its color and its ink."""
+def style(*own: str) -> str:
+    """Return the page's style sheet, with one class per phase that sets its color and its ink, and
+    the files of a page of another kind."""
     classes = "".join(
         f".phase-{phase}{{--c:{color};--on-c:{ink_on(phase)}}}\n"
         for phase, color in PHASE_COLORS.items()
     )
-    return classes + "\n".join(_read(name) for name in ("report.css", "explore.css", "narrow.css"))
-
-
-@cache
-def script() -> str:
-    """Return the page's script: its files, in order, in one strict function scope."""
-    return _in_one_scope(_SCRIPTS)
+    files = ("report.css", "explore.css", "narrow.css", *own)
+    return classes + "\n".join(_read(name) for name in files)
 
 
 @cache
@@ -55,31 +50,9 @@ def hang_style() -> str:
 
 
 @cache
-def compare_style() -> str:
-    """Return the style sheet of the page about two runs: the report's, and its own."""
-    return f"{style()}\n{_read('compare.css')}"
-
-
-@cache
-def still_script() -> str:
-    """Return the script of the pages without charts: about a stuck job, about two runs."""
-    return _in_one_scope(_STILL_SCRIPTS)
-
-
-@cache
-def watch_style() -> str:
-    """Return the style sheet of the page that follows a run: the report's, and its own."""
-    return f"{style()}\n{_read('watch.css')}"
-
-
-@cache
-def watch_script() -> str:
-    """Return the script of the page that follows a run."""
-    return _in_one_scope(("page.js", "watch.js"))
-
-
-def _in_one_scope(names: Iterable[str]) -> str:
-    body = "\n".join(_read(name) for name in names)
+def script(*names: str) -> str:
+    """Return a page's script, that of a report without names: files in one strict scope."""
+    body = "\n".join(_read(name) for name in names or _SCRIPTS)
     return f'(() => {{\n"use strict";\n{body}\n}})();'
 
 
@@ -138,13 +111,20 @@ def code(text: str) -> Markup:
     return Markup("").join(shown)
 
 
-def still_page(environment: Environment, template: str, style: str, **context: object) -> bytes:
-    """Return a page without charts as UTF-8."""
-    script = still_script()
+def own_page(
+    environment: Environment,
+    template: str,
+    style: str,
+    scripts: tuple[str, ...] = STILL_SCRIPTS,
+    allowed: str = "",
+    **context: object,
+) -> bytes:
+    """Return a page without charts as UTF-8; `allowed` is what its policy allows in addition."""
+    own = script(*scripts)
     page = environment.get_template(template).render(
-        script=Markup(script),  # noqa: S704 (our own file; its hash is in the policy)
+        script=Markup(own),  # noqa: S704 (our own file; its hash is in the policy)
         style=Markup(style),  # noqa: S704 (our own file)
-        policy=policy(csp_hash(script)),
+        policy=policy(csp_hash(own)) + allowed,
         **context,
     )
     return page.encode("utf-8")

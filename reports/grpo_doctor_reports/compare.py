@@ -193,10 +193,10 @@ def comparison_page(document: AnyDocument) -> bytes:
         AssetError: a file of the page is not installed.
     """
     comparison = read_comparison(document)
-    return assets.still_page(
+    return assets.own_page(
         _environment(),
         "compare.html.j2",
-        assets.compare_style(),
+        assets.style("compare.css"),
         comparison=comparison,
         steps=steps_drawing(comparison),
         bars=phase_bars(comparison),

@@ -27,8 +27,8 @@ TRIALS = ("trial", "change", "per step", "steps", "in all", "result")
 
 def treatment_page(document: AnyDocument) -> bytes:
     """Return the card as one self-contained page. Raises DocumentError of another document."""
-    card, style = read_treatment(document), assets.compare_style()
-    return assets.still_page(_environment(), "treat.html.j2", style, card=card)
+    card, style = read_treatment(document), assets.style("compare.css")
+    return assets.own_page(_environment(), "treat.html.j2", style, card=card)
 
 
 @cache

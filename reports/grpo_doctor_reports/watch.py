@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from markupsafe import Markup
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -18,15 +17,10 @@ _BAR = 40
 
 def live_page(now: Snapshot) -> bytes:
     """Return the page; what it shows comes as events."""
-    script = assets.watch_script()
-    policy = assets.policy(assets.csp_hash(script))
-    page = assets.template_environment().get_template("watch.html.j2").render(
-        run=now.run,
-        script=Markup(script),  # noqa: S704 (our own file; its hash is in the policy)
-        style=Markup(assets.watch_style()),  # noqa: S704 (our own file)
-        policy=f"{policy}; connect-src 'self'; frame-src 'self'",
+    return assets.own_page(
+        assets.template_environment(), "watch.html.j2", assets.style("watch.css"),
+        ("page.js", "watch.js"), "; connect-src 'self'; frame-src 'self'", run=now.run,
     )  # fmt: skip
-    return page.encode("utf-8")
 
 
 def live_text(now: Snapshot, width: int) -> RenderableType:

@@ -32,7 +32,6 @@ def metrics_view(trace: Trace) -> MetricsView:
     )
 
 
-MAX_POINTS = 1000
 # A metric, and whether more of it is better; the loss of GRPO says little, the reward all.
 _METRICS = (("eval_reward", True), ("eval_loss", False))
 # A step that only asks whether a checkpoint is due writes none.

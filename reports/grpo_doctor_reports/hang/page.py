@@ -27,7 +27,7 @@ def hang_page(document: AnyDocument) -> bytes:
     visit = read_verdict(document)
     drawing = draw(make_graph(visit))
     style = assets.hang_style()
-    return assets.still_page(_environment(), "hang.html.j2", style, visit=visit, drawing=drawing)
+    return assets.own_page(_environment(), "hang.html.j2", style, visit=visit, drawing=drawing)
 
 
 @cache
