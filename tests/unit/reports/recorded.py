@@ -29,6 +29,7 @@ from tests.unit.findings.example_runs import healthy, offloaded
 from tests.unit.reports.charts.built import numbers
 from tests.unit.reports.charts.cases import CASES
 from tests.unit.reports.hang.graphs import GRAPHS
+from tests.unit.reports.hang.said import said
 
 _WIDTH = 100
 _CHARACTERS, _TRACES = 240, 8  # of a line, and of a figure, that are written out
@@ -133,6 +134,7 @@ RECORDED: Final[Mapping[str, Callable[[], Iterator[tuple[str, str]]]]] = {
     "charts/drawn.txt": charts,
     "hang/drawn.txt": verdicts,
     "hang/placed.txt": placements,
+    "hang/said.txt": said,
     "compare/drawn.txt": comparisons,
 }
 
