@@ -29,7 +29,8 @@ from tests.unit.findings.example_runs import healthy, offloaded
 from tests.unit.reports.charts.built import numbers
 from tests.unit.reports.charts.cases import CASES
 from tests.unit.reports.hang.graphs import GRAPHS
-from tests.unit.reports.hang.said import said
+from tests.unit.reports.hang.said import said as hang_said
+from tests.unit.reports.said import said
 
 _WIDTH = 100
 _CHARACTERS, _TRACES = 240, 8  # of a line, and of a figure, that are written out
@@ -134,7 +135,8 @@ RECORDED: Final[Mapping[str, Callable[[], Iterator[tuple[str, str]]]]] = {
     "charts/drawn.txt": charts,
     "hang/drawn.txt": verdicts,
     "hang/placed.txt": placements,
-    "hang/said.txt": said,
+    "hang/said.txt": hang_said,
+    "said.txt": said,
     "compare/drawn.txt": comparisons,
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports import digest, formatting, render_html, time_words
+from grpo_doctor_reports import formatting, render_html, time_words
 from grpo_doctor_reports.digest import money
 from grpo_doctor_reports.markdown import finding_markdown
 from grpo_doctor_reports.page import by_reason, phases_drawn
@@ -164,14 +164,6 @@ def test_what_many_checks_lack_is_said_once() -> None:
     assert by_reason([]) == []
 
 
-@pytest.mark.parametrize(
-    ("confidence", "words"),
-    [(1.0, "proven"), (0.97, "likely"), (0.7, "likely"), (0.69, "possible"), (0.0, "possible")],
-)
-def test_a_rule_says_in_words_how_sure_it_is(confidence: float, words: str) -> None:
-    assert digest.certainty(confidence) == words
-
-
 def test_a_group_that_has_a_number_for_a_name_is_called_a_group() -> None:
     collectives = [{"name": "all_reduce", "group": group} for group in ("1", "world", "dp")]
     page = render_html({"schema": 1, "views": {"collectives": collectives}})
@@ -185,39 +177,6 @@ def test_a_fix_in_markdown_cannot_end_its_block() -> None:
     assert lines.count("```") == 2
 
 
-@pytest.mark.parametrize(
-    ("predicted", "sentence"),
-    [
-        ({"mid": -14.0, "low": -18.0, "high": -9.0}, "step time −14% (−18% to −9%)"),
-        ({"mid": -14.0, "low": -18.0}, "step time −14%"),
-        ({"mid": -14.0, "high": -9.0}, "step time −14%"),
-        ({"mid": -14.0, "unit": "step_time_pct"}, "step time −14%"),
-        ({"mid": 2.0, "unit": "s"}, "2 s"),
-        ({"low": -18.0, "high": -9.0}, "gain not predicted"),
-        (None, "gain not predicted"),
-    ],
-)
-def test_a_gain_has_its_interval_where_both_ends_are_known(
-    predicted: dict[str, Any] | None, sentence: str
-) -> None:
-    (finding,) = read(findings=[{"fixes": [{"spelling": "x", "predicted": predicted}]}]).findings
-    assert digest.gain_sentence(finding.fixes[0].predicted) == sentence
-
-
-def test_what_a_fix_changes_is_said_as_far_as_it_is_known() -> None:
-    fixes = [
-        {"knob": "a", "from": 1, "to": 2},
-        {"knob": "a", "to": 2},
-        {"knob": "a"},
-        {"to": 2},
-        {"knob": "a", "to": 2, "spelling": "--a 2"},
-    ]
-    (finding,) = read(findings=[{"fixes": fixes}]).findings
-    assert [digest.fix_line(fix) for fix in finding.fixes] == [
-        "a: 1 → 2", "a: 2", "a", "2", "--a 2",
-    ]  # fmt: skip
-
-
 def test_bars_are_scaled_by_the_longest_collective() -> None:
     ends = [(1.0, 2.0), (2.5, 0.1)]
     collectives = [CollectiveEntry(skew_seconds=s, transfer_seconds=t) for s, t in ends]
@@ -228,31 +187,3 @@ def test_bars_are_scaled_by_the_longest_collective() -> None:
 def test_a_long_list_is_cut_and_one_that_fits_is_not() -> None:
     assert time_words.cut("x" * 90) == "x" * 90
     assert time_words.cut("x" * 91) == "x" * 89 + "…"
-
-
-@pytest.mark.parametrize(
-    ("clock", "sentence"),
-    [
-        ({"text": "words"}, "words"),
-        ({}, "Clock error between ranks: unknown."),
-        ({"max_error_ms": 2.5}, "Clock error between ranks: at most 2.50 ms."),
-        (
-            {"max_error_ms": 2.5, "methods": ["ntp", "same clock"]},
-            "Clock error between ranks: at most 2.50 ms (aligned by ntp, same clock).",
-        ),
-    ],
-)
-def test_how_far_clocks_may_be_apart(clock: dict[str, Any], sentence: str) -> None:
-    assert time_words.clock_sentence(read(run={"clock": clock})) == sentence
-
-
-def test_how_a_run_ended_in_numbers() -> None:
-    ends = [
-        ({"state": "finished", "code": 0}, "after 5 s"),
-        ({"state": "finished", "code": 1}, "code 1 after 5 s"),
-        ({"state": "failed", "code": 0}, "code 0 after 5 s"),
-        ({"state": "killed", "signal": "SIGKILL"}, "SIGKILL after 5 s"),
-    ]
-    for end, sentence in ends:
-        run = read(run={"exit": end, "duration_s": 5.0}).run
-        assert digest._exit_detail(run) == sentence
