@@ -72,15 +72,6 @@ def test_steps_have_their_place_kind_and_slowest_rank() -> None:
     assert steps[0].slowest_rank == 1  # it waits for nobody
 
 
-def test_of_many_steps_the_slowest_of_each_bucket_are_kept() -> None:
-    build = TraceBuilder()
-    for number in range(2500):
-        build.step(0, number, 2.0 * number, {"train": 1.9 if number == 1234 else 1.0})
-    steps = views(analyse(build.build())).steps
-    assert len(steps) == 1000
-    assert max(steps, key=lambda s: s.seconds or 0).number == 1234
-
-
 def test_the_paths_are_those_of_the_median_and_the_longest_step() -> None:
     totals = views(analyse(recording().build()))
     assert totals.critical_path is not None

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.charts.lanes import lanes_chart
-from grpo_doctor_reports.charts.steps import steps_chart
 from grpo_doctor_reports.errors import DocumentError
 from grpo_doctor_reports.schema.report import ReportDocument, read_report
 
@@ -68,22 +66,3 @@ def test_a_table_with_columns_of_several_lengths_is_refused(
 ) -> None:
     with pytest.raises(DocumentError, match=rf"damaged: views\.{place}.*Write it again"):
         report(**views)
-
-
-def test_captions_are_over_the_steps_that_the_summary_is_over() -> None:
-    buckets = {**STEPS, "phase_seconds": {"train": [8.0, 1.0, 2.5], "rollout": [1.0, 1.0, 0.5]},
-               "wait_seconds": {"train": [0.0, 0.5, 0.5]}}  # fmt: skip
-    ranks = {**BUCKETS, "ranks": [0], "phase_seconds": {"train": [[8.0, 1.0, 2.5]]}}
-    read = report(step_buckets=buckets, timeline={"end_s": 19.0, "ranks": ranks})
-    chart = lanes_chart(read)
-    assert chart is not None
-    assert chart.summary == ("Mean of 1 rank over 4 steps: train 70% (20% waiting), rollout 30%.")
-    assert "a column is the mean of up to 2 steps" in chart.note
-
-
-def test_steps_that_share_a_bar_are_said() -> None:
-    steps = [{"number": 2, "start_s": 9.0, "end_s": 13.0, "seconds": 2.5, "kind": "steady"}]
-    chart = steps_chart(report(steps=steps, step_buckets=STEPS).views)
-    assert chart is not None
-    assert chart.summary.startswith("Slowest of 4 steps: step 2, 2.50 s")
-    assert chart.note.startswith("Each bar is the mean of up to 2 steps")

@@ -29,6 +29,7 @@ def evaluated(*rows: dict[str, float], saved: dict[int, float] | None = None) ->
     ("rows", "metric", "best"),
     [
         ([{"eval_reward": 1.0}, {"eval_reward": 3.0}, {"eval_reward": 2.0}], "eval_reward", 2),
+        ([{"eval_reward": 1.0}, {"eval_reward": 3.0}, {"eval_reward": 3.0}], "eval_reward", 2),
         ([{"eval_loss": 1.0}, {"eval_loss": 3.0}, {"eval_loss": 0.5}], "eval_loss", 3),
         ([{"eval_loss": 1.0, "eval_reward": 2.0}], "eval_reward", 1),
         ([{"eval_loss": 1.0, "eval_reward": NAN}, {"eval_loss": 0.5}], "eval_loss", 2),

@@ -12,10 +12,8 @@ import pytest
 from grpo_doctor.compare import compare
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.compare import (
-    HEIGHT,
     comparison_page,
     comparison_text,
-    phase_bars,
     steps_drawing,
 )
 from grpo_doctor_reports.errors import DocumentError
@@ -48,37 +46,12 @@ def test_the_page_says_the_same(document: dict[str, Any]) -> None:
     assert not re.search(r"(src|href)=[\"']?(https?:|//)", page)
 
 
-def test_both_runs_share_their_axes(document: dict[str, Any]) -> None:
-    comparison = read_comparison(document)
-    drawing = steps_drawing(comparison)
-    assert drawing is not None
-    heights = [
-        [float(y) for y in re.findall(r"[\d.]+ ([\d.]+)", path)]
-        for path in (drawing.before, drawing.after)
-    ]
-    assert all(a < b for a, b in zip(*heights, strict=True))  # slower is higher on the page
-    assert all(0 <= y <= HEIGHT for y in heights[0] + heights[1])
-    bars = dict(zip((p.phase for p in comparison.phases), phase_bars(comparison), strict=True))
-    assert bars["rollout"].before_pct == bars["rollout"].after_pct == 100
-    assert (bars["offload"].before_pct, bars["offload"].after_pct) == (40, 0)
-
-
 def test_a_prediction_that_can_not_be_judged_says_why(document: dict[str, Any]) -> None:
     fix = {**document["fixes"][0], "inside": None, "note": "too few steps to hold it to"}
     unjudged = {**document, "fixes": [fix]}
     text = " ".join(comparison_text(unjudged, 100, color=False).split())
     assert "not evaluated: too few steps" in text
     assert "Not evaluated: too few steps" in comparison_page(unjudged).decode()
-
-
-def test_metrics_of_too_few_steps_are_not_said_to_agree(document: dict[str, Any]) -> None:
-    rows = [{"name": name, "state": "not enough evidence"} for name in ("reward", "loss")]
-    text = comparison_text({**document, "metrics": rows}, 100, color=False)
-    assert "Too few common steps" in text
-    more = comparison_text(
-        {**document, "metrics": [*rows, {"name": "kl", "state": "same"}]}, 100, color=False
-    )
-    assert "(1 compared, 2 too short)" in more
 
 
 def test_runs_without_steps_are_drawn_too() -> None:
