@@ -107,7 +107,7 @@ def _parsed(text: str) -> list[Any]:
 
 class _TooSlowError(Exception):
     """math-verify ran out of time, which it says by reading nothing: no text that it can't read, so
-    not one to be read in another way, and not for ever."""
+    not one to be read in another way, and not forever."""
 
 
 @functools.cache
