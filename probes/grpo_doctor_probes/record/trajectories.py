@@ -162,7 +162,7 @@ CURRENT: ContextVar[Trajectory | None] = ContextVar("grpo_doctor_trajectory", de
 def begin() -> Trajectory | None:
     """Begin a trajectory; None where nothing is recorded. Never raises."""
     try:
-        file = _file()
+        file = opened()
         return None if file is None else Trajectory(file)
     except Exception:  # noqa: BLE001 - a guest never raises into its host
         recorder.note_error()
@@ -182,7 +182,7 @@ def part(name: str, of: Trajectory | None = None) -> AbstractContextManager[obje
 def apart(name: str) -> AbstractContextManager[object]:
     """Return a part of no trajectory, for `with`. Never raises."""
     try:
-        file = _file()
+        file = opened()
         return nullcontext() if file is None else Part(file, layout.PART, NO_TRAJECTORY, name)
     except Exception:  # noqa: BLE001 - a guest never raises into its host
         recorder.note_error()
@@ -213,7 +213,8 @@ def outcome_of(error: type[BaseException] | None) -> float:
     return TIMED_OUT if any("Timeout" in name for name in names) else FAILED
 
 
-def _file() -> TrajectoryFile | None:
+def opened() -> TrajectoryFile | None:
+    """Return this process's file, made once; no row in it is older. None: nothing is recorded."""
     active = recorder.ACTIVE or recorder.start_if_asked()
     if active is None:
         return None

@@ -91,6 +91,7 @@ def _around_generation(generate: Callable[..., Any]) -> Callable[..., Any]:
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         _HERE.answers.clear()
+        quietly(record.opened)  # before the first answer comes
         result = generate(*args, **kwargs)
         quietly(_note_dropped, result[0], kwargs.get("dynamic_filtering"))
         return result

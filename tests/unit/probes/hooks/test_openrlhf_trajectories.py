@@ -112,6 +112,11 @@ def judged(prompt):
     time.sleep(0.03)
     return 0.25
 
+class Elsewhere:
+    async def generate_responses(self, prompt, num_samples):
+        return [{"grpo_doctor": (5.0, 0)}]  # of an engine in another process
+
+SamplesGenerator(Elsewhere())._generate_vllm(["easy"], dynamic_filtering=True)
 maze, judge = (RolloutRayActor(executor) for executor in
                (MultiTurnAgentExecutor(Maze), SingleTurnAgentExecutor(judged)))
 MultiTurnAgentExecutor(Maze)  # once more: its methods are wrapped once
@@ -136,7 +141,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Trajectories:
     said = "['action_ranges', 'grpo_doctor', 'reward']\nraised\n"
     assert (result.returncode, result.stdout, result.stderr) == (0, said, "")
     trace = recorded(folder)
-    assert not any("internal errors" in note for note in trace.loss.notes)
+    assert not any("internal" in note or "damaged" in note for note in trace.loss.notes)
     assert trace.trajectories is not None
     return trace.trajectories
 
