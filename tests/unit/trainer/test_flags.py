@@ -124,16 +124,6 @@ def test_lists_are_not_shared_between_configurations() -> None:
     assert TrainerConfig().dataset == []
 
 
-def test_steps_per_rollout_follow_from_passes_and_iterations() -> None:
-    config = dataclasses.replace(
-        TrainerConfig(), gradient_accumulation_steps=2, steps_per_generation=4, num_iterations=3
-    )
-    assert config.steps_per_rollout == 6
-    assert config.off_policy
-    assert not TrainerConfig().off_policy
-    assert config.completions_per_rank == 4
-
-
 def test_a_wrong_flag_is_one_message_and_exit_code_2(tmp_path: Path) -> None:
     process = subprocess.run(
         [sys.executable, "-m", "grpo_doctor_trainer", "--learning_rte", "1"],

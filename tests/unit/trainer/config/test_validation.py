@@ -32,49 +32,12 @@ def test_passes_are_whole_steps() -> None:
     assert "valid values here: 2, 4, 6" in message
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [
-        ("max_completion_length", "0"),
-        ("per_device_train_batch_size", "0"),
-        ("gradient_accumulation_steps", "-1"),
-        ("lora_rank", "0"),
-        ("num_iterations", "0"),
-        ("beta", "-0.1"),
-        ("learning_rate", "-1"),
-        ("save_steps", "-1"),
-        ("num_generations", "1"),
-        ("temperature", "0"),
-        ("top_p", "0"),
-        ("top_p", "1.1"),
-        ("top_k", "-2"),
-        ("warmup_ratio", "1.5"),
-        ("save_total_limit", "0"),
-        ("num_train_epochs", "0"),
-        ("epsilon", "0"),
-        ("epsilon_high", "0"),
-    ],
-)
-def test_out_of_range_names_the_flag(flag: str, value: str) -> None:
-    assert message_of(f"--{flag}", value).startswith(f"--{flag}: expected ")
-
-
 def test_deepspeed_is_a_preset_or_a_file(tmp_path: Path) -> None:
-    assert "zero3_offload" in message_of("--deepspeed", "zero4")
+    assert "is neither one of zero0" in message_of("--deepspeed", "zero4")
     assert "there is no such file" in message_of("--deepspeed", str(tmp_path / "missing.json"))
     mine = tmp_path / "mine.json"
     mine.write_text("{}", encoding="utf-8")
     assert parse(["--deepspeed", str(mine)], 2).deepspeed == str(mine)
-
-
-@pytest.mark.parametrize(
-    "flag", ["temperature", "learning_rate", "beta", "num_train_epochs", "reward_weights"]
-)
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-def test_what_is_no_finite_number_is_refused(flag: str, value: str) -> None:
-    message = message_of(f"--{flag}={value}")
-    assert message.startswith(f"--{flag}: expected ")
-    assert f", got '{value}'" in message
 
 
 def test_what_corrects_for_vllm_needs_vllm() -> None:
@@ -95,8 +58,6 @@ SERVED = ("--use_vllm", "true", "--vllm_mode", "server")
         ),
         ((*SERVED, "--sleep_level", "1"), "--sleep_level works with --vllm_mode colocate only"),
         (("--reward_timeout", "60", "--ddp_timeout", "60"), "must be below --ddp_timeout 60"),
-        (("--deepspeed", "zero9"), "is neither one of zero0"),
-        (("--deepspeed", "gone.json"), "there is no such file"),
         (
             ("--freeze_vit", "true", "--freeze_aligner", "true", "--freeze_llm", "true"),
             "leave no weight to train",
