@@ -8,17 +8,18 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from grpo_doctor.diagnose import gpus, signatures, stacks
+from grpo_doctor.diagnose import general, gpus, signatures, stacks
+from grpo_doctor.diagnose.literals import letters, may_match
 from grpo_doctor.diagnose.model import Answer, Finding
 from grpo_doctor.diagnose.watchdog import dump_signals, watchdog_finding
 
 SCHEMA = 1
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|\r(?!\n)")
-_FRAMEWORKS = (
-    ("ms-swift", r"\bswift (?:rlhf|rollout|sft)|\[INFO:swift|/swift/|\bms-swift"),
+_FRAMEWORKS = (  # in lower case
+    ("ms-swift", r"\bswift (?:rlhf|rollout|sft)|\[info:swift|/swift/|\bms-swift"),
     ("openrlhf", r"openrlhf", ),
-    ("verl", r"\bverl\b|actor_rollout_ref|WorkerDict|/verl/"),
-    ("trl", r"\btrl\b|GRPOConfig|GRPOTrainer|grpo_trainer\.py"),
+    ("verl", r"\bverl\b|actor_rollout_ref|workerdict|/verl/"),
+    ("trl", r"\btrl\b|grpoconfig|grpotrainer|grpo_trainer\.py"),
 )  # fmt: skip
 _KINDS = (
     ("NCCL watchdog text", r"atchdog (?:caught collective|got stuck)|due to a collective timeout"),
@@ -31,7 +32,7 @@ _KINDS = (
     ("Ray status", r"Autoscaler status|Resources\n-{5,}"),
     ("log of Ray", r"\(\w+ pid=\d+|ray\.exceptions|MEM\(GB\)\s+COMMAND"),
     ("launch", r"torchrun|accelerate launch|swift rlhf|python3? -m verl|deepspeed --|trl grpo"),
-    ("Python traceback", r'Traceback \(most recent|^[^\n"]{0,99}File "[^"\n]+", line \d+, in '),
+    ("Python traceback", r'Traceback \(most recent|(?<!")\bFile "[^"\n]+", line \d+, in '),
 )
 # Of a path and of a prompt: what people call it says nothing of what runs in it.
 _ENVIRONMENT = re.compile(r"/envs/[^/\s]+/|^\([\w.-]+\)(?= \S+@)", re.MULTILINE)
@@ -39,6 +40,7 @@ _ENVIRONMENT = re.compile(r"/envs/[^/\s]+/|^\([\w.-]+\)(?= \S+@)", re.MULTILINE)
 _NARROWEST, _FEWEST_FULL = 60, 3
 _ENTRY = re.compile(r"[\[(|+{]|\s\s|$|\d{2,4}[-:/]\d\d|[A-Z]{4,8}\b|frame #|Traceback|\w+Error:")
 _RANK_OF_WATCHDOG = 45
+_RANK_OF_GENERAL = 63  # what follows is a symptom, as a dead worker's: its reason is elsewhere
 _NOBODY_KNOWS = (
     "while it hangs: grpo-doctor attach; for the next run: grpo-doctor run -- COMMAND; before a "
     "launch: grpo-doctor check -- COMMAND"
@@ -67,6 +69,9 @@ def answer(text: str) -> Answer:
     ]
     of_ranks = (watchdog_finding(text), stacks.dumps_finding(text))
     ranked += [(_RANK_OF_WATCHDOG, finding) for finding in of_ranks if finding is not None]
+    if not any(rank < _RANK_OF_GENERAL and finding.cls != "fact" for rank, finding in ranked):
+        rules = ((_RANK_OF_GENERAL, general.general_finding(text)), (99, general.elsewhere(text)))
+        ranked += [(rank, finding) for rank, finding in rules if finding is not None]
     ranked.sort(key=lambda pair: (pair[0], pair[1].line))
     findings = [
         replace(finding, line=lines[finding.line - 1] if finding.line else 0)
@@ -119,11 +124,15 @@ def _without_repetitions(findings: list[Finding]) -> list[Finding]:
 
 
 def _framework(text: str) -> str:
-    text = _ENVIRONMENT.sub("/", text)
-    found = (name for name, pattern in _FRAMEWORKS if re.search(pattern, text, re.IGNORECASE))
-    return next(found, "unknown")
+    text = letters(_ENVIRONMENT.sub("/", text))  # their names have no digits
+    return next((name for name, pattern in _FRAMEWORKS if re.search(pattern, text)), "unknown")
 
 
 def _kinds(text: str) -> list[str]:
-    kinds = [name for name, pattern in _KINDS if re.search(pattern, text, re.MULTILINE)]
+    of_text = letters(text)
+    kinds = [name for name, pattern in _KINDS if _has(pattern, text, of_text)]
     return kinds or (["log"] if text.strip() else ["nothing"])
+
+
+def _has(pattern: str, text: str, of_text: str) -> bool:
+    return may_match(pattern, of_text) and re.search(pattern, text, re.MULTILINE) is not None

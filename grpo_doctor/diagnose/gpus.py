@@ -11,7 +11,7 @@ _SPINS_BELOW = 0.4  # of the power limit: a kernel that waits for its peers draw
 
 def shown(text: str) -> list[str]:
     """Return the state of the GPUs in a text, which is one moment alone."""
-    rows = [tuple(map(int, row.groups())) for row in _ROW.finditer(text)]
+    rows = [tuple(map(int, row.groups())) for row in _ROW.finditer(text)] if "MiB /" in text else []
     if not rows:
         return []
     low, high = (end(percent for *_, percent in rows) for end in (min, max))

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from grpo_doctor import knobs
+from grpo_doctor.diagnose.literals import letters, may_match
 from grpo_doctor.diagnose.model import line_at
 
 _KNOB = re.compile(r"\{(\w+\.\w+)\}")
@@ -68,7 +69,10 @@ def signatures() -> tuple[Signature, ...]:
 
 def matches(text: str) -> Iterator[Match]:
     """Return the signatures in a text, by rank."""
+    of_text = letters(text)
     for signature in signatures():
+        if not may_match(signature.pattern, of_text):
+            continue
         found = next(
             (m for m in re.finditer(signature.pattern, text) if _holds(signature, m)), None
         )

@@ -20,7 +20,7 @@ _RAISED = re.compile(
     re.MULTILINE,
 )
 # What a launcher, a driver or NCCL's watchdog says of the error of another process.
-_SECOND_HAND = re.compile(
+SECOND_HAND = re.compile(
     r"ChildFailedError|CalledProcessError|detected by watchdog|RayTaskError|ActorDiedError|"
     r"Connection closed by peer|Connection reset by peer"
 )
@@ -74,7 +74,7 @@ def dumps_finding(text: str) -> Finding | None:
 def shown(text: str) -> list[str]:
     """Return facts: where each dumped process is, and the first error with its place."""
     facts = [f"process {dump.pid}: main thread at {dump.place}" for dump in _dumps(text)[:8]]
-    raised = [found for found in _RAISED.finditer(text) if not _SECOND_HAND.search(found[1])]
+    raised = [found for found in _RAISED.finditer(text) if not SECOND_HAND.search(found[1])]
     if raised:
         error = raised[0]  # the others follow from it
         before = list(_FILE.finditer(text, 0, error.start()))

@@ -1,0 +1,104 @@
+"""Answers without a signature: who raised an error, about which settings, packages or files."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_doctor.diagnose import answer
+
+SITE = "/x/lib/python3.11/site-packages"
+
+
+def traceback(*frames: str, error: str) -> str:
+    """A traceback of `file:function` frames, the innermost last."""
+    rows = "".join(
+        f'  File "{file}", line 7, in {function}\n    f()\n'
+        for file, function in (frame.rsplit(":", 1) for frame in frames)
+    )
+    return f"Traceback (most recent call last):\n{rows}{error}\n"
+
+
+CONFIG = f"{SITE}/trl/trainer/grpo_config.py:__post_init__"
+TRAINER = f"{SITE}/transformers/trainer.py:train"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "certainty", "words"),
+    [
+        (
+            "--num_iterations 3\n"
+            + traceback("t.py:m", CONFIG, error="ValueError: num_iterations must be at most 2"),
+            "settings-refused",
+            "likely",
+            "trl refused its settings: num_iterations must be at most 2",
+        ),
+        (
+            traceback("t.py:m", CONFIG, error="ValueError: these two cannot be set together"),
+            "settings-refused",
+            "likely",
+            "cannot be set together",
+        ),
+        ("AssertionError: train_batch_size must be at least 2", "settings-refused", "possible", ""),
+        ("ValueError: 2 nodes, but the job requires 4", "settings-refused", "possible", "nodes"),
+        # What a program meets while it runs is no setting.
+        ("RuntimeError: batch_size 4 must match target batch_size 8, shape (4, 8)", None, "", ""),
+        ("RuntimeError: this operation must be done before", None, "", ""),
+        (traceback(TRAINER, error="ValueError: it must be larger"), None, "", ""),
+        (
+            traceback("t.py:m", f"{SITE}/torch/x.py:check", error="ValueError: top_k must be 2"),
+            None,
+            "",
+            "",
+        ),
+        (
+            traceback(TRAINER, f"{SITE}/trl/x.py:f", error="TypeError: A.f() got an unexpected "
+            "keyword argument 'b'"),
+            "versions-do-not-fit",
+            "possible",
+            "A.f() does not know b: trl and transformers are of versions",
+        ),
+        ("AttributeError: 'list' object has no attribute 'x'", None, "", ""),
+        (traceback("/home/u/my.py:reward_length", error="KeyError: 'answers'"), None, "", ""),
+        (
+            traceback("/home/u/r.py:reward", TRAINER, error="KeyError: 'answers'"), None, "", "",
+        ),
+        ("MemoryError: Unable to allocate 9.1 GiB", "out-of-memory", "likely", "allocate 9.1 GiB"),
+        ("RuntimeError: NPU out of memory. Tried 2 GiB", "out-of-memory", "likely", "Tried 2 GiB"),
+        # An error that the program handled is not the one that ended it.
+        (
+            traceback(TRAINER, "/u/my.py:reward", error="KeyError: 'a'")
+            + "\nDuring handling of the above exception, another exception occurred:\n"
+            + traceback("t.py:m", error="OSError: b"),
+            None,
+            "",
+            "",
+        ),
+    ],
+)  # fmt: skip
+def test_what_an_error_shows(text: str, name: str | None, certainty: str, words: str) -> None:
+    cause = answer(text).cause
+    assert (cause.name if cause else None) == name
+    if cause:
+        assert cause.certainty == certainty
+        assert words in cause.says
+
+
+def test_a_signature_comes_first_and_a_symptom_last() -> None:
+    refused = "ValueError: num_iterations must be at most 2\n"
+    for other, first in (
+        ("No available memory for the cache blocks", "no-room-for-kv-cache"),
+        ("EngineCore failed to start", "settings-refused"),
+    ):
+        cause = answer(refused + other).cause
+        assert cause is not None
+        assert cause.name == first
+
+
+def test_which_other_log_has_the_reason() -> None:
+    found = answer(
+        "Root Cause (first observed failure):\n  host : n1\n  rank : 3 (local_rank: 3)\n  "
+        "exitcode  : 1 (pid: 5)\n"
+    )
+    assert found.cause is None
+    assert found.shown[0] == "torchrun: rank 3 of n1 failed first, exit code 1"
+    assert found.next_step.startswith("the log of rank 3")
