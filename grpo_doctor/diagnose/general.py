@@ -163,10 +163,12 @@ def _refused(error: _Error) -> _Found | None:
     if package not in ("", *_FRAMEWORKS.split("|")):
         return None
     options, checks = _named(words), _CHECK.search(place)
-    if not options and not checks and len(re.findall(r"\d+", words)) < 2:
+    compares = len(re.findall(r"\d+", words)) > 1 and not error.name.endswith("RuntimeError")
+    if not (options or checks or compares):
         return None
-    sure: Certainty = "likely" if package and (options or checks) else "possible"
-    says = f"{package or 'The program'} refused its settings: "
+    sure: Certainty = "likely" if package and options else "possible"
+    what = "its settings" if sure == "likely" else "its settings or its data"
+    says = f"{package or 'The program'} refused {what}: "
     fix = f"change {' or '.join(options[:4])}" if options else "change what the message names"
     return "settings-refused", "config", sure, f"{says}{words[:400]}", fix
 

@@ -35,7 +35,7 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
         (
             traceback("t.py:m", CONFIG, error="ValueError: these two cannot be set together"),
             "settings-refused",
-            "likely",
+            "possible",
             "cannot be set together",
         ),
         ("AssertionError: train_batch_size must be at least 2", "settings-refused", "possible", ""),
@@ -43,6 +43,7 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
         # What a program meets while it runs is no setting.
         ("RuntimeError: batch_size 4 must match target batch_size 8, shape (4, 8)", None, "", ""),
         ("RuntimeError: this operation must be done before", None, "", ""),
+        ("RuntimeError: parameter 4 must be ready only once, it was 2 times", None, "", ""),
         (traceback(TRAINER, error="ValueError: it must be larger"), None, "", ""),
         (
             traceback("t.py:m", f"{SITE}/torch/x.py:check", error="ValueError: top_k must be 2"),
