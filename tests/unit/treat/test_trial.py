@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -107,5 +108,27 @@ def test_ctrl_c_ends_the_trial_and_leaves_nothing(
     endless = STUBBORN.replace("10_000", "10**9").replace("SIGTERM", "SIGINT")
     with pytest.raises(KeyboardInterrupt):
         tried(tmp_path, endless, str(pids))
+    for pid in map(int, pids.read_text().split()):
+        assert state_of(f"/proc/{pid}") in ("", "Z")
+
+
+def test_a_job_whose_supervisor_had_to_be_killed_is_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the supervisor does not end a stubborn job in time."""
+    monkeypatch.setattr(trial, "_GRACE_S", 0.2)
+    monkeypatch.setattr(trial, "_INTERRUPT_S", 0.0)
+    monkeypatch.setattr(trial, "_MORE_S", 0.0)
+    pids = tmp_path / "pids"
+    endless = STUBBORN.replace("10_000", "10**9").replace("SIGTERM", "SIGINT")
+    waited = subprocess.Popen.wait
+
+    def wait(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        while not (pids.exists() and pids.read_text()):
+            time.sleep(0.05)
+        return waited(process, None if timeout is None else 0.0)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait)
+    assert tried(tmp_path, endless, str(pids)).state == "failed"
     for pid in map(int, pids.read_text().split()):
         assert state_of(f"/proc/{pid}") in ("", "Z")
