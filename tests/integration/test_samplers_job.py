@@ -76,7 +76,7 @@ def _usual(rows: list[dict[str, Any]], name: str, rank: int) -> float:
 def test_the_file_of_a_killed_supervisor_holds_whole_lines(tmp_path: Path) -> None:
     program = (
         "import os, sys; from pathlib import Path\n"
-        "from grpo_doctor_probes.samplers import Sampling\n"
+        "from grpo_doctor_probes.samplers.sampler import Sampling\n"
         "s = Sampling(Path(sys.argv[1]), 'a', os.getpid(), hz=50); s.start()\n"
         "s.wait_for_ticks(20, 60); os.kill(os.getpid(), 9)\n"
     )

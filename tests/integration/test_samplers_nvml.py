@@ -28,7 +28,8 @@ MIG1 = "MIG-fa4e0000-0000-5000-8000-000000000003"
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from grpo_doctor_probes.samplers import GpuSampler, Sampling
+from grpo_doctor_probes.samplers.gpu import GpuSampler
+from grpo_doctor_probes.samplers.sampler import Sampling
 from grpo_doctor_probes.samplers.ticks import SystemClock
 
 run_dir, ticks, hz, mode = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
@@ -295,7 +296,9 @@ def test_a_driver_that_is_older_than_version_2_of_the_structures(tmp_path: Path)
 SILENT = """
 import os, sys, time
 from pathlib import Path
-from grpo_doctor_probes.samplers import GpuSampler, HostSampler, Sampling
+from grpo_doctor_probes.samplers.gpu import GpuSampler
+from grpo_doctor_probes.samplers.host import HostSampler
+from grpo_doctor_probes.samplers.sampler import Sampling
 
 gpu = GpuSampler(os.environ)
 sources = [HostSampler(os.getpid()), gpu]
