@@ -105,12 +105,7 @@ def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
         deaths = DeathWatch()
         members = Members(job, folder, deaths)
         members.refresh(time.monotonic_ns())
-        launcher = [job] if job in members.everyone else []  # `end` leaves it to its supervisor
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for pid in launcher:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            members.end(_GRACE_S)
+        members.end(_GRACE_S, launcher=True)
         members.close()
         deaths.close()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)

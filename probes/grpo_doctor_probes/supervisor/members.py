@@ -73,8 +73,10 @@ class Members:
     @property
     def pids(self) -> list[int]:
         """All that have not ended, but for the launcher; a number given away is not ours."""
-        processes = [p for pid, p in self._tree.processes.items() if pid != self._job_pid]
-        return [process.pid for process in processes if process.usage() is not None]
+        return [pid for pid in self._living() if pid != self._job_pid]
+
+    def _living(self) -> list[int]:
+        return [p.pid for p in self._tree.processes.values() if p.usage() is not None]
 
     def refresh(self, now_ns: int) -> None:
         """Scans when it is time."""
@@ -115,28 +117,26 @@ class Members:
 
     def kill(self) -> None:
         """Kill all but the launcher, which then ends by itself with its exit code."""
-        self._send(signal.SIGKILL)
+        _send(signal.SIGKILL, self.pids)
 
-    def end(self, grace_s: float) -> None:
-        """End what a launcher that is gone has left behind: SIGTERM, SIGKILL after `grace_s`."""
-        self._send(signal.SIGTERM)
-        self._wait(grace_s)
-        self.kill()
-        self._wait(_DIES_WITHIN_S)  # so that their deaths are heard of
-
-    def _wait(self, at_most_s: float) -> None:
-        deadline = time.monotonic() + at_most_s
-        while self.pids and time.monotonic() < deadline:
-            time.sleep(0.05)
-
-    def _send(self, number: signal.Signals) -> None:
-        for pid in self.pids:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
+    def end(self, grace_s: float, *, launcher: bool = False) -> None:
+        """End what a launcher that is gone has left behind: SIGTERM, SIGKILL after `grace_s`.
+        `launcher`: it may live, and is ended as well."""
+        for number, at_most_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _DIES_WITHIN_S)):
+            _send(number, self._living() if launcher else self.pids)
+            deadline = time.monotonic() + at_most_s  # at last so that their deaths are heard of
+            while (self._living() if launcher else self.pids) and time.monotonic() < deadline:
+                time.sleep(0.05)
 
     def close(self) -> None:
         """Close all files."""
         self._tree.close()
+
+
+def _send(number: signal.Signals, pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def _helper(pid: int, rank: int | None) -> Subject:
