@@ -50,7 +50,7 @@ _NOBODY_KNOWS = (
 def answer(text: str) -> Answer:
     """Return what a text shows. The first cause is the one whose effects the others are."""
     text, lines = _unwrapped(_ANSI.sub("", text))
-    framework = _framework(text)
+    framework, of_text = _framework(text), letters(text)
     ranked = [
         (
             match.signature.rank,
@@ -65,7 +65,7 @@ def answer(text: str) -> Answer:
                 next=match.signature.next,
             ),
         )
-        for match in signatures.matches(text)
+        for match in signatures.matches(text, of_text)
     ]
     of_ranks = (watchdog_finding(text), stacks.dumps_finding(text))
     ranked += [(_RANK_OF_WATCHDOG, finding) for finding in of_ranks if finding is not None]
@@ -85,7 +85,7 @@ def answer(text: str) -> Answer:
     asked = next((finding.next for finding in findings if finding.next), "")
     return Answer(
         schema=SCHEMA,
-        kinds=_kinds(text),
+        kinds=_kinds(text, of_text),
         framework=framework,
         cause=cause,
         others=known[1:6],
@@ -128,8 +128,7 @@ def _framework(text: str) -> str:
     return next((name for name, pattern in _FRAMEWORKS if re.search(pattern, text)), "unknown")
 
 
-def _kinds(text: str) -> list[str]:
-    of_text = letters(text)
+def _kinds(text: str, of_text: str) -> list[str]:
     kinds = [name for name, pattern in _KINDS if _has(pattern, text, of_text)]
     return kinds or (["log"] if text.strip() else ["nothing"])
 

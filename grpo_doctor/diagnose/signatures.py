@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from grpo_doctor import knobs
-from grpo_doctor.diagnose.literals import letters, may_match
+from grpo_doctor.diagnose.literals import may_match
 from grpo_doctor.diagnose.model import line_at
 
 _KNOB = re.compile(r"\{(\w+\.\w+)\}")
@@ -67,9 +67,8 @@ def signatures() -> tuple[Signature, ...]:
     return tuple(sorted(rows, key=lambda row: (row.rank, row.name)))
 
 
-def matches(text: str) -> Iterator[Match]:
-    """Return the signatures in a text, by rank."""
-    of_text = letters(text)
+def matches(text: str, of_text: str) -> Iterator[Match]:
+    """Return the signatures in a text, by rank; `of_text` are its `letters`."""
     for signature in signatures():
         if not may_match(signature.pattern, of_text):
             continue

@@ -71,10 +71,11 @@ class _Rows:
             self.at_s[step] = at_s
 
     def seconds(self) -> dict[int, float]:
-        """Return the seconds of a step since the last row before it; none of the first."""
+        """Return the seconds of a step since the last row before it, of steps in order; none of the
+        first."""
         return {
             b: (self.at_s[b] - self.last_s[a]) / (b - a)
-            for a, b in itertools.pairwise(sorted(self.metrics))
+            for a, b in itertools.pairwise(self.metrics)
             if b in self.at_s and self.at_s[b] > self.last_s[a]
         }
 

@@ -39,6 +39,7 @@ def check(view: RunView) -> Answer:
             f"log-probs differ by {last:.2g} nats per token at last, {first:.2g} at first"
         )
     grows = last > 2 * first
+    quantized, choices = _quantized(view), _choices(view)
     since = onset(gap, smooth(gap.values, 3) >= GRADES["low"])
     return Finding(
         severity=severity,
@@ -47,18 +48,20 @@ def check(view: RunView) -> Answer:
         evidence=(
             *over_run("difference", gap, "nats"),
             *step_evidence("0.05 or more from step", since, gap),
-            Evidence("quantization of the engine's weights", _quantized(view), "", "settings"),
+            Evidence("quantization of the engine's weights", quantized, "", "settings"),
             Evidence("router replay", view.fact(_REPLAY), "", "settings"),
-            Evidence("expert choices of a token", _choices(view), "", "the model's config.json"),
+            Evidence("expert choices of a token", choices, "", "the model's config.json"),
         ),
         cause=f"Engine and trainer differ by {last:.2g} nats per token on average"
         + (", more and more." if grows else "."),
-        fixes=_fixes(view, grows),
+        fixes=_fixes(view, grows, quantized, choices),
         steps=from_step(gap, since),
     )
 
 
-def _fixes(view: RunView, grows: bool) -> tuple[Fix, ...]:
+def _fixes(
+    view: RunView, grows: bool, quantized: str | None, choices: int | None
+) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if grows:
         text = "compare the engine's weights with the trainer's after a sync: some may be missing"
@@ -66,10 +69,9 @@ def _fixes(view: RunView, grows: bool) -> tuple[Fix, ...]:
     if view.now(_CORRECTION) is not True and view.spell(_CORRECTION, True) is not None:
         risk = "Needs the engine's log-probs."
         fixes.append(learning_setting(view, _CORRECTION, True, risk=risk))
-    if quantized := _quantized(view):
+    if quantized:
         text = f"let the engine run in 16 bits: its weights are quantized to {quantized}"
         fixes.append(learning_advice(view, text, safety="changes-numerics"))
-    choices = _choices(view)
     if choices and view.now(_REPLAY) != "R3" and view.spell(_REPLAY, "R3") is not None:
         also = view.spell("rollout.return_experts", True)
         risk = f"{choices} numbers of 2 bytes travel with each token." + (
