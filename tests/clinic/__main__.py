@@ -22,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.clinic.agents import AGENTS, Answer
-from tests.clinic.opened import Opened, guilty_of, opened
+from tests.clinic.opened import Opened, opened
 from tests.clinic.runs import sick_runs
 from tests.clinic.score import Graded, right, table
 from tests.faults.events import Silence
@@ -79,7 +79,7 @@ def _score(arguments: argparse.Namespace) -> int:
             said = json.loads(line)
             ranks = (int(said["rank"]),) if said.get("rank") is not None else ()
             answer, name = Answer(str(said["cause"]), ranks), str(said["run"])
-            rows.append(Graded(name, "answers", answer, right(name, answer, guilty_of(name)), 0.0))
+            rows.append(Graded(name, "answers", answer, right(name, answer), 0.0))
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             bad += 1
             _say(f"{arguments.answers}:{number}: no answer to a run of the list: {problem!r}")
@@ -136,7 +136,7 @@ def _answered(run: Opened, agent: str) -> Graded:
     except (ValueError, KeyError, OSError, ImportError, subprocess.SubprocessError) as problem:
         answer, failed = Answer(), repr(problem)
     seconds = time.monotonic() - began
-    return Graded(run.name, agent, answer, right(run.name, answer, run.guilty), seconds, failed)
+    return Graded(run.name, agent, answer, right(run.name, answer), seconds, failed)
 
 
 def _say(text: str) -> None:

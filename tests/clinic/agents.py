@@ -18,15 +18,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tests.clinic import causes
 from tests.clinic.opened import Opened
-from tests.faults.baselines import PY_SPY, by_top_frame
+from tests.faults.attach import command
+from tests.faults.baselines import by_top_frame, frames_of
 from tests.faults.jobs import environment
-
-_PATIENCE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +39,29 @@ class Answer:
 Agent = Callable[[Opened], Answer]
 
 
-def _doctor(*words: str, folder: Path) -> dict[str, Any]:
+def _doctor(*words: str) -> dict[str, Any]:
     """What one of our commands says.
 
     Raises:
         ValueError: it printed no JSON.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "grpo_doctor", *words], cwd=folder, env=environment(),
-        capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
-    )  # fmt: skip
+    _, out, err, _ = command(*words)
     try:
-        answer: dict[str, Any] = json.loads(done.stdout)
+        answer: dict[str, Any] = json.loads(out)
     except ValueError:
-        raise ValueError(done.stderr.strip()[-300:] or "no answer") from None
+        raise ValueError(err.strip()[-300:] or "no answer") from None
     return answer
 
 
 def commands(run: Opened) -> Answer:
     """Attaches, records and reports, or checks; answers what the command says first."""
     if run.pid:
-        return _of_attach(_doctor("attach", "--json", str(run.pid), folder=run.folder))
+        return _of_attach(_doctor("attach", "--json", str(run.pid)))
     if run.gpus:
         words = ("--gpus", run.gpus, "--", *shlex.split(run.launch.read_text()))
-        return _of_check(_doctor("check", "--json", *words, folder=run.folder))
+        return _of_check(_doctor("check", "--json", *words))
     words = ("report", "--json", "--read-only", str(run.recording()))
-    return _of_report(_doctor(*words, folder=run.folder), run.kind)
+    return _of_report(_doctor(*words), run.kind)
 
 
 def mcp(run: Opened) -> Answer:
@@ -74,8 +69,8 @@ def mcp(run: Opened) -> Answer:
     if run.pid:
         return _of_attach(asyncio.run(_called("attach", pid=run.pid)))
     if run.gpus:
-        command = run.launch.read_text().strip()
-        return _of_check(asyncio.run(_called("check", command=command, gpus=run.gpus)))
+        launch = run.launch.read_text().strip()
+        return _of_check(asyncio.run(_called("check", command=launch, gpus=run.gpus)))
     answer = asyncio.run(_called("report", recording=str(run.recording())))
     return _of_report(answer, run.kind)
 
@@ -156,14 +151,7 @@ def _below(pid: int) -> list[int]:
 
 def _stack(pid: int) -> list[str]:
     """Places of the main thread, innermost first: `file:function`."""
-    command = [PY_SPY, "dump", "--nonblocking", "--json", "--pid", str(pid)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    try:
-        threads = json.loads(done.stdout)
-    except ValueError:
-        return []
-    main = [thread for thread in threads if thread["os_thread_id"] == pid]
-    return [f"{f['filename']}:{f['name']}" for thread in main for f in thread["frames"]]
+    return [f"{frame['filename']}:{frame['name']}" for frame in frames_of(pid) or ()]
 
 
 def _watched(run: Opened) -> tuple[str, list[tuple[int, list[str]]], float]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.clinic import causes
 from tests.clinic.runs import Kind, SickRun, sick_runs
 from tests.faults.bench import fork_server
-from tests.faults.cases import draw, struck
+from tests.faults.cases import struck
 from tests.faults.jobs import environment
 from tests.faults.registry import load
 from tests.labelled.bench import PATIENCE_S, burners, schooled, write_files
@@ -31,7 +31,6 @@ class Opened:
     Attributes:
         pid: the launcher of a running job that is stuck; 0: the job is not running.
         gpus: of a launch that is not to be started.
-        guilty: the ranks of which one must be named; of the truth, never told.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Opened:
     folder: Path
     pid: int = 0
     gpus: str = ""
-    guilty: frozenset[int] = frozenset()
 
     @property
     def launch(self) -> Path:
@@ -93,16 +91,7 @@ def opened(name: str, folder: Path, model: Path | None = None) -> Iterator[Opene
 @contextlib.contextmanager
 def _stuck(run: SickRun, told: Opened) -> Iterator[Opened]:
     with fork_server() as server, struck(server, load()[run.fault]) as (job, _):
-        yield replace(told, pid=job.launcher, guilty=guilty_of(run.name))
-
-
-def guilty_of(name: str) -> frozenset[int]:
-    """The ranks of which one must be named, drawn from the run's name; none where none is."""
-    run = sick_runs()[name]
-    if not run.fault:
-        return frozenset()
-    fault = load()[run.fault]
-    return fault.truth.guilty(draw(fault, 0).culprit, fault.world_size)
+        yield replace(told, pid=job.launcher)
 
 
 def _model(folder: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.clinic import causes
+from tests.faults.cases import draw
 from tests.faults.registry import load
 from tests.labelled import registry
 from tests.labelled.case import Case
@@ -39,6 +40,14 @@ class SickRun:
     fault: str = ""
     launch: str = ""
     gpus: str = ""
+
+    @property
+    def guilty(self) -> frozenset[int]:
+        """The ranks of which one must be named, drawn from the fault's name; none where none is."""
+        if not self.fault:
+            return frozenset()
+        fault = load()[self.fault]
+        return fault.truth.guilty(draw(fault, 0).culprit, fault.world_size)
 
 
 @lru_cache(maxsize=1)

@@ -22,10 +22,11 @@ class Graded:
     failed: str = ""
 
 
-def right(name: str, answer: Answer, guilty: frozenset[int] = frozenset()) -> bool:
+def right(name: str, answer: Answer) -> bool:
     """Whether the cause is right, and of a stuck run a guilty rank and no other is named."""
-    ranks = not guilty or (bool(answer.ranks) and guilty.issuperset(answer.ranks))
-    return answer.cause in sick_runs()[name].causes and ranks
+    run = sick_runs()[name]
+    ranks = not run.guilty or (bool(answer.ranks) and run.guilty.issuperset(answer.ranks))
+    return answer.cause in run.causes and ranks
 
 
 def table(rows: Iterable[Graded]) -> str:

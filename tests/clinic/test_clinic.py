@@ -10,7 +10,7 @@ import pytest
 from tests.clinic import __main__ as clinic
 from tests.clinic import causes
 from tests.clinic.agents import AGENTS, Answer
-from tests.clinic.opened import guilty_of, opened
+from tests.clinic.opened import opened
 from tests.clinic.runs import sick_runs
 from tests.clinic.score import right
 
@@ -44,12 +44,12 @@ def test_check_names_the_buffer_that_is_too_large(name: str, tmp_path: Path) -> 
 
 
 def test_a_stuck_run_wants_a_guilty_rank_and_no_other() -> None:
-    run, guilty = sick_runs()["stuck-01"], guilty_of("stuck-01")
-    cause, (rank, *_) = min(run.causes), sorted(guilty)
-    assert right(run.name, Answer(cause, (rank,)), guilty)
-    assert not right(run.name, Answer(cause), guilty)
-    assert not right(run.name, Answer(cause, (rank, rank + 1)), guilty)
-    assert not right(run.name, Answer("unknown", (rank,)), guilty)
+    run = sick_runs()["stuck-01"]
+    cause, (rank, *_) = min(run.causes), sorted(run.guilty)
+    assert right(run.name, Answer(cause, (rank,)))
+    assert not right(run.name, Answer(cause))
+    assert not right(run.name, Answer(cause, (rank, rank + 1)))
+    assert not right(run.name, Answer("unknown", (rank,)))
 
 
 def test_answers_of_others_are_scored_and_a_line_that_is_none_is_named(

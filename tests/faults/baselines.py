@@ -54,7 +54,8 @@ def by_top_frame(pids: dict[int, int]) -> Other:
     return Other("blame" if blamed else "all at one place", blamed)
 
 
-def _top_frame(pid: int) -> str:
+def frames_of(pid: int) -> list[dict[str, Any]] | None:
+    """The frames of the main thread by py-spy, innermost first; None where it reads none."""
     try:
         done = subprocess.run(
             [PY_SPY, "dump", "--nonblocking", "--json", "--pid", str(pid)],
@@ -62,9 +63,17 @@ def _top_frame(pid: int) -> str:
         )  # fmt: skip
         threads = json.loads(done.stdout)
     except (subprocess.TimeoutExpired, ValueError):
+        return None
+    mains = [t for t in threads if pid in (t["thread_id"], t["os_thread_id"])] or threads
+    frames: list[dict[str, Any]] | None = mains[0]["frames"] if mains else None
+    return frames
+
+
+def _top_frame(pid: int) -> str:
+    frames = frames_of(pid)
+    if frames is None:
         return f"no stack of {pid}"
-    main = next((t for t in threads if t["thread_id"] == pid or t["os_thread_id"] == pid), None)
-    for frame in (main or threads[0])["frames"]:
+    for frame in frames:
         if _is_users(frame["filename"]):
             return f"{frame['filename']}:{frame['name']}:{frame['line']}"
     return "no user code"
