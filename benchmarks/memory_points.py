@@ -40,7 +40,7 @@ class Point:
         source: a repository at a commit, or an address; files of one commit share their authors.
         framework: with the version that its authors used, where that matters.
         quality: A to C, how well the source documents it.
-        gib: on the fullest card. From 93% of a card on nothing but `fitted` is known: there
+        gib: on the most-used card. From 93% of a card on nothing but `fitted` is known: there
             PyTorch's allocator fills it.
         reserved_only: read from PyTorch's allocator, without the CUDA context and NCCL's buffers.
         alloc_gib: what `alloc ghost` of the alloc package 0.0.16 says, told a model's size, width,

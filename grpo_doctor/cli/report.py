@@ -180,7 +180,7 @@ def _keep_trace(recording: Path, trace: Trace) -> None:
     from grpo_doctor_probes.record.rundir import TRACE_JSON  # noqa: PLC0415
 
     path = recording / TRACE_JSON
-    of_others = trace.run.origin is not None  # their folder is read anew each time
+    of_others = trace.run.origin is not None  # their folder is read again each time
     if not recording.is_dir() or path.exists() or of_others or trace.run.exit.state == "running":
         return
     from grpo_doctor.trace.write import write_trace  # noqa: PLC0415

@@ -257,7 +257,7 @@ def _laggards(report: RasReport, before: Communicator, after: Communicator) -> I
     for operation in sorted({name for seat in after.ranks for name in seat.collective_counts}):
         usual = _usual(after, operation)
         if usual is None or usual != _usual(before, operation):
-            continue  # they get on
+            continue  # they make progress
         for seat in after.ranks:
             then, count = earlier.get(seat.rank), seat.collective_counts.get(operation, usual)
             same = then is not None and then.get(operation, usual) == count
