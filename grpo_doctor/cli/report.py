@@ -109,6 +109,7 @@ def execute(options: argparse.Namespace) -> int:
     from grpo_doctor.cli.rendering import digest, page, text_in  # noqa: PLC0415 - after usage errors
     from grpo_doctor.document import build_document  # noqa: PLC0415
     from grpo_doctor.trace.otlp import otlp_lines  # noqa: PLC0415
+    from grpo_doctor_reports.digest import verdict  # noqa: PLC0415
 
     selection, price = selection_of(options), price_of(options)
     trace, hangs = _read(options)
@@ -126,6 +127,7 @@ def execute(options: argparse.Namespace) -> int:
         rendered = text_in(form, document).encode()
     write_bytes(rendered, output)
     if output != STDOUT:
+        inform(verdict(document))
         inform(f"wrote {output}")
     return fail_on_code(options.fail_on, (found.severity for found in document.findings))
 

@@ -30,7 +30,10 @@ def test_a_page_lies_beside_the_recording_unless_told_otherwise(
     assert main(["report", str(trace)]) == 0
     page = trace.with_name("one.report.html")
     assert page.read_bytes().startswith(b"<!doctype html>")
-    assert f"wrote {page}" in capsys.readouterr().err
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2, said
+    assert "9.95 s per step." in said[0]
+    assert said[1].endswith(f"wrote {page}")
     second = trace.with_name("other.html")
     assert main(["report", str(trace), "-o", str(second), "--quiet"]) == 0
     assert second.read_bytes() == page.read_bytes()
