@@ -9,6 +9,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from grpo_doctor.diagnose import general, gpus, signatures, stacks
+from grpo_doctor.diagnose.errors import errors, stripped
 from grpo_doctor.diagnose.literals import letters, may_match
 from grpo_doctor.diagnose.model import Answer, Finding
 from grpo_doctor.diagnose.watchdog import dump_signals, watchdog_finding
@@ -38,7 +39,9 @@ _KINDS = (
 _ENVIRONMENT = re.compile(r"/envs/[^/\s]+/|^\([\w.-]+\)(?= \S+@)", re.MULTILINE)
 # What a terminal's width may be, and what begins an entry of a log or a row of a table.
 _NARROWEST, _FEWEST_FULL = 60, 3
-_ENTRY = re.compile(r"[\[(|+{]|\s\s|$|\d{2,4}[-:/]\d\d|[A-Z]{4,8}\b|frame #|Traceback|\w+Error:")
+_ENTRY = re.compile(
+    r"[\[(|+{]|\s\s|$|\d+\s\s|\d{2,4}[-:/]\d\d|[A-Z]{4,8}\b|frame #|Traceback|\w+Error:"
+)
 _RANK_OF_WATCHDOG = 45
 _RANK_OF_GENERAL = 63  # what follows is a symptom, as a dead worker's: its reason is elsewhere
 _NOBODY_KNOWS = (
@@ -50,7 +53,8 @@ _NOBODY_KNOWS = (
 def answer(text: str) -> Answer:
     """Return what a text shows. The first cause is the one whose effects the others are."""
     text, lines = _unwrapped(_ANSI.sub("", text))
-    framework, of_text = _framework(text), letters(text)
+    framework, of_text, bare = _framework(text), letters(text), stripped(text)
+    raised = errors(bare)
     ranked = [
         (
             match.signature.rank,
@@ -70,7 +74,10 @@ def answer(text: str) -> Answer:
     of_ranks = (watchdog_finding(text), stacks.dumps_finding(text))
     ranked += [(_RANK_OF_WATCHDOG, finding) for finding in of_ranks if finding is not None]
     if not any(rank < _RANK_OF_GENERAL and finding.cls != "fact" for rank, finding in ranked):
-        rules = ((_RANK_OF_GENERAL, general.general_finding(text)), (99, general.elsewhere(text)))
+        rules = (
+            (_RANK_OF_GENERAL, general.general_finding(bare, raised)),
+            (99, general.elsewhere(text)),
+        )
         ranked += [(rank, finding) for rank, finding in rules if finding is not None]
     ranked.sort(key=lambda pair: (pair[0], pair[1].line))
     findings = [
@@ -80,7 +87,7 @@ def answer(text: str) -> Answer:
     facts = [finding for finding in findings if finding.cls == "fact"]
     known = [finding for finding in findings if finding not in facts]
     cause = known[0] if known else None
-    shown = [*stacks.shown(text), *gpus.shown(text), *dump_signals(text)]
+    shown = [*stacks.shown(text, raised), *gpus.shown(text), *dump_signals(text)]
     shown += [finding.says for finding in facts]
     asked = next((finding.next for finding in findings if finding.next), "")
     return Answer(

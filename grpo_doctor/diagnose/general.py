@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 
+from grpo_doctor.diagnose.errors import FRAMEWORKS, PACKAGES, Error
 from grpo_doctor.diagnose.model import Certainty, Finding, line_at
-from grpo_doctor.diagnose.stacks import SECOND_HAND
 from grpo_doctor.knobs.option_lists import FOLDER
 
-_FRAMEWORKS = (
-    "trl|verl|swift|openrlhf|vllm|sglang|deepspeed|transformers|peft|accelerate|megatron|unsloth|"
-    "unsloth_zoo|slime|areal|roll|verifiers|nemo_rl|skyrl|skyrl_train|llamafactory|open_instruct"
-)
-_PACKAGES = f"{_FRAMEWORKS}|ray|torch|datasets|tokenizers|huggingface_hub|flash_attn|bitsandbytes"
-_FRAME = re.compile(
-    r'File "(?P<file>[^"\n]+)", line \d+, in (?P<function>\S+)'
-    r"|(?P<file2>[\w./~-]{1,300}\.py):\d+,? in (?P<function2>[\w<>]+)"
-)
-_NAMED = re.compile(r"[eE](?:rror|xception)(?=: |$)", re.MULTILINE)
-_ERROR = re.compile(
-    r"[^\n\"']{0,160}?(?P<name>[\w.]{0,80}[eE](?:rror|xception))"
-    r"(?:: (?P<says>[^\n]{0,600}(?:\n  [^\n]{3,300}){0,2}))?$",
-    re.MULTILINE,
-)
 _REFUSING = re.compile(r"(?:Value|Assertion|Runtime|NotImplemented|Validation|Config\w*)Error$")
 _DEMAND = re.compile(
     r"\b(?:must|should|cannot|can't|can not|needs? to|requires?|required|not supported|unsupported|"
-    r"supports? only|only supports?|does ?n[o']t support|divisible|greater than|less than|larger|"
-    r"smaller|exceeds?|at least|at most|incompatible|not compatible|not allowed|not implemented|"
+    r"supports? only|only supports?|does ?n[o']t support|divisible|multiple of|not equal to|"
+    r"is expected|expected \d|greater than|less than|larger|smaller|"
+    r"exceeds?|at least|at most|incompatible|not compatible|not allowed|not implemented|"
     r"mutually exclusive|not enough|meet the required|please (?:set|specify|use|provide|enable))\b|"
     r"^assert ",
     re.IGNORECASE,
@@ -48,8 +32,27 @@ _MISFIT = re.compile(
     r"(?P<what>[\w.]+\(\)) (?:got an unexpected keyword argument '(?P<arg>\w+)'|takes (?:from )?"
     r"\d+ (?:to \d+ )?positional arguments? but \d+ (?:was|were) given|missing \d+ required )|"
     r"(?P<what2>(?:module |type object )?'(?!(?:NoneType|str|list|dict|int|tuple|float|set)')"
-    r"[\w.]+'(?: object)?) has no attribute '(?P<arg2>\w+)'"
-)  # fmt: skip
+    r"[\w.]+'(?: object)?) has no attribute '(?P<arg2>\w+)'|"
+    r"Unexpected keyword argument '(?P<arg3>\w+)"
+)
+_IMPORT = re.compile(
+    r"cannot import name '(?P<name>\w+)'(?: from '(?P<of>[\w.]+)')?|"
+    r"No module named '(?P<of2>\w+\.[\w.]+)'"
+)
+_PATCHES = ("unsloth", "liger", "swift")  # put attributes into the classes of other packages
+_SINCE = {"GRPOConfig": "trl 0.14", "GRPOTrainer": "trl 0.14"}
+_SIZES = re.compile(
+    r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)|"
+    r"shapes cannot be multiplied \((?P<a2>\w+) and (?P<b2>\w+)\)|"
+    r"same reduction dim, but got (?P<a3>\[[^\]]+\]) X (?P<b3>\[[^\]]+\])|"
+    r"expanded size of the tensor \((?P<a4>\d+)\) must match the existing size \((?P<b4>\d+)\)|"
+    r"Expected size (?P<a5>\d+) but got size (?P<b5>\d+)|"
+    r"shape '(?P<b6>\[[^\]]+\])' is invalid for input of size (?P<a6>\d+)"
+)
+_UNKNOWN = re.compile(
+    r"^[\w ]{0,30}?['\"]?([\w./-]+)['\"]? is not (?:implemented|registered|defined) in\b|"
+    r"\b(?:[Uu]nknown|[Uu]nsupported|[Uu]nrecognized) [\w ]{2,30}[:=]? ['\"]?([\w./-]+)['\"]?"
+)
 _MEMORY = re.compile(
     r"out of (?:host |device )?memory|OutOfMemory|MemoryError|(?:Cannot|can't|Failed to|Unable to) "
     r"allocate[^\n]{0,40}(?:memory|bytes|\d[GM]i?B)|OOMKilled|oom[-_]kill",
@@ -62,32 +65,46 @@ _TORCHRUN = re.compile(
     r"Root Cause \(first observed failure\)[\s\S]{0,200}?host *: (?P<host>\S+)[\s\S]{0,80}?rank *: "
     r"(?P<rank>\d+)[\s\S]{0,80}?exitcode *: (?P<code>-?\d+)"
 )
+# What ends a process from outside, so that the place where it is raised says little.
+_OUTSIDE = re.compile(
+    r"Timeout|Connect|Network|HTTP|Socket|Broken|Exit|Interrupt|Dist\w*Error|CUDA|NCCL|Dead|Died|"
+    r"memory|actor|worker|server|killed|terminated|NoneType",
+    re.IGNORECASE,
+)
+# By words in the innermost places; the first of these that fits.
+_PHASES = (
+    (
+        "the weight sync",
+        r"load_weights|update_weight|named_param|weight_transfer|move_model_to|ipc",
+    ),
+    ("a checkpoint", r"checkpoint|save|state_dict|resume"),
+    ("the data", r"dataset|preprocess|collat|data_loader|dataloader|encode|template"),
+    ("the reward", r"reward|score|grader|verify"),
+    ("the log-probabilities", r"log_?prob|logps"),
+    ("the rollout", r"generat|rollout|infer|engine|sampl|vllm|sglang|lora_|punica"),
+    ("training", r"loss|backward|train|optim|advantage|update_policy|forward|attention|model"),
+)
 _WORD = re.compile(r"[a-z]\w*_\w+\b(?!\.\w)")
-_LONGEST = 40_000  # characters of a traceback
-
-
-@dataclass(frozen=True, slots=True)
-class _Error:
-    """An error of a text. Frames, the outermost first, are a file with its function, and the
-    package: none for code of the user, or of a program that is not known."""
-
-    name: str
-    says: str  # of an assertion without words its condition
-    start: int
-    frames: tuple[tuple[str, str], ...]
-
-
+_VERSIONS = (
+    "install the versions that the framework names together (its setup.py or lock file), on all "
+    "hosts"
+)
 _Found = tuple[str, str, Certainty, str, str]
 
 
-def general_finding(text: str) -> Finding | None:
+def general_finding(text: str, errors: list[Error]) -> Finding | None:
     """Return what the first error shows that a rule can read; for texts without a signature."""
-    for error in _errors(text):
-        for rule in (_memory, _misfit, _refused):
-            if found := rule(error):
-                name, cls, certainty, says, fix = found
-                return Finding(name, cls, certainty, says, *line_at(text, error.start), [fix])
-    return None
+    for error in errors:
+        for rule in (_memory, _import, _misfit, _sizes, _kind, _value, _refused):
+            if found := rule(error, text):
+                return _finding(found, text, error)
+    found = _raised(errors[0], text) if errors else None
+    return _finding(found, text, errors[0]) if found else None
+
+
+def _finding(found: _Found, text: str, error: Error) -> Finding:
+    name, cls, certainty, says, fix = found
+    return Finding(name, cls, certainty, says, *line_at(text, error.start), [fix])
 
 
 def elsewhere(text: str) -> Finding | None:
@@ -100,67 +117,114 @@ def elsewhere(text: str) -> Finding | None:
     return Finding("elsewhere", "fact", "possible", says, *line_at(text, found.start()), next=log)
 
 
-def _errors(text: str) -> Iterator[_Error]:
-    """Return the errors of a text that were not handled, nor heard of from another process."""
-    end = 0
-    for named in _NAMED.finditer(text):
-        begin = text.rfind("\n", 0, named.start()) + 1
-        found = _ERROR.match(text, begin) if begin >= end else None
-        if found is None or found.end("name") != named.end():
-            continue
-        frames = tuple(map(_frame, _FRAME.finditer(text, max(end, begin - _LONGEST), begin)))
-        end = found.end()
-        if SECOND_HAND.search(found[0]) or "During handling of the above" in text[end : end + 300]:
-            continue
-        before = text[text.rfind("\n", 0, max(begin - 1, 0)) + 1 : begin]
-        asserted = re.search(r"\bassert [^\n]{3,300}", before)
-        says = " ".join((found["says"] or (asserted[0] if asserted else "")).split())
-        yield _Error(found["name"], says, found.start("name"), frames)
-
-
-def _frame(found: re.Match[str]) -> tuple[str, str]:
-    path = (found["file"] or found["file2"]).replace("\\", "/")
-    if installed := re.search(r".*(?:site|dist)-packages/([\w-]+)", path):
-        package = installed[1]
-    elif re.search(r"lib/python\d|/s?bin/|^<", path):
-        package = "python"
-    else:
-        known = re.findall(rf"(?:^|/)({_PACKAGES})/(?!examples|recipe|tests|scripts)\w+/", path)
-        package = known[-1] if known else ""
-    return f"{path.rsplit('/', 1)[-1]} {found['function'] or found['function2']}", package
-
-
-def _memory(error: _Error) -> _Found | None:
-    words = f"{error.name}: {error.says}"
-    if not _MEMORY.search(words):
+def _memory(error: Error, _: str) -> _Found | None:
+    if not _MEMORY.search(error.words):
         return None
-    who = "The host" if _HOST.search(words) else "A GPU"
+    who = "The host" if _HOST.search(error.words) else "A GPU"
     fix = "lower the micro-batch, the length of a sequence or the rollout engine's share of the GPU"
     if who == "The host":
         fix = "give the job more memory, or hold less: offloads, loader workers, checkpoints"
-    return "out-of-memory", "oom", "likely", f"{who} ran out of memory: {words}", fix
+    return "out-of-memory", "oom", "likely", f"{who} ran out of memory: {error.words}", fix
 
 
-def _misfit(error: _Error) -> _Found | None:
-    found = _MISFIT.search(error.says)
-    if found is None or "reward" in found[0].lower():
+def _import(error: Error, text: str) -> _Found | None:
+    if (found := _IMPORT.search(error.says)) is None:
         return None
-    what, arg = found["what"] or found["what2"], found["arg"] or found["arg2"]
-    packages = [package for _, package in error.frames if package in _PACKAGES.split("|")]
+    name, of = found["name"], found["of"] or found["of2"] or ""
+    by = f", which {error.package} expects" if error.package in PACKAGES else ""
+    what = _with_version(of.split(".")[0], text) if of else "package"
+    says = f"The installed {what} has no {name or of}{by}: "
+    fix = f"install {_SINCE[name]} or newer" if name in _SINCE else _VERSIONS
+    return "package-version", "config", "likely", f"{says}its version is too old or too new.", fix
+
+
+def _misfit(error: Error, _: str) -> _Found | None:
+    found = _MISFIT.search(error.says)
+    if found is None or ("missing" in found[0] and "reward" in found[0].lower()):
+        return None
+    arg = found["arg"] or found["arg2"] or found["arg3"]
+    what = found["what"] or found["what2"] or "The function"
+    inner = error.package if error.package in PACKAGES else ""
+    patches = next((each for each in _PATCHES if arg and arg.startswith(f"{each}_")), "")
+    packages = [f.package for f in error.frames if f.package in PACKAGES]
     near = [*dict.fromkeys(reversed(packages))][: 1 if "object" in what else 2]
+    if inner and found["what"] and "." not in what and what[0].islower():
+        near = [inner, f"the code that defines {what}"]
     who = " and ".join(near) if near[1:] else "two packages, or script and package,"
     does = f"does not know {arg}" if arg else "is called with other arguments than it takes"
     says = f"{what} {does}: {who} are of versions that do not fit together."
-    fix = "install the versions that the framework names together (its setup.py or lock file), on "
-    return "versions-do-not-fit", "config", "possible", says, fix + "all hosts"
+    fix = _VERSIONS
+    if patches:
+        says = f"{what} has no {arg}, which {patches} adds: it was imported before {patches}, or "
+        says, fix = f"{says}their versions do not fit.", f"import {patches} first; {_VERSIONS}"
+    return "versions-do-not-fit", "config", "possible", says, fix
 
 
-def _refused(error: _Error) -> _Found | None:
+def _sizes(error: Error, _: str) -> _Found | None:
+    if (found := _SIZES.search(error.tail)) is None:
+        return None
+    who = error.inner.package if error.inner else ""
+    of = f"{who} builds both: " if who in FRAMEWORKS else ""
+    a, b = (each for each in found.groups() if each is not None)
+    says = f"Two tensors differ in size, {a} and {b}{_relation(a, b)}; {of}a bug of this version, "
+    says += "or settings that it does not support together."
+    fix = f"update {who or 'the framework'}, and turn off what was turned on last"
+    return "sizes-differ", "crash", "possible", says, fix
+
+
+def _relation(a: str, b: str) -> str:
+    if not (a.isdigit() and b.isdigit()):
+        return ""
+    small, large = sorted((int(a), int(b)))
+    if small and large % small == 0 and large > small:
+        return f" ({large // small} times, as those of all ranks or micro-batches to those of one)"
+    return " (as a text that was tokenized or cut twice)" if large - small <= 8 else ""
+
+
+def _value(error: Error, _: str) -> _Found | None:
+    """A value that the program does not know, or that its own message allows."""
+    allowed = re.search(r"must be .*?got '([^']+)'", error.says)
+    if allowed and error.says.count(f"'{allowed[1]}'") > 1:
+        says = f"The message allows the value that it refuses ({allowed[1]}): a bug of this version"
+        fix = f"install another version of {error.package or 'the framework'}"
+        return "message-contradicts-itself", "crash", "likely", f"{says}: {error.says}", fix
+    who = error.package if error.package in FRAMEWORKS else "The program"
+    if found := _UNKNOWN.search(error.says):
+        says = f"{who} does not know {found[1] or found[2]}: {error.says[:300]}"
+        fix = "check its spelling, that the file which registers it is loaded, and the version"
+        return "value-unknown", "config", "possible", says, fix
+    found = re.search(r"(\b[\w.]+)\[(?:self\.)?(?:args\.)?([a-z]\w+)\]", error.code)
+    if error.name != "KeyError" or found is None or who == "The program":
+        return None
+    says = f"{who} knows no {found[2]} {error.says}: {found[1]} does not have it."
+    fix = f"check the value of {found[2]}, the command, and the version that has it"
+    return "value-unknown", "config", "possible", says, fix
+
+
+def _kind(error: Error, _: str) -> _Found | None:
+    """What an error's type or words mean whoever raises it."""
+    who = error.inner.package if error.inner else ""
+    where = f"{who or 'the program'}{f', at {error.inner.place}' if error.inner else ''}"
+    if error.name in ("UnboundLocalError", "NameError"):
+        says = f"The code uses a name that this path does not set, a bug of {where}: {error.says}"
+        return "name-not-set", "crash", "likely", says, f"update {who or 'it'}, or correct the line"
+    if found := re.search(r"unsupported operand type\(s\) for \S+ '(\w+)' and '(\w+)'", error.says):
+        says = (
+            f"A {found[2]} and a {found[1]} meet in one operation of {where}: something returned "
+        )
+        says += "another kind of value than its caller expects, as a reward that is no number."
+        fix = "return one number per completion; name the key of a reward that is a dict"
+        return "kinds-differ", "crash", "possible", says, fix
+    return None
+
+
+def _refused(error: Error, _: str) -> _Found | None:
     """A program's own check of its settings; not what it met while it ran."""
-    words, (place, package) = error.says, error.frames[-1] if error.frames else ("", "")
+    words, inner = error.says, error.frames[-1] if error.frames else None
+    place, package = (inner.place, inner.package) if inner else ("", "")
     if not (_REFUSING.search(error.name) and _DEMAND.search(words)) or _RUNTIME.search(words):
         return None
-    if package not in ("", *_FRAMEWORKS.split("|")):
+    if package not in ("", *FRAMEWORKS):
         return None
     options, checks = _named(words), _CHECK.search(place)
     compares = len(re.findall(r"\d+", words)) > 1 and not error.name.endswith("RuntimeError")
@@ -171,6 +235,50 @@ def _refused(error: _Error) -> _Found | None:
     says = f"{package or 'The program'} refused {what}: "
     fix = f"change {' or '.join(options[:4])}" if options else "change what the message names"
     return "settings-refused", "config", sure, f"{says}{words[:400]}", fix
+
+
+def _raised(error: Error, text: str) -> _Found | None:
+    """Who raised an error that names no setting: the user's own code, or a package."""
+    inner = error.inner
+    if not error.says or _OUTSIDE.search(error.words):
+        return None
+    if inner is None:
+        says = (
+            f"A check of the program's own code failed: {error.says[:300]}. No setting is named: "
+        )
+        says += "most often a bug of this version, or a package next to it that does not fit."
+        fix = "search the program's issues for this line; try another version of it"
+        known = error.says.startswith("assert ")
+        return ("check-failed", "crash", "possible", says, fix) if known else None
+    callers = [each.package for each in error.frames[: error.frames.index(inner)]]
+    caller = next((each for each in reversed(callers) if each in FRAMEWORKS), "")
+    if not inner.package:
+        by = f", which {caller} calls" if caller else ""
+        says = f"Code that is no package raised it, at {inner.place}{by}: {error.words[:300]}"
+        fix = "correct that line, or what it is given; call the function alone to test it"
+        return "own-code", "crash", "likely", says, fix
+    if inner.package not in FRAMEWORKS:
+        return None
+    who = _with_version(inner.package, text)
+    says = f"{who} failed at {inner.place}{_phase(error)}: {error.words[:300]}. No setting is "
+    says += "named: most often a bug of this version, or a package next to it that does not fit."
+    fix = f"search the issues of {inner.package} for these words; try another version of it"
+    if caller not in ("", inner.package):
+        fix += f", or of {caller}, which calls it"
+    return "package-failed", "crash", "possible", says, fix
+
+
+def _phase(error: Error) -> str:
+    places = " ".join(frame.place for frame in error.frames[-4:]).lower()
+    phase = next((name for name, words in _PHASES if re.search(words, places)), "")
+    return f", in {phase}" if phase else ""
+
+
+def _with_version(package: str, text: str) -> str:
+    """Return a package with the version that the text states."""
+    name = re.escape(package).replace("_", "[_-]")
+    found = re.search(rf"(?im)^\W*{name}(?: version)?\s*(?:[:=]+|\s)\s*v?(\d+\.\d[\w.+]*)", text)
+    return f"{package} {found[1]}" if found else package
 
 
 @cache

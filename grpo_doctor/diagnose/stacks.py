@@ -6,24 +6,12 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
+from grpo_doctor.diagnose.errors import Error
 from grpo_doctor.diagnose.model import Finding
 
 _PYSPY = re.compile(r"^Process (\d+): (.*)$", re.MULTILINE)
 _PYSPY_THREAD = re.compile(r'^Thread [^\n]*?\(([a-z+]+)\)(?:: "([^"]*)")?', re.MULTILINE)
 _PYSPY_FRAME = re.compile(r"^\s+(\S+) \(([^():]+):(\d+)\)", re.MULTILINE)
-_FILE = re.compile(
-    r'^(?:\[[^\]\n]*\]:?|\([^)\n]*\))?\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE
-)
-_RAISED = re.compile(
-    r"^(?:\[[^\]\n]*\]:?[ \t]*|\([^)\n]*\)[ \t]*|[\d.]+: |[\d-]+[ T][\d:.,]+Z? |ERROR )*"
-    r"((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b(?! ignored in| raised from)[^\n]*)$",
-    re.MULTILINE,
-)
-# What a launcher, a driver or NCCL's watchdog says of the error of another process.
-SECOND_HAND = re.compile(
-    r"ChildFailedError|CalledProcessError|detected by watchdog|RayTaskError|ActorDiedError|"
-    r"Connection closed by peer|Connection reset by peer"
-)
 _RAY_CALL = re.compile(r"RayTaskError\((?!ActorDied)(\w+)\): (?:\S{0,5})ray::([\w.]{1,100})\(\)")
 _COLLECTIVE = re.compile(
     r"all_reduce|all_gather|reduce_scatter|broadcast|barrier|all_to_all|gather|wait_tensor"
@@ -71,16 +59,14 @@ def dumps_finding(text: str) -> Finding | None:
     )
 
 
-def shown(text: str) -> list[str]:
+def shown(text: str, errors: list[Error]) -> list[str]:
     """Return facts: where each dumped process is, and the first error with its place."""
     facts = [f"process {dump.pid}: main thread at {dump.place}" for dump in _dumps(text)[:8]]
-    raised = [found for found in _RAISED.finditer(text) if not SECOND_HAND.search(found[1])]
-    if raised:
-        error = raised[0]  # the others follow from it
-        before = list(_FILE.finditer(text, 0, error.start()))
-        own = [frame for frame in before if not _LIBRARY.search(frame[1])] or before
-        where = f" at {own[-1][1]}:{own[-1][2]}, {own[-1][3]}" if own else ""
-        facts.append(f"the first error is {error[1].strip()[:300]}{where}")
+    if errors:
+        first = errors[0]  # the others follow from it
+        own = [each for each in first.frames if not _LIBRARY.search(each.path)] or first.frames
+        where = f" at {own[-1].path}:{own[-1].line}, {own[-1].function}" if own else ""
+        facts.append(f"the first error is {first.words[:300]}{where}")
     if call := _RAY_CALL.search(text):
         facts.append(f"ray::{call[2]}() ended with {call[1]}")
     return facts

@@ -44,12 +44,13 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
         ("RuntimeError: batch_size 4 must match target batch_size 8, shape (4, 8)", None, "", ""),
         ("RuntimeError: this operation must be done before", None, "", ""),
         ("RuntimeError: parameter 4 must be ready only once, it was 2 times", None, "", ""),
-        (traceback(TRAINER, error="ValueError: it must be larger"), None, "", ""),
+        (
+            traceback(TRAINER, error="ValueError: it must be larger"), "package-failed", "possible",
+            "transformers failed at trainer.py:7, train, in training: ValueError: it must be",
+        ),
         (
             traceback("t.py:m", f"{SITE}/torch/x.py:check", error="ValueError: top_k must be 2"),
-            None,
-            "",
-            "",
+            "own-code", "likely", "at t.py:7, m: ValueError: top_k",
         ),
         (
             traceback(TRAINER, f"{SITE}/trl/x.py:f", error="TypeError: A.f() got an unexpected "
@@ -59,10 +60,30 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
             "A.f() does not know b: trl and transformers are of versions",
         ),
         ("AttributeError: 'list' object has no attribute 'x'", None, "", ""),
-        (traceback("/home/u/my.py:reward_length", error="KeyError: 'answers'"), None, "", ""),
+        (traceback(TRAINER, "/u/r.py:reward", error="KeyError: 'a'"), "own-code", "likely",
+         "at r.py:7, reward, which transformers calls: KeyError: 'a'"),
+        (traceback("/u/r.py:m", TRAINER, error="KeyError"), None, "", ""),
+        (traceback(TRAINER, error="TimeoutError: no answer"), None, "", ""),
         (
-            traceback("/home/u/r.py:reward", TRAINER, error="KeyError: 'answers'"), None, "", "",
+            "TRL version: 0.13.0\n"
+            + traceback(f"{SITE}/swift/x.py:f", error="ImportError: cannot import name "
+            "'GRPOConfig' from 'trl'"), "package-version", "likely",
+            "The installed trl 0.13.0 has no GRPOConfig, which swift expects",
         ),
+        (
+            traceback(f"{SITE}/swift/loss.py:get", error="KeyError: 'grpo'").replace(
+                "    f()", "    return LOSSES[args.loss_type]"),
+            "value-unknown", "possible", "swift knows no loss_type 'grpo'",
+        ),
+        ("ValueError: it must be 'a' or 'b', got 'b'", "message-contradicts-itself", "likely", "b"),
+        (
+            "[rank1]: RuntimeError: size of tensor a (512) must match the size of tensor b (2048)",
+            "sizes-differ", "possible", "512 and 2048 (4 times, as those of all ranks",
+        ),
+        ("RuntimeError: The size of tensor a (9) must match the size of tensor b (8)",
+         "sizes-differ", "possible", "9 and 8 (as a text that was tokenized or cut twice)"),
+        ("AttributeError: 'A' object has no attribute 'unsloth_x'", "versions-do-not-fit",
+         "possible", "no unsloth_x, which unsloth adds: it was imported before unsloth"),
         ("MemoryError: Unable to allocate 9.1 GiB", "out-of-memory", "likely", "allocate 9.1 GiB"),
         ("RuntimeError: NPU out of memory. Tried 2 GiB", "out-of-memory", "likely", "Tried 2 GiB"),
         # An error that the program handled is not the one that ended it.
@@ -70,9 +91,7 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
             traceback(TRAINER, "/u/my.py:reward", error="KeyError: 'a'")
             + "\nDuring handling of the above exception, another exception occurred:\n"
             + traceback("t.py:m", error="OSError: b"),
-            None,
-            "",
-            "",
+            "own-code", "likely", "at t.py:7, m: OSError: b",
         ),
     ],
 )  # fmt: skip

@@ -1,0 +1,134 @@
+"""The errors of a text that were not handled, with the code that raised them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+FRAMEWORKS = (
+    *("trl", "verl", "swift", "openrlhf", "vllm", "sglang", "deepspeed", "transformers", "peft"),
+    *("accelerate", "megatron", "unsloth", "unsloth_zoo", "slime", "areal", "roll", "verifiers"),
+    *("nemo_rl", "skyrl", "skyrl_train", "llamafactory", "open_instruct", "rlinf", "mbridge"),
+    *("vllm_ascend", "liger_kernel"),
+)
+PACKAGES = (
+    *FRAMEWORKS,
+    *("ray", "torch", "datasets", "tokenizers", "huggingface_hub", "flash_attn", "bitsandbytes"),
+)
+_FRAME = re.compile(
+    r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>\S+)'
+    r"|(?P<file2>[\w./~-]{1,300}\.py):(?P<line2>\d+),? in (?P<function2>[\w<>.]+)"
+)
+# What a launcher, Ray or vLLM puts before each line of a process.
+_PREFIX = re.compile(
+    r"^(?:\t|[\d.]+: |\[?rank\d+\]?: ?|\[[\w.-]+\]:? |\([\w .:=,/+-]{3,160}\) |"
+    r"\[\d{4}-[^\]\n]{4,60}\] |"
+    r"(?:ERROR|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[[\w.]+:\d+\] ?)+",
+    re.MULTILINE,
+)
+_NAMED = re.compile(r"[eE](?:rror|xception)(?=: |$)", re.MULTILINE)
+_ERROR = re.compile(
+    r"[^\n\"']{0,160}?(?P<name>[\w.]{0,80}[eE](?:rror|xception))"
+    r"(?:: (?P<says>[^\n]{0,600}(?:\n  [^\n]{3,300}){0,2}))?$",
+    re.MULTILINE,
+)
+_LONGEST, _MOST = 40_000, 500  # characters of a traceback, errors of a text
+# What a launcher, a driver or NCCL's watchdog says of the error of another process.
+_SECOND_HAND = re.compile(
+    r"ChildFailedError|CalledProcessError|detected by watchdog|RayTaskError|ActorDiedError|"
+    r"Connection closed by peer|Connection reset by peer"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A line of a traceback; its package is empty for the user's own code."""
+
+    path: str
+    line: str
+    function: str
+    package: str
+
+    @property
+    def place(self) -> str:
+        """File, line and function."""
+        return f"{self.path.rsplit('/', 1)[-1]}:{self.line}, {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """An error of a text: where it begins, its frames (the outermost first) and its last code."""
+
+    name: str
+    says: str  # of an assertion without words its condition
+    start: int
+    frames: tuple[Frame, ...]
+    code: str
+    tail: str
+
+    @property
+    def words(self) -> str:
+        """The line of the error."""
+        return f"{self.name}: {self.says}" if self.says else self.name
+
+    @property
+    def inner(self) -> Frame | None:
+        """The innermost frame that is neither of Python's library nor of torch or Ray."""
+        known = (f for f in reversed(self.frames) if f.package not in ("python", "torch", "ray"))
+        return next(known, None)
+
+    @property
+    def package(self) -> str:
+        """That of the innermost frame."""
+        return self.frames[-1].package if self.frames else ""
+
+
+def stripped(text: str) -> str:
+    """Return a text without what a launcher puts before its lines; their numbers stay."""
+    return _PREFIX.sub("", text)
+
+
+def errors(text: str) -> list[Error]:
+    """Return the first errors that were not handled, nor heard of from another process.
+
+    `text` is `stripped`.
+    """
+    return list(islice(_errors(text), _MOST))
+
+
+def _errors(text: str) -> Iterator[Error]:
+    end = 0
+    for named in _NAMED.finditer(text):
+        begin = text.rfind("\n", 0, named.start()) + 1
+        found = _ERROR.match(text, begin) if begin >= end else None
+        if found is None or found.end("name") != named.end():
+            continue
+        since = max(end, begin - _LONGEST)
+        frames = tuple(map(_frame, _FRAME.finditer(text, since, begin)))
+        end = found.end()
+        if _SECOND_HAND.search(found[0]) or "During handling of the above" in text[end : end + 300]:
+            continue
+        above = [line for line in text[since:begin].split("\n")[-4:] if line.strip("^~ ")]
+        code = above[-1].strip() if above else ""
+        asserted = re.search(r"\bassert [^\n]{3,300}", code)
+        says = " ".join((found["says"] or (asserted[0] if asserted else "")).split())
+        start = found.start("name")
+        yield Error(found["name"], says, start, frames, code, text[start : start + 900])
+
+
+def _frame(found: re.Match[str]) -> Frame:
+    path = (found["file"] or found["file2"]).replace("\\", "/")
+    if "unsloth_compiled_cache" in path:
+        package = "unsloth"
+    elif installed := re.search(r".*(?:site|dist)-packages/([\w-]+)", path):
+        package = installed[1]
+    elif re.search(r"lib/python\d|/s?bin/|^<|_raylet|/single_controller/", path):
+        package = "python"
+    else:
+        of = "|".join(PACKAGES)
+        known = re.findall(rf"(?:^|/)({of})/(?!examples|recipe|tests|scripts)\w+[/.]", path)
+        package = known[-1] if known else ""
+    function = found["function"] or found["function2"]
+    return Frame(path, found["line"] or found["line2"], function, package)
