@@ -42,12 +42,17 @@ _IMPORT = re.compile(
 _PATCHES = ("unsloth", "liger", "swift")  # put attributes into the classes of other packages
 _SINCE = {"GRPOConfig": "trl 0.14", "GRPOTrainer": "trl 0.14"}
 _SIZES = re.compile(
-    r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)|"
-    r"shapes cannot be multiplied \((?P<a2>\w+) and (?P<b2>\w+)\)|"
-    r"same reduction dim, but got (?P<a3>\[[^\]]+\]) X (?P<b3>\[[^\]]+\])|"
-    r"expanded size of the tensor \((?P<a4>\d+)\) must match the existing size \((?P<b4>\d+)\)|"
-    r"Expected size (?P<a5>\d+) but got size (?P<b5>\d+)|"
-    r"shape '(?P<b6>\[[^\]]+\])' is invalid for input of size (?P<a6>\d+)"
+    "|".join(
+        (
+            r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)",
+            r"shapes cannot be multiplied \((?P<a2>\w+) and (?P<b2>\w+)\)",
+            r"same reduction dim, but got (?P<a3>\[[^\]]+\]) X (?P<b3>\[[^\]]+\])",
+            r"expanded size of the tensor \((?P<a4>\d+)\) must match the existing size "
+            r"\((?P<b4>\d+)\)",
+            r"Expected size (?P<a5>\d+) but got size (?P<b5>\d+)",
+            r"shape '(?P<b6>\[[^\]]+\])' is invalid for input of size (?P<a6>\d+)",
+        )
+    )
 )
 _UNKNOWN = re.compile(
     r"^[\w ]{0,30}?['\"]?([\w./-]+)['\"]? is not (?:implemented|registered|defined) in\b|"
@@ -191,7 +196,7 @@ def _value(error: Error, _: str) -> _Found | None:
     who = error.package if error.package in FRAMEWORKS else "The program"
     if found := _UNKNOWN.search(error.says):
         says = f"{who} does not know {found[1] or found[2]}: {error.says[:300]}"
-        fix = "check its spelling, that the file which registers it is loaded, and the version"
+        fix = "check its name, that the file which registers it is loaded, and the version"
         return "value-unknown", "config", "possible", says, fix
     found = re.search(r"(\b[\w.]+)\[(?:self\.)?(?:args\.)?([a-z]\w+)\]", error.code)
     if error.name != "KeyError" or found is None or who == "The program":
@@ -202,7 +207,7 @@ def _value(error: Error, _: str) -> _Found | None:
 
 
 def _kind(error: Error, _: str) -> _Found | None:
-    """What an error's type or words mean whoever raises it."""
+    """What an error's type or words mean in any code."""
     who = error.inner.package if error.inner else ""
     where = f"{who or 'the program'}{f', at {error.inner.place}' if error.inner else ''}"
     if error.name in ("UnboundLocalError", "NameError"):

@@ -74,9 +74,10 @@ def _names(word: str, rule: Rule) -> bool:
 
 
 def _nearest(word: str, rules: Sequence[RuleFile]) -> str:
+    names = [name for r in rules for name in (r.RULE.id, r.RULE.slug, r.RULE.family)]
     number = word.upper().removeprefix("GD")
     if number.isdigit():  # GD4 means GD004
-        word = f"GD{int(number):03}"
-    names = [name for r in rules for name in (r.RULE.id, r.RULE.slug, r.RULE.family)]
-    close = difflib.get_close_matches(word, names, n=1)
+        close = [name for name in names if name == f"GD{int(number):03}"]
+    else:
+        close = difflib.get_close_matches(word, names, n=1)
     return f" Did you mean {close[0]}?" if close else " `grpo-doctor rule` lists all."

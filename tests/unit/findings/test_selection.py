@@ -42,5 +42,8 @@ def test_what_is_left_out_is_kept_with_the_reason() -> None:
 def test_a_word_that_names_nothing_is_an_error_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"no rule is called 'stragler-rank'. Did you mean strag"):
         choose(["stragler-rank"])
-    with pytest.raises(UsageError, match="`grpo-doctor rule` lists all"):
-        find("zzz")
+    with pytest.raises(UsageError, match="Did you mean GD004"):
+        find("4")
+    for word in ("zzz", "GD9"):
+        with pytest.raises(UsageError, match="`grpo-doctor rule` lists all"):
+            find(word)
