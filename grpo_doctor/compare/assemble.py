@@ -75,8 +75,12 @@ def _verdict(
     if jobs:
         text = f"Different jobs: {jobs[0]}. {text}"
     if token.verdict not in (times.UNKNOWN, step.verdict):
+        ratio = formatting.change_ratio(token.change_pct, token.low_pct, token.high_pct)
         per_token = f"{_signed(token.low_pct)}% to {_signed(token.high_pct)}%"
         change = "no significant difference" if token.verdict == times.SAME else token.verdict
+        if ratio:
+            change = f"{ratio.mid} as {'fast' if ratio.is_faster else 'long'}"
+            per_token = f"{ratio.low} to {ratio.high}"
         text += f", and {change} per token ({per_token})"
     parted = [m for m in metrics if m.state == PARTED]
     if parted:

@@ -44,6 +44,12 @@ _ENTRY = re.compile(
 )
 _RANK_OF_WATCHDOG = 45
 _RANK_OF_GENERAL = 63  # what follows is a symptom, as a dead worker's: its reason is elsewhere
+_FAILS = re.compile(
+    r"error|exception|traceback|fail|time[d-]? ?out|abort|kill|signal|stuck|\bhang|\bnan\b|crash|"
+    r"\boom|dump",
+    re.IGNORECASE,
+)
+_JUDGED_BY_REPORT = "for its speed and its learning: grpo-doctor report FILE; "
 _NOBODY_KNOWS = (
     "while it hangs: grpo-doctor attach; for the next run: grpo-doctor run -- COMMAND; before a "
     "launch: grpo-doctor check -- COMMAND"
@@ -89,15 +95,19 @@ def answer(text: str) -> Answer:
     cause = known[0] if known else None
     shown = [*stacks.shown(text, raised), *gpus.shown(text), *dump_signals(text)]
     shown += [finding.says for finding in facts]
+    if not findings and not shown and not _FAILS.search(text):
+        shown.append("no line names an error, a time-out or a signal")
+    kinds = _kinds(text, of_text)
+    unknown = _JUDGED_BY_REPORT * ("metric rows" in kinds) + _NOBODY_KNOWS
     asked = next((finding.next for finding in findings if finding.next), "")
     return Answer(
         schema=SCHEMA,
-        kinds=_kinds(text, of_text),
+        kinds=kinds,
         framework=framework,
         cause=cause,
         others=known[1:6],
         shown=shown,
-        next_step=(cause.next if cause else asked) or ("" if cause else _NOBODY_KNOWS),
+        next_step=(cause.next if cause else asked) or ("" if cause else unknown),
     )
 
 

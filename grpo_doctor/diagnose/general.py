@@ -47,8 +47,7 @@ _SIZES = re.compile(
             r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)",
             r"shapes cannot be multiplied \((?P<a2>\w+) and (?P<b2>\w+)\)",
             r"same reduction dim, but got (?P<a3>\[[^\]]+\]) X (?P<b3>\[[^\]]+\])",
-            r"expanded size of the tensor \((?P<a4>\d+)\) must match the existing size "
-            r"\((?P<b4>\d+)\)",
+            r"expanded size of the tensor \((?P<a4>\d+)\) must match the [^(]+\((?P<b4>\d+)",
             r"Expected size (?P<a5>\d+) but got size (?P<b5>\d+)",
             r"shape '(?P<b6>\[[^\]]+\])' is invalid for input of size (?P<a6>\d+)",
         )

@@ -154,6 +154,7 @@ def source(metric_curve: Curve) -> str:
 def over_run(what: str, shown: Curve, unit: str = "") -> tuple[Evidence, ...]:
     """Return how a curve begins and ends, with its trend in one line, and both ends as numbers."""
     first, last = ends(shown)
+    count = counted_steps(shown)
     factor, written = (100, "%") if unit == "%" else (1, f" {unit}".rstrip())
     begins, finishes = (f"{factor * value:.3g}{written}" for value in (first, last))
     rises, where = rising(shown.values), source(shown)
@@ -163,9 +164,15 @@ def over_run(what: str, shown: Curve, unit: str = "") -> tuple[Evidence, ...]:
         Evidence(
             f"{what}, over the run", f"{begins} at first, {finishes} at last ({trend})", "", where
         ),
-        Evidence(f"{what}, last tenth of the run", factor * last, unit, where),
-        Evidence(f"{what}, first tenth of the run", factor * first, unit, where),
+        Evidence(f"{what}, last {count}", factor * last, unit, where),
+        Evidence(f"{what}, first {count}", factor * first, unit, where),
     )
+
+
+def counted_steps(shown: Curve) -> str:
+    """Return the length of either end of a curve in words: a tenth of the run, or a few steps."""
+    count = end_points(len(shown))
+    return f"{count} step{'s' * (count != 1)}"
 
 
 def falls(shown: Curve) -> bool:

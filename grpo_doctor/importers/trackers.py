@@ -11,10 +11,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from grpo_doctor import knobs
@@ -29,9 +31,12 @@ from grpo_doctor.importers.trainer_state import (
     step_log,
 )
 from grpo_doctor.trace.model import Exit, Trace
+from grpo_doctor_reports import formatting
 
 _EVENTS, _WANDB = "*tfevents*", "run-*.wandb"
 _MAGIC = b":W&B"
+_OF_GPU = re.compile(r"gpu\.(\d+)\.(gpu|memoryAllocatedBytes)")
+_NOT_PLACED = "GPUs: W&B's samples are of the whole run; no step or phase has its own."
 _FIRST_EVENT = b"brain.Event:"
 _LARGEST_RECORD_BYTES = 64 << 20
 _BLOCK_BYTES = 32 << 10
@@ -56,6 +61,7 @@ class _Rows:
     metrics: dict[int, dict[str, float]] = field(default_factory=dict)
     at_s: dict[int, float] = field(default_factory=dict)
     last_s: dict[int, float] = field(default_factory=dict)
+    gpus: dict[str, dict[int, list[float]]] = field(default_factory=dict)  # by kind of sample
     config: dict[str, Any] = field(default_factory=dict)
     exit: Exit = field(default_factory=Exit)
     damaged: str = ""
@@ -69,6 +75,30 @@ class _Rows:
         self.last_s[step] = at_s
         if not all(map(_of_evaluation, values)):
             self.at_s[step] = at_s
+
+    def sample(self, values: Mapping[str, Any]) -> None:
+        """One record of W&B's system metrics, of the host whose process logs."""
+        for key, value in values.items():
+            found = _OF_GPU.fullmatch(key)
+            if found and isinstance(value, (int, float)) and math.isfinite(value):
+                self.gpus.setdefault(found[2], {}).setdefault(int(found[1]), []).append(value)
+
+    @property
+    def notes(self) -> list[str]:
+        """What W&B's samples say of the GPUs."""
+        busy = {gpu: fmean(values) for gpu, values in self.gpus.get("gpu", {}).items()}
+        if not busy:
+            return []
+        least = min(busy, key=busy.__getitem__)
+        says = f"W&B sampled {formatting.count(len(busy), 'GPU')}: over the whole run "
+        says += f"{fmean(busy.values()):.0f}% busy on average"
+        if len(busy) > 1:
+            says += f", GPU {least} the least with {busy[least]:.0f}%"
+        peaks = {gpu: max(each) for gpu, each in self.gpus.get("memoryAllocatedBytes", {}).items()}
+        if peaks:
+            most = max(peaks, key=peaks.__getitem__)
+            says += f"; at most {peaks[most] / 2**30:.1f} GiB in use, on GPU {most}"
+        return [f"{says}."]
 
     def seconds(self) -> dict[int, float]:
         """Return the seconds of a step since the last row before it, of steps in order; none of the
@@ -111,7 +141,7 @@ def load(path: Path) -> Trace:
     plain = {step: _plain(row) for step, row in rows.metrics.items()}
     sample = [LoggedStep(step, None, (), row) for step, row in itertools.islice(plain.items(), 10)]
     log, notes = _steps(framework_of(sample), plain, rows.seconds())
-    of_job = facts(what, path, log.steps.values(), notes)
+    of_job = facts(what, path, log.steps.values(), [*notes, *rows.notes])
     own = {"verl": verl_log.LIMITS, "openrlhf": openrlhf_log.LIMITS}.get(of_job.framework)
     framework = of_job.framework
     if framework == "trl" and "rlhf_type" in rows.config:
@@ -121,7 +151,10 @@ def load(path: Path) -> Trace:
         replace(
             of_job,
             framework=framework,
-            limits=own or of_job.limits,
+            limits=tuple(
+                _NOT_PLACED if rows.gpus and each.startswith("GPUs:") else each
+                for each in own or of_job.limits
+            ),
             spans={
                 *of_job.spans,
                 *(name for step in log.steps.values() for name, _ in step.phases),
@@ -216,21 +249,27 @@ def _read_wandb(name: str, data: bytes, rows: _Rows) -> None:
             rows.damaged = f"{name} has a damaged record"
             continue
         for number, value in parts:
-            if not isinstance(value, bytes):
-                continue
             try:
-                if number == 2:
-                    _add_history(_items(value, 1), rows, waiting)
-                elif number == 5:
-                    rows.config |= _items(value, 1)
-                elif number == 18:
-                    code = dict(_fields(value)).get(1, 0)
-                    rows.exit = Exit("failed" if code else "finished", _whole(code))
-                elif number == 17:
-                    inner = dict(_fields(value)).get(4)
-                    rows.config |= _items(inner, 1) if isinstance(inner, bytes) else {}
+                if isinstance(value, bytes):
+                    _add_part(number, value, rows, waiting)
             except _DAMAGE:
                 rows.damaged = f"{name} has a damaged record"
+
+
+def _add_part(number: int, value: bytes, rows: _Rows, waiting: dict[str, float]) -> None:
+    match number:
+        case 2:
+            _add_history(_items(value, 1), rows, waiting)
+        case 5:
+            rows.config |= _items(value, 1)
+        case 7:
+            rows.sample(_items(value, 3))
+        case 17:
+            inner = dict(_fields(value)).get(4)
+            rows.config |= _items(inner, 1) if isinstance(inner, bytes) else {}
+        case 18:
+            code = dict(_fields(value)).get(1, 0)
+            rows.exit = Exit("failed" if code else "finished", _whole(code))
 
 
 def _add_history(row: dict[str, Any], rows: _Rows, waiting: dict[str, float]) -> None:

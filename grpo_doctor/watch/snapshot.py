@@ -30,6 +30,7 @@ _STEPS = 60
 _MOST_RANKS = 16  # of those that are longest where they are
 _MOST_GPUS = 64
 _MOST_VERDICTS = 3
+_FORKED = "worker of rank"
 _UTIL, _MEMORY = "gpu.util", "gpu.memory_used"
 _LONGEST_ROW_BYTES = 1 << 20
 
@@ -118,7 +119,7 @@ class Watched:
             duration_s=facts.get("duration_s") or _since(facts.get("started_unix_s")),
             now_unix_s=time.time(),
             steps=_steps(carriers[0], headers[carriers[0]]) if carriers else [],
-            ranks=len({(rank.rank, rank.role) for rank in ranks}),
+            ranks=len({(rank.rank, rank.role) for rank in ranks if rank.role != _FORKED}),
             where=dict(Counter(rank.phase for rank in living).most_common()),
             longest=sorted(living, key=lambda rank: -rank.since_s)[:_MOST_RANKS],
             gpus=self._gpus(folders),
@@ -180,7 +181,7 @@ def _rank(path: Path, header: Header) -> RankNow:
     """Return where a process is; it has no phase once it has ended."""
     role, _, number = path.name.removesuffix(".spans").rpartition("-")
     if "." in number:  # `00003.4711`: process 4711, which rank 3 forked
-        role = "worker of rank"
+        role = _FORKED
     span = _innermost(header)
     between = "between phases" if header.step is not None else ""
     since_s = 0.0

@@ -37,7 +37,8 @@ they are correlated. Four errors, each at 90%, are added in quadrature:
 - {run:.0f}% of the step, the assumed difference between two identical runs on one machine
 
 If one run can't distinguish two alternatives, the interval covers both. If work is only removed,
-the interval ends at no change. The models' errors and the {run:.0f}% are guesses, not fitted to
+the interval ends at no change. If two runs of the same settings may differ by more than
+{apart:.0f}%, nothing is predicted. The models' errors and the {run:.0f}% are guesses, not fitted to
 runs. How often intervals hold: [accuracy.md](accuracy.md).
 """
 
@@ -48,6 +49,7 @@ def page() -> str:
         model=_body(step_model),
         tolerance=100 * prediction.TOLERANCE,
         run=100 * prediction.RUN_ERROR,
+        apart=100 * prediction.MOST_APART,
     )
     return wrapped(head + "".join(_family(module) for module in _families()))
 

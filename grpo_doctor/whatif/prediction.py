@@ -103,6 +103,8 @@ def widened(count: int, normal: float) -> float:
 TOLERANCE = 0.05
 # With fewer steps there is no spread to speak of.
 NEEDS_STEPS = 3
+# Where chance moves a run by as much of its step, an interval says nothing: it would reach to 0 s.
+MOST_APART = 0.5
 # A guess, fitted to no runs: how far the change by a plain removal is off, as a share of it.
 REMOVAL_ERROR = 0.15
 # A guess too: two runs of the same settings differ by so much of a step, whatever is predicted.
@@ -231,7 +233,14 @@ def ground(model: StepModel) -> Ground | Withheld:
     values = neighbor_means(before)
     length, count = block_length(values), len(values)
     drawn = draw_blocks(count, length, 2 * _RESAMPLES, np.random.default_rng(0))
-    return Ground(model, before, off, count // length, drawn[:_RESAMPLES], drawn[_RESAMPLES:])
+    base = Ground(model, before, off, count // length, drawn[:_RESAMPLES], drawn[_RESAMPLES:])
+    apart = -_drawn(base, before, _LOW)
+    if apart > 100 * MOST_APART:
+        return Withheld(
+            f"the {steps} steps vary so much that a second run of the same settings may differ by "
+            f"{apart:.0f}%: record more steps, on hosts without other load"
+        )
+    return base
 
 
 def predict(  # noqa: PLR0913 - versions of one change
@@ -314,13 +323,22 @@ def _end(
     change = _percent(base.before, after)
     if not change and not any(fitted):
         return change
-    # The steps that are replayed are a draw themselves: what a run shows differs by both.
-    values = neighbor_means(after)
+    errors = [
+        _drawn(base, after, end),
+        error * abs(change),
+        100 * base.off,
+        100 * RUN_ERROR,
+        *fitted,
+    ]
+    return change + float(np.copysign(np.hypot.reduce(errors), end - 50))
+
+
+def _drawn(base: Ground, steps: NDArray[np.float64], end: int) -> float:
+    """How far a run of these steps may be off, in percent: what is replayed is a draw itself."""
+    values = neighbor_means(steps)
     apart = values[base.changed].mean(axis=1) - values[base.own].mean(axis=1)
     percentile = 100 * float(np.percentile(apart, end)) / float(base.before.mean())
-    drawn = percentile * widened(base.blocks, AT_95)
-    errors = [drawn, error * abs(change), 100 * base.off, 100 * RUN_ERROR, *fitted]
-    return change + float(np.copysign(np.hypot.reduce(errors), end - 50))
+    return percentile * widened(base.blocks, AT_95)
 
 
 def _open_ends(base: Ground, spread: Spread) -> tuple[float, float]:

@@ -174,9 +174,9 @@ def introduce(run: Run, rows: int, resume: Resume | None) -> None:
         " + ".join(f"{weight:g} {name}" for weight, name in weighted),
     )  # fmt: skip
     LOG.info(
-        "  rollout  %s, %d prompts x %d completions of up to %d tokens, for %d optimizer step%s",
+        "  rollout  %s, %d prompt%s x %d completions of up to %d tokens, for %d optimizer step%s",
         f"vLLM ({config.vllm_mode})" if config.use_vllm else "transformers",
-        prompts, config.num_generations, config.max_completion_length,
+        prompts, "s" * (prompts > 1), config.num_generations, config.max_completion_length,
         config.steps_per_rollout, "s" * (config.steps_per_rollout > 1),
     )  # fmt: skip
     LOG.info(

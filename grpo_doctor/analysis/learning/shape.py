@@ -27,7 +27,7 @@ def end_points(count: int) -> int:
 
 
 def ends(curve: Curve) -> tuple[float, float]:
-    """Return the median of the first and of the last tenth."""
+    """Return the median of the first and of the last tenth, of at least `END_POINTS` points."""
     width = end_points(len(curve))
     return float(np.median(curve.values[:width])), float(np.median(curve.values[-width:]))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends
 from grpo_doctor.findings.learning import (
+    counted_steps,
     falls,
     finite,
     learning_advice,
@@ -37,14 +38,15 @@ _LONGER = "the full length of the completions is unknown"
 
 
 def check(view: RunView) -> Answer:
-    """Judge the last tenth of the run: what the model does now."""
+    """Judge the last steps: what the model does now."""
     truncated = finite(view, "truncated")
     first, last = ends(truncated)
     mean = float(truncated.values.mean())
+    ending = counted_steps(truncated)
     severity = _capped(view, graded(last, GRADES))
     if severity is None:
-        now = f"{percent(last, 1)} of the completions are truncated in the last tenth of the run"
-        return Passed(f"{now}, {percent(first, 1)} in its first")
+        now = f"{percent(last, 1)} of the completions are truncated in the last {ending}"
+        return Passed(f"{now}, {percent(first, 1)} in the first")
     never = min(mean, first, last) >= NEVER_ENDS
     if len(truncated) < SETTLED and not never and mean < GRADES["high"]:
         return Passed(
@@ -54,11 +56,11 @@ def check(view: RunView) -> Answer:
     limit = view.fact(_LIMIT)
     at = f" of {limit} tokens" if limit else ""
     reached = f"of the completions reach the limit{at} without an end token"
-    cause = f"{percent(last)} {reached} in the last tenth of the run, {percent(first)} in its first"
+    cause = f"{percent(last)} {reached} in the last {ending}, {percent(first)} in the first"
     if falls(truncated):
         text = "wait, and raise the limit only if the truncated share stops falling"
         fixes: tuple[Fix, ...] = (learning_advice(view, text),)
-        cause += f", {percent(float(truncated.values[-1]))} in its last step: it is falling"
+        cause += f", {percent(float(truncated.values[-1]))} in the very last: it is falling"
         severity = "low"
     else:
         stopped = first < GRADES["high"] and last >= NEVER_ENDS

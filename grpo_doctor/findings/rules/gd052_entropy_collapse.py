@@ -14,6 +14,7 @@ from grpo_doctor.analysis.learning.shape import (
 )
 from grpo_doctor.findings.learning import (
     clip_higher,
+    counted_steps,
     finite,
     from_step,
     learning_advice,
@@ -129,7 +130,7 @@ def _evidence(
 ) -> tuple[Evidence, ...]:
     evidence = [
         Evidence("initial entropy", shown[0], "nats", source(entropy)),
-        Evidence("entropy, last tenth of the run", shown[1], "nats", source(entropy)),
+        Evidence(f"entropy, last {counted_steps(entropy)}", shown[1], "nats", source(entropy)),
     ]
     evidence += step_evidence("below a tenth of its initial value from step", since, entropy)
     if coming is not None:

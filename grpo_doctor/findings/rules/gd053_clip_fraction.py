@@ -8,6 +8,7 @@ from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
 from grpo_doctor.findings.learning import (
     clip_gradients,
+    counted_steps,
     fewer_iterations,
     finite,
     from_step,
@@ -30,7 +31,7 @@ WHILE = 3
 
 
 def check(view: RunView) -> Answer:
-    """Judge the last tenth of the run, and steps in a row that are worse."""
+    """Judge the last steps, and steps in a row that are worse."""
     if view.now("train.importance_level") == "sequence":
         return NotApplicable("ratios are per sequence, which clips many tokens by design")
     clip = finite(view, "clip")
@@ -41,7 +42,9 @@ def check(view: RunView) -> Answer:
     first = int(np.argmax(minima))
     worst, at = float(minima[first]), tuple(clip.steps[first : first + WHILE].tolist())
     if severity is None and worst < GRADES["medium"]:
-        return Passed(f"{percent(last, 1)} of the tokens are clipped in the last tenth of the run")
+        return Passed(
+            f"{percent(last, 1)} of the tokens are clipped in the last {counted_steps(clip)}"
+        )
     if severity is None:
         return _for_a_while(view, clip, worst, at)
     since = onset(clip, smooth(clip.values, 3) >= GRADES["low"])
@@ -53,8 +56,8 @@ def check(view: RunView) -> Answer:
             *over_run("tokens clipped", clip, "%"),
             *step_evidence("a tenth or more from step", since, clip),
         ),
-        cause=f"{percent(last)} of the tokens are clipped in the last tenth of the run and have no "
-        "gradient.",
+        cause=f"{percent(last)} of the tokens are clipped in the last {counted_steps(clip)} "
+        "and have no gradient.",
         fixes=_fixes(view),
         steps=from_step(clip, since),
     )

@@ -27,7 +27,7 @@ GRADES: dict[Severity, float] = {"high": 2.0, "medium": 0.5}
 
 
 def check(view: RunView) -> Answer:
-    """Judge the last tenth of the run."""
+    """Judge the last steps."""
     numbers = finite(view, "kl")
     first, last = ends(numbers)
     severity = graded(last, GRADES)

@@ -30,7 +30,7 @@ _REPLAY = "train.router_replay"
 
 
 def check(view: RunView) -> Answer:
-    """Judge the last tenth of the run."""
+    """Judge the last steps."""
     gap = finite(view, "gap")
     first, last = ends(gap)
     severity = graded(last, GRADES)

@@ -200,6 +200,7 @@ def _summary(timeline: Timeline, tracks: list[TrackEntry]) -> str:
         if values and len(facts) < 4:
             unit = next(track.unit for track in tracks if track.name == name)
             title = _TITLES[name].partition(",")[0]
+            unit = unit.removeprefix(title)  # a load has the unit "load"
             facts.append(f"mean {title} {formatting.quantity(fmean(values), unit)}")
     return "; ".join(facts) + "."
 

@@ -32,9 +32,14 @@ def test_a_cause_with_its_line_and_fix(tmp_path: Path, capsys: Output) -> None:
 def test_an_unknown_cause_is_said(
     capsys: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"hello\n")))
+    monkeypatch.setattr(
+        "sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"{'loss': 0.1, 'room': 1}"))
+    )
     assert main(["diagnose", "-"]) == 10
-    assert "The cause is unknown" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "The cause is unknown" in out
+    assert "no line names an error, a time-out or a signal" in out
+    assert "its speed and its learning: grpo-doctor report FILE" in out
     both = [tmp_path / "a", tmp_path / "b"]
     for path in both:
         path.write_text("hello")

@@ -34,10 +34,10 @@ def message(number: int, content: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-def items(row: Mapping[str, object]) -> bytes:
+def items(row: Mapping[str, object], number: int = 1) -> bytes:
     """Keys with JSON, as wandb before 0.31 writes them."""
     return b"".join(
-        message(1, message(1, key.encode()) + message(16, json.dumps(value).encode()))
+        message(number, message(1, key.encode()) + message(16, json.dumps(value).encode()))
         for key, value in row.items()
     )
 
@@ -132,6 +132,24 @@ def test_a_run_that_w_and_b_saw_failing_has_failed(tmp_path: Path) -> None:
     rows = [message(2, items({**verl_row(step), "_step": step})) for step in range(1, 9)]
     path.write_bytes(wandb_file([*rows, message(18, b"\x08\x01")]))
     assert load(path).run.exit == Exit("failed", 1)
+
+
+def test_samples_of_gpus_are_a_note_of_the_whole_run(tmp_path: Path) -> None:
+    rows = [message(2, items({**verl_row(step), "_step": step})) for step in range(1, 9)]
+    samples = [
+        {f"gpu.{gpu}.gpu": busy, f"gpu.{gpu}.memoryAllocatedBytes": float(gpu << 30), "cpu": 9.0}
+        for gpu, busy in ((0, 90.0), (1, 30.0), (1, 10.0), (0, "NaN"))
+    ]
+    stats = [message(7, b"\x08\x00" + items(row, 3)) for row in samples]
+    path = tmp_path / "run-abc.wandb"
+    path.write_bytes(wandb_file([*rows, *stats]))
+    run = load(path).run
+    assert (
+        "W&B sampled 2 GPUs: over the whole run 55% busy on average, GPU 1 the least with 20%; "
+        "at most 1.0 GiB in use, on GPU 1." in run.notes
+    )
+    assert run.origin is not None
+    assert [each[:20] for each in run.origin.limits if "GPU" in each] == ["GPUs: W&B's samples "]
 
 
 def test_a_file_without_scalars_says_so(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def lines(*rows: object) -> bytes:
 
 def test_last_steps_with_their_phases(tmp_path: Path) -> None:
     run_job(STEPS.format(steps=70), tmp_path)
+    forked = tmp_path / "ranks" / "00000.4711.spans"  # a process that the rank forked is no rank
+    forked.write_bytes((tmp_path / "ranks" / "00000.spans").read_bytes())
     now = Watched(tmp_path).look()
     assert (now.state, now.ranks, now.where) == ("ended", 1, {})
     assert [step.number for step in now.steps] == list(range(10, 70))

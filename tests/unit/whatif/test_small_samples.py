@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.whatif import Edit, Prediction, StepModel, build_model, predict, without
+from grpo_doctor.whatif import Edit, Prediction, StepModel, Withheld, build_model, predict, without
 from grpo_doctor.whatif.prediction import AT_95, AT_97_5, RUN_ERROR, student, widened
 from tests.build import TraceBuilder
 
@@ -65,6 +65,13 @@ def _of_steps(trains: NDArray[np.float64]) -> StepModel:
     seconds = model.seconds.copy()
     seconds[model.part("train")] = trains
     return replace(model, seconds=seconds, measured_s=5 + trains)
+
+
+def test_of_steps_that_chance_rules_nothing_is_predicted() -> None:
+    model = _of_steps(np.array([1.0, 2.0, 40.0, 1.0, 2.0, 30.0]))
+    withheld = predict(model, (without("offload"),), "so")
+    assert isinstance(withheld, Withheld)
+    assert "vary so much that a second run of the same settings may differ by" in withheld.reason
 
 
 @pytest.mark.parametrize("alternatives", [False, True])
