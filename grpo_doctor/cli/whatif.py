@@ -179,8 +179,11 @@ def _lines(answer: WhatifDocument) -> list[str]:
         flag = f"  ({setting.spelling})" if setting.spelling else ""
         default = " (default)" if setting.default else ""
         change = f"{_text(setting.before)}{default} to {_text(setting.after)}{flag}"
-        changes = setting.before != setting.after
-        lines.append(f"  {setting.knob}: {change if changes else 'unchanged'}")
+        if setting.before == setting.after:
+            change = f"{_text(setting.after)} already"
+        lines.append(f"  {setting.knob}: {change}")
+    if all(setting.before == setting.after for setting in answer.settings):
+        return [*lines, "", "Nothing changes: the run has these values."]
     if answer.predicted is None:
         return [*lines, "", f"Unknown: {answer.reason}."]
     lines += ["", f"{'':14}{'now':>12}{'then':>12}{'change':>12}"]
