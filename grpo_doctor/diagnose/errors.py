@@ -114,6 +114,7 @@ def _errors(text: str) -> Iterator[Error]:
         code = above[-1].strip() if above else ""
         asserted = re.search(r"\bassert [^\n]{3,300}", code)
         says = " ".join((found["says"] or (asserted[0] if asserted else "")).split())
+        says = says.removesuffix(", (")  # words that begin on the next line
         start = found.start("name")
         yield Error(found["name"], says, start, frames, code, text[start : start + 900])
 

@@ -85,7 +85,7 @@ _PHASES = (
     ("the data", r"dataset|preprocess|collat|data_loader|dataloader|encode|template"),
     ("the reward", r"reward|score|grader|verify"),
     ("the log-probabilities", r"log_?prob|logps"),
-    ("the rollout", r"generat|rollout|infer|engine|sampl|vllm|sglang|lora_|punica"),
+    ("the rollout", r"generat|rollout|infer|llm|engine_core|sampl|vllm|sglang|lora_|punica"),
     ("training", r"loss|backward|train|optim|advantage|update_policy|forward|attention|model"),
 )
 _WORD = re.compile(r"[a-z]\w*_\w+\b(?!\.\w)")
@@ -155,7 +155,8 @@ def _misfit(error: Error, _: str) -> _Found | None:
     if inner and found["what"] and "." not in what and what[0].islower():
         near = [inner, f"the code that defines {what}"]
     who = " and ".join(near) if near[1:] else "two packages, or script and package,"
-    does = f"does not know {arg}" if arg else "is called with other arguments than it takes"
+    knows = "does not know" if found["what"] or found["arg3"] else "has no"
+    does = f"{knows} {arg}" if arg else "is called with other arguments than it takes"
     says = f"{what} {does}: {who} are of versions that do not fit together."
     fix = _VERSIONS
     if patches:
@@ -213,10 +214,9 @@ def _kind(error: Error, _: str) -> _Found | None:
         says = f"The code uses a name that this path does not set, a bug of {where}: {error.says}"
         return "name-not-set", "crash", "likely", says, f"update {who or 'it'}, or correct the line"
     if found := re.search(r"unsupported operand type\(s\) for \S+ '(\w+)' and '(\w+)'", error.says):
-        says = (
-            f"A {found[2]} and a {found[1]} meet in one operation of {where}: something returned "
-        )
-        says += "another kind of value than its caller expects, as a reward that is no number."
+        says = f"Values of two types, {found[2]} and {found[1]}, meet in one operation of {where}: "
+        says += "something returned another kind than its caller expects, as a reward that is no "
+        says += "number."
         fix = "return one number per completion; name the key of a reward that is a dict"
         return "kinds-differ", "crash", "possible", says, fix
     return None

@@ -104,7 +104,7 @@ TOLERANCE = 0.05
 # With fewer steps there is no spread to speak of.
 NEEDS_STEPS = 3
 # Where chance moves a run by as much of its step, an interval says nothing: it would reach to 0 s.
-MOST_APART = 0.5
+MOST_APART = 0.75
 # A guess, fitted to no runs: how far the change by a plain removal is off, as a share of it.
 REMOVAL_ERROR = 0.15
 # A guess too: two runs of the same settings differ by so much of a step, whatever is predicted.
