@@ -170,9 +170,13 @@ def over_run(what: str, shown: Curve, unit: str = "") -> tuple[Evidence, ...]:
 
 
 def counted_steps(shown: Curve) -> str:
-    """Return the length of either end of a curve in words: a tenth of the run, or a few steps."""
+    """Return the length of either end of a curve in words: a tenth of the run, or a few steps.
+
+    Of a run that logs each tenth step these are logged steps, not steps.
+    """
     count = end_points(len(shown))
-    return f"{count} step{'s' * (count != 1)}"
+    logged = "logged " * bool(np.any(np.diff(shown.steps) > 1))
+    return f"{count} {logged}step{'s' * (count != 1)}"
 
 
 def falls(shown: Curve) -> bool:

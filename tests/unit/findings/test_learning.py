@@ -15,6 +15,7 @@ from grpo_doctor.findings import RunView, rules
 from grpo_doctor.findings.engine import ask
 from grpo_doctor.findings.learning import (
     MOST_STEPS,
+    counted_steps,
     fall_of,
     flat_from,
     from_step,
@@ -94,6 +95,12 @@ def test_steps_from_an_onset_on_are_named_up_to_a_number() -> None:
     assert from_step(long, None) == ()
     assert from_step(long, 208) == (208, 209, 210)
     assert len(from_step(long, 1)) == MOST_STEPS
+
+
+@pytest.mark.parametrize(("apart", "words"), [(1, "5 steps"), (10, "5 logged steps")])
+def test_the_end_of_a_curve_says_whether_each_step_was_logged(apart: int, words: str) -> None:
+    shown = Curve("kl", np.arange(40) * apart, np.linspace(0, 1, 40))
+    assert counted_steps(shown) == words
 
 
 def test_a_reward_is_flat_once_it_lasts_five_steps() -> None:
