@@ -140,7 +140,7 @@ def execute(options: argparse.Namespace) -> int:
     evidence = view.evidence
     to_stdout = options.output == Path(STDOUT)
     if to_stdout:
-        from grpo_doctor.hang.collection.bundle.packing import packed  # noqa: PLC0415
+        from grpo_doctor.hang.collection.bundle import packed  # noqa: PLC0415
 
         write_binary(packed(evidence))
     diagnosis = with_hosts(diagnose_view(view), evidence.job)

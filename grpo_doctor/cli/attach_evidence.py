@@ -16,7 +16,7 @@ from grpo_doctor.cli.console import Quiet, inform, put, say
 from grpo_doctor.cli.output import color_wanted, terminal_width
 from grpo_doctor.errors import NoJobError, PermissionNeededError, TraceError, UsageError
 from grpo_doctor.hang.collection import bundle
-from grpo_doctor.hang.collection.bundle.packing import ARCHIVES, EVIDENCE
+from grpo_doctor.hang.collection.bundle import ARCHIVES, EVIDENCE
 from grpo_doctor.hang.collection.examine import ExamineOptions, examine_dumps, examine_job
 from grpo_doctor.hang.dumps.model import DumpProblem
 from grpo_doctor.hang.model import view

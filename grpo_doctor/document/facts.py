@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from grpo_doctor.document.numbers import finite, number, seconds
-from grpo_doctor.hang.collection.bundle.packing import PAGE, VERDICT
+from grpo_doctor.hang.collection.bundle import PAGE, VERDICT
 from grpo_doctor.knobs.provenance import Provenance
 from grpo_doctor.trace.model import Kind, Process, Run, Trace
 from grpo_doctor_probes.record.rundir import NODES

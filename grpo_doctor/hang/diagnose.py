@@ -1,9 +1,16 @@
-"""From what was seen to the verdict. Pure: the same evidence gives the same words."""
+"""From what was seen to the verdict. Pure: the same evidence gives the same words.
+
+The root is the end of the waits that explains the rest, of what all causes propose.
+"""
 
 from __future__ import annotations
 
-from grpo_doctor.hang.causes import Candidate, Case
-from grpo_doctor.hang.causes.candidate import Sink
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from grpo_doctor.hang.causes import CAUSES, Candidate, Case
+from grpo_doctor.hang.causes.candidate import Sink, busy_class, in_phase
 from grpo_doctor.hang.decision.render.document import (
     edges_of,
     nodes_of,
@@ -28,21 +35,23 @@ from grpo_doctor.hang.decision.render.verdicts import (
     undecided,
     without_culprit,
 )
-from grpo_doctor.hang.decision.root import proposals, roots_of, together, with_library_threads
-from grpo_doctor.hang.decision.state import Stall, as_of_one_look, stall_of, state_of
+from grpo_doctor.hang.decision.state import MOMENT_S, Stall, as_of_one_look, stall_of, state_of
+from grpo_doctor.hang.model.matching.model import strongest
 from grpo_doctor.hang.model.nodes import Node, RankNode
-from grpo_doctor.hang.model.view import JobView, build
+from grpo_doctor.hang.model.view import JobView, Process, build
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.verdict import (
     SCHEMA,
     Cost,
     Diagnosis,
+    Item,
     JobSeen,
     Verdict,
     WaitGraph,
     with_worth,
 )
+from grpo_doctor.hang.wording import conjugated, ranks_text
 from grpo_doctor_probes.evidence import Evidence
 
 
@@ -155,3 +164,187 @@ def _diagnosis(
         stacks=stack_groups(view),
         problems=unseen_parts(view),
     )
+
+
+def proposals(case: Case) -> tuple[Candidate, ...]:
+    """Every label, in an order that does not depend on that of ranks or evidence."""
+    labels = [label for cause in CAUSES for label in cause(case)]
+    return tuple(
+        sorted(labels, key=lambda label: (label.culprits, -label.sink, label.cause, label.reason))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """A label in the graph: its ranks, their components, and what each of them waits for."""
+
+    label: Candidate
+    ranks: frozenset[Node]
+    component: frozenset[Node]
+    ahead: frozenset[frozenset[Node]]
+
+    @classmethod
+    def of(cls, graph: Graph, label: Candidate) -> _End:
+        ranks = frozenset[Node](map(RankNode, label.culprits))
+        components = {graph.component(node) for node in ranks}
+        ahead = frozenset(graph.reach.get(node, frozenset()) for node in ranks)
+        return cls(label, ranks, frozenset[Node]().union(*components), ahead)
+
+
+def roots_of(view: JobView, graph: Graph, labels: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """The labels of the sinks: the components of the graph from which no wait leads on to another
+    one with a label. Best first.
+    """
+    best = _best_of_each(labels)
+    ends = [_End.of(graph, label) for label in best]
+    sinks = [end.label for end in ends if not any(_explains(other, end) for other in ends)]
+    merged = _merged(view, sinks or best)
+    return tuple(sorted(merged, key=lambda label: _strength(view, graph, label), reverse=True))
+
+
+def _best_of_each(labels: Iterable[Candidate]) -> list[Candidate]:
+    best: dict[tuple[int, ...], Candidate] = {}
+    for label in labels:
+        rival = best.get(label.culprits)
+        if rival is None or _quality(label) > _quality(rival):
+            best[label.culprits] = label
+    return list(best.values())
+
+
+def _quality(label: Candidate) -> tuple[int, bool]:
+    return label.sink, label.cannot_move
+
+
+def _explains(cause: _End, symptom: _End) -> bool:
+    """Return whether the symptom's ranks wait, in the end, for the cause's; of one component the
+    label of the stronger edge explains it.
+    """
+    if not symptom.ranks:
+        return False
+    if not cause.component.isdisjoint(symptom.component):
+        return _quality(cause.label) > _quality(symptom.label)
+    return all(not cause.ranks.isdisjoint(nodes) for nodes in symptom.ahead)
+
+
+def _asks(view: JobView, label: Candidate) -> bool:
+    """Whether all that is known is that its ranks ask for something, sleep and ask again: they may
+    well wait for a rank that is silent.
+    """
+    ranks = [view.by_rank[rank] for rank in label.culprits if rank in view.by_rank]
+    return bool(ranks) and label.sink <= Sink.LINE and all(map(_woke_lately, ranks))
+
+
+def _woke_lately(proc: Process) -> bool:
+    still_s = proc.activity.still_s
+    return proc.activity.kind == "polling" or (still_s is not None and still_s < MOMENT_S)
+
+
+def _merged(view: JobView, labels: list[Candidate]) -> list[Candidate]:
+    """Merge labels of ranks with the same problem; the texts are those of the first rank."""
+    groups: dict[tuple[str, str, bool], list[Candidate]] = {}
+    for label in labels:
+        key = (label.cause, label.liveness, _asks(view, label))
+        groups.setdefault(key, []).append(label)
+    merged: list[Candidate] = []
+    for group in groups.values():
+        first = min(group, key=lambda label: label.culprits)
+        merged.append(
+            replace(
+                first,
+                culprits=tuple(sorted({rank for label in group for rank in label.culprits})),
+                evidence=tuple(item for label in group[:4] for item in label.evidence),
+                confirm=tuple(line for label in group[:2] for line in label.confirm),
+                still_s=max(
+                    (s for label in group if (s := label.still_s) is not None), default=None
+                ),
+                whole=first.whole if len(group) == 1 else "",
+            )
+        )
+    return merged
+
+
+def together(roots: Sequence[Candidate]) -> Candidate:
+    """Return the strongest root, with the culprits of all others that have any.
+
+    For recordings alone: they show that several ranks fail, and not which of them failed first.
+    """
+    first, *others = roots
+    named = [first, *(root for root in others if root.culprits and not root.either)]
+    if len(named) == 1 or not first.culprits:
+        return first
+    statements = (
+        f"{ranks_text(root.culprits)} {conjugated(root.reason, len(root.culprits))}"
+        for root in named
+    )
+    return replace(
+        first,
+        culprits=tuple(sorted({rank for root in named for rank in root.culprits})),
+        evidence=tuple(item for root in named for item in root.evidence),
+        whole="; ".join(statements),
+    )
+
+
+class _Strength(NamedTuple):
+    """What decides between causes at unrelated ends, the first difference first."""
+
+    cannot_move: bool
+    idle: bool  # not seen to compute or progress
+    blocked: bool  # not merely asking again and again
+    waiting_ranks: int
+    blamed: bool  # by the recordings too
+    sink: Sink
+    fewer_culprits: int
+    lower_rank: int
+
+
+def _strength(view: JobView, graph: Graph, label: Candidate) -> _Strength:
+    behind = graph.waiters(*map(RankNode, label.culprits))
+    waiters = [node for node in behind if isinstance(node, RankNode)]
+    blamed = any(b.rank in label.culprits for b in strongest(view.matching.blame))
+    return _Strength(
+        cannot_move=label.cannot_move,
+        idle=label.liveness not in ("computing", "progressing"),
+        blocked=not _asks(view, label),
+        waiting_ranks=len(waiters),
+        blamed=blamed,
+        sink=label.sink,
+        fewer_culprits=-len(label.culprits),
+        lower_rank=-min(label.culprits, default=0),
+    )
+
+
+def with_library_threads(view: JobView, root: Candidate) -> Candidate:
+    """Return the root; as computing where it is not proven and library threads use a core."""
+    ranks = [view.by_rank[rank] for rank in root.culprits if rank in view.by_rank]
+    at_work = [proc for proc in ranks if proc.activity.library_works]
+    if root.cannot_move or not at_work:
+        return root
+    computes = replace(
+        root, liveness="computing", evidence=(*map(_item, at_work[:3]), *root.evidence)
+    )
+    return _of_library(computes, ranks) if all(map(_waits_within, ranks)) else computes
+
+
+def _waits_within(proc: Process) -> bool:
+    """Return whether nothing but such threads can end its wait, as far as that was seen."""
+    hold = proc.hold
+    return proc.activity.library_works and (hold is None or hold.kind == "futex")
+
+
+def _of_library(root: Candidate, ranks: Sequence[Process]) -> Candidate:
+    first = ranks[0]
+    return replace(
+        root,
+        cause=busy_class(first),
+        reason=f"waits{in_phase(first)} for library threads, which compute",
+        whole="",
+        fixes=(),
+        confirm=(
+            first.shell("top -H -b -n 1 -p {pid}  # its threads, and how much each computes"),
+        ),
+    )
+
+
+def _item(proc: Process) -> Item:
+    share = f"{proc.activity.native_share:.0%} of a core"
+    return Item("proc", proc.rank, f"library threads used {share} while its Python code waited")

@@ -9,8 +9,7 @@ from typing import Literal
 from grpo_doctor.hang.decision.state import Stall, stall_of
 from grpo_doctor.hang.diagnose import diagnose_view
 from grpo_doctor.hang.model.process.stacks import short
-from grpo_doctor.hang.model.process.wait_history import FLOOR_S
-from grpo_doctor.hang.model.view import JobView, build
+from grpo_doctor.hang.model.view import FLOOR_S, JobView, build
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor_probes.evidence import Evidence
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from grpo_doctor.hang.collection.bundle import bundles_in, read
-from grpo_doctor.hang.collection.bundle.packing import ARCHIVES, EVIDENCE
+from grpo_doctor.hang.collection.bundle import ARCHIVES, EVIDENCE, bundles_in, read
 from grpo_doctor_probes.evidence import Evidence
 from tests.corpus.truth import of_bundle
 from tests.faults.kept import Truth

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_doctor.hang.collection.bundle.files import read
+from grpo_doctor.hang.collection.bundle import read
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.verdict import Verdict
 

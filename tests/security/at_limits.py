@@ -17,7 +17,7 @@ from pathlib import Path
 
 from grpo_doctor import bounded
 from grpo_doctor.bounded import Bound
-from grpo_doctor.hang.collection.bundle.packing import packed
+from grpo_doctor.hang.collection.bundle import packed
 from grpo_doctor_probes.evidence import Evidence, Job
 from tests.security.attack import Write
 from tests.security.measured import cost

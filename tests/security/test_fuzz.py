@@ -23,7 +23,7 @@ from grpo_doctor.document import build_document
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.hang import dumps
 from grpo_doctor.hang.collection import bundle
-from grpo_doctor.hang.collection.bundle.packing import packed
+from grpo_doctor.hang.collection.bundle import packed
 from grpo_doctor.importers.load import load
 from grpo_doctor.launches import read
 from grpo_doctor_probes.evidence import Evidence, FlightDump, Job, Look, Member, ProcessLook

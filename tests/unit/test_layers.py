@@ -75,7 +75,6 @@ LAYERS = {
     ),
     "grpo_doctor.hang.decision": (
         {"render"},
-        {"root"},
         {"state"},
         {"__init__"},
     ),

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from grpo_doctor.hang.catalogue import BY_NAME
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
-from grpo_doctor.hang.causes.description import (
+from grpo_doctor.hang.causes.candidate import (
     RECORDER,
+    Candidate,
+    Case,
+    Sink,
     at_frame,
     frame_text,
     place_text,
+    ranks_of,
     stack_item,
     still_item,
 )

@@ -8,9 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from grpo_doctor.hang.catalogue import advice
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
-from grpo_doctor.hang.causes.description import (
+from grpo_doctor.hang.causes.candidate import (
     RECORDER,
+    Candidate,
+    Case,
+    Liveness,
+    Sink,
     blocked_class,
     coroutine_items,
     doing,

@@ -7,8 +7,11 @@ from dataclasses import replace
 
 from grpo_doctor import knobs
 from grpo_doctor.hang.catalogue import advice
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
-from grpo_doctor.hang.causes.description import (
+from grpo_doctor.hang.causes.candidate import (
+    Candidate,
+    Case,
+    Liveness,
+    Sink,
     in_phase,
     is_blocked_in,
     place_text,

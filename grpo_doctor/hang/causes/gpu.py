@@ -8,9 +8,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 from grpo_doctor.hang.catalogue import advice
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.description import (
+from grpo_doctor.hang.causes.candidate import (
     RECORDER,
+    Candidate,
+    Case,
+    Sink,
     activity_item,
     asleep_for,
     blocked_class,

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 
 from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.calls import CLASSES, all_in_calls, deadlock
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink
-from grpo_doctor.hang.causes.description import (
+from grpo_doctor.hang.causes.candidate import (
     RECORDER,
+    Candidate,
+    Case,
+    Sink,
     at_frame,
     frame_text,
     place_text,

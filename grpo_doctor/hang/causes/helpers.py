@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from grpo_doctor.hang.catalogue import advice
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
-from grpo_doctor.hang.causes.connections import blocked_io
-from grpo_doctor.hang.causes.description import (
+from grpo_doctor.hang.causes.candidate import (
+    Candidate,
+    Case,
+    Sink,
     asleep_for,
     blocked_class,
     doing,
@@ -17,19 +18,21 @@ from grpo_doctor.hang.causes.description import (
     kernel_item,
     place_text,
     process_item,
+    ranks_of,
     stack_item,
     standstill,
     still_item,
     title,
     working_class,
 )
+from grpo_doctor.hang.causes.connections import blocked_io
 from grpo_doctor.hang.causes.engine import rollout_engine
 from grpo_doctor.hang.causes.host import cpu
 from grpo_doctor.hang.causes.locks import storage, waits_in_fork
 from grpo_doctor.hang.model.process.progress import BUSY_SHARE
 from grpo_doctor.hang.model.process.stacks import short, works_for_pool
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.model.waiting import ray_facts, tasks
+from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.model.waiting.wakeups import family, has_succeeded, most_telling, rests
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import ranks_text, seconds_text, verb
@@ -318,14 +321,14 @@ def ray_tasks(case: Case) -> Iterator[Candidate]:
 def _asking(view: JobView, proc: Process) -> Candidate:
     workers = [pending for pending in tasks.pending(view) if pending.pid != proc.pid]
     works = any(worker.activity.progresses for worker in workers)
-    fact = ray_facts.awaited(view) if not works else None
-    items = (Item("ray", None, ray_facts.text(view, fact)),) if fact is not None else ()
+    fact = tasks.awaited_fact(view) if not works else None
+    items = (Item("ray", None, tasks.fact_text(view, fact)),) if fact is not None else ()
     source, where = "that no process of this host computes", in_phase(proc)
     if workers:
         task = workers[0].task or "a process"
         source = f"from {task} ({title(workers[0])}), which {doing(workers[0])}"
     elif fact is not None:
-        source, where = f"{where.strip()}: {ray_facts.text(view, fact)}", ""
+        source, where = f"{where.strip()}: {tasks.fact_text(view, fact)}", ""
     return Candidate(
         cause=blocked_class(proc),
         reason=f"waits for a Ray result {source}{where}",
@@ -353,11 +356,11 @@ def _not_called(proc: Process) -> Candidate:
 
 def _unanswered(view: JobView, proc: Process) -> Candidate:
     """Return the cause of a call that no actor executes: its actor died, or it never started."""
-    asking, fact = _asking(view, proc), ray_facts.awaited(view)
+    asking, fact = _asking(view, proc), tasks.awaited_fact(view)
     return replace(
         asking,
         # An actor on another host may be at it, but not at what the cluster can never start.
-        liveness="outside" if fact is not None and ray_facts.lacking(view, fact) else "computing",
+        liveness="outside" if fact is not None and tasks.lacking(view, fact) else "computing",
         whole=_sentence(view, proc, asking.reason),
         node=proc.node,
         still_s=tasks.quiet_s(view),

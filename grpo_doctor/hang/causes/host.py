@@ -9,12 +9,15 @@ from dataclasses import replace
 from statistics import median
 
 from grpo_doctor.hang.catalogue import advice
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
-from grpo_doctor.hang.causes.description import (
+from grpo_doctor.hang.causes.candidate import (
+    Candidate,
+    Case,
+    Sink,
     asleep_for,
     busy_class,
     in_phase,
     kernel_item,
+    ranks_of,
     stack_item,
     standstill,
 )

@@ -7,9 +7,11 @@ from dataclasses import replace
 from shlex import quote
 
 from grpo_doctor.hang.catalogue import advice
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Liveness, Sink
-from grpo_doctor.hang.causes.connections import is_terminal
-from grpo_doctor.hang.causes.description import (
+from grpo_doctor.hang.causes.candidate import (
+    Candidate,
+    Case,
+    Liveness,
+    Sink,
     at_frame,
     frame_text,
     in_phase,
@@ -23,6 +25,7 @@ from grpo_doctor.hang.causes.description import (
     still_item,
     title,
 )
+from grpo_doctor.hang.causes.connections import is_terminal
 from grpo_doctor.hang.model.hosts import disks_of
 from grpo_doctor.hang.model.nodes import number_of
 from grpo_doctor.hang.model.process.progress import has_time_limit

@@ -8,10 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from grpo_doctor.hang.catalogue import advice
-from grpo_doctor.hang.causes.candidate import Candidate, Case, Sink, ranks_of
-from grpo_doctor.hang.causes.description import (
+from grpo_doctor.hang.causes.candidate import (
+    Candidate,
+    Case,
+    Sink,
     at_frame,
     in_phase,
+    ranks_of,
     stack_item,
     standstill,
     still_item,

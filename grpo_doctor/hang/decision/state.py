@@ -14,13 +14,11 @@ from dataclasses import dataclass
 import msgspec
 
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.candidate import Sink
-from grpo_doctor.hang.causes.description import peers_seen
+from grpo_doctor.hang.causes.candidate import Sink, peers_seen
 from grpo_doctor.hang.dumps import Recording
 from grpo_doctor.hang.model.matching.model import CLASHES
 from grpo_doctor.hang.model.nodes import ProcessNode, RankNode
-from grpo_doctor.hang.model.process.wait_history import FLOOR_S, LIMITS, WaitKind
-from grpo_doctor.hang.model.view import JobView, Process, has_pending
+from grpo_doctor.hang.model.view import FLOOR_S, LIMITS, JobView, Process, WaitKind, has_pending
 from grpo_doctor.hang.model.waiting import tasks, wakeups
 from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.model.waiting.wakeups import asks_strangers, family

@@ -18,14 +18,15 @@ import msgspec
 
 from grpo_doctor.hang.model.hosts import home_of
 from grpo_doctor.hang.model.nodes import host_of
-from grpo_doctor.hang.multihost.renumber import Home, renumbered
 from grpo_doctor.hang.multihost.visits import (
+    Home,
     host_names,
     is_old,
     newest_of_each_host,
     of_one_moment,
     one_of_each_rank,
     ordered,
+    renumbered,
     started_ranks,
     without_doubles,
 )

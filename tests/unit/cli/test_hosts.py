@@ -17,7 +17,7 @@ from grpo_doctor.cli import hosts, main
 from grpo_doctor.cli.attach_evidence import wait_for
 from grpo_doctor.cli.hosts import Cluster, Program, Said, gathered, kubernetes, look_command, slurm
 from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
-from grpo_doctor.hang.collection.bundle.packing import packed
+from grpo_doctor.hang.collection.bundle import packed
 from tests.evidence import EvidenceBuilder
 from tests.ports import free_port
 from tests.several_hosts import on_hosts

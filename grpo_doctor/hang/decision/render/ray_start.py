@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from grpo_doctor.hang.catalogue import advice
-from grpo_doctor.hang.causes.description import in_phase, since_start_s, stack_item, title
+from grpo_doctor.hang.causes.candidate import in_phase, since_start_s, stack_item, title
 from grpo_doctor.hang.causes.process import JOINING_S
-from grpo_doctor.hang.model.process.wait_history import LIMITS
-from grpo_doctor.hang.model.view import JobView, Process
+from grpo_doctor.hang.model.view import LIMITS, JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
-from grpo_doctor.hang.model.waiting.ray_facts import lacking, of_kind, text
+from grpo_doctor.hang.model.waiting.tasks import fact_text, lacking, of_kind
 from grpo_doctor.hang.verdict import Item, State, Verdict
 from grpo_doctor.hang.wording import seconds_text, sentence
 from grpo_doctor_probes.evidence import RayFact
@@ -61,7 +60,7 @@ def _died(view: JobView, driver: Process, died: Sequence[RayFact]) -> Verdict:
         cause=class_of(last),
         certainty="likely",
         phase=driver.phase,
-        summary=sentence(f"{text(view, last)}; {_waits(driver)}"),
+        summary=sentence(f"{fact_text(view, last)}; {_waits(driver)}"),
         evidence=tuple(_items(view, [driver])),
         fixes=advice("Ray actor"),
         confirm=(_LIST,),
@@ -78,7 +77,7 @@ def _pending(view: JobView, driver: Process, pending: Sequence[RayFact], age_s: 
         cause="rank-missing",
         certainty="likely",
         phase="init",
-        summary=sentence(f"{text(view, first)}; {_waits(driver)}{soon}"),
+        summary=sentence(f"{fact_text(view, first)}; {_waits(driver)}{soon}"),
         evidence=tuple(_items(view, [driver])),
         fixes=advice("Ray resources"),
         confirm=(_LIST,),
@@ -119,7 +118,7 @@ def _waits(driver: Process) -> str:
 
 
 def _items(view: JobView, procs: Sequence[Process] | dict[Process, None]) -> Iterator[Item]:
-    yield from (Item("ray", None, text(view, fact)) for fact in view.evidence.ray[:6])
+    yield from (Item("ray", None, fact_text(view, fact)) for fact in view.evidence.ray[:6])
     for proc in procs:
         yield Item("proc", None, title(proc))
         yield stack_item(proc)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.calls import INSPECT
-from grpo_doctor.hang.causes.description import (
+from grpo_doctor.hang.causes.candidate import (
     activity_item,
     in_phase,
     since_start_s,

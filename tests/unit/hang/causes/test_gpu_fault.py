@@ -10,7 +10,7 @@ from grpo_doctor.hang.causes.candidate import Case
 from grpo_doctor.hang.causes.gpu import gpu_faults
 from grpo_doctor.hang.model.gpus import Conclusion, Doing, GpuJudgement, GpuState
 from grpo_doctor.hang.model.matching.model import Blame
-from grpo_doctor.hang.model.process.wait_history import WaitHistory
+from grpo_doctor.hang.model.view import WaitHistory
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor_probes.evidence import GpuHolder, GpuLook, LogTail
 from tests.evidence import EvidenceBuilder

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.collection.visit import Visit
+from grpo_doctor.hang.collection.examine import Visit
 from grpo_doctor_probes.evidence import (
     Blocked,
     Evidence,
@@ -24,7 +24,6 @@ from grpo_doctor_probes.evidence import (
 )
 from tests.evidence import FIRST_NS, UNIX_NS, EvidenceBuilder
 
-_MODULES = ("examine", "visit")
 
 
 class Clock:
@@ -157,8 +156,7 @@ class Played:
             monkeypatch.setattr(f"grpo_doctor_probes.look.{name}", self.nothing)
         for name in ("dump_files", "known_dump_files", "ras", "read_recorders"):
             monkeypatch.setattr(f"grpo_doctor_probes.flight.{name}", getattr(self, name))
-        for name in _MODULES:
-            monkeypatch.setattr(f"grpo_doctor.hang.collection.{name}.time", self.clock)
+        monkeypatch.setattr("grpo_doctor.hang.collection.examine.time", self.clock)
         monkeypatch.setattr("grpo_doctor.hang.collection.examine.Visit", self.visit)
 
     def visit(self, job: Job) -> Visit:

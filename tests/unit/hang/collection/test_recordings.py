@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.collection.examine import ask_ras, ask_recorders
-from grpo_doctor.hang.collection.visit import Visit
+from grpo_doctor.hang.collection.examine import Visit, ask_ras, ask_recorders
 from grpo_doctor_probes.evidence import FlightDump, Locals, Position
 from tests.evidence import FIRST_NS, SECOND, UNIX_NS, EvidenceBuilder, frames
 from tests.unit.hang.collection.played import Clock, Played

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.collection import examine
-from grpo_doctor.hang.collection.examine import look_closer
-from grpo_doctor.hang.collection.visit import Visit
+from grpo_doctor.hang.collection.examine import Visit, look_closer
 from grpo_doctor_probes.evidence import Locals, Look, Position, Role
 from tests.evidence import FIRST_NS, EvidenceBuilder, frames
 from tests.unit.hang.collection.played import Clock

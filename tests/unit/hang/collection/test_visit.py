@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.collection.visit import Visit
+from grpo_doctor.hang.collection.examine import Visit
 from grpo_doctor_probes.evidence import FlightDump, Job, Member, Position, Stack
 from tests.unit.hang.collection.played import Clock
 
@@ -47,7 +47,7 @@ def test_whom_a_gap_is_of_is_known_where_it_is_one_process() -> None:
 
 def test_a_visit_says_what_it_and_each_of_its_parts_took(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("grpo_doctor.hang.collection.visit.time", clock)
+    monkeypatch.setattr("grpo_doctor.hang.collection.examine.time", clock)
     visit = Visit(JOB, clock.monotonic_ns())
     for part, seconds in (("looks", 0.5), ("stacks", 2.0), ("looks", 0.25)):
         with visit.part(part):
@@ -59,7 +59,7 @@ def test_a_visit_says_what_it_and_each_of_its_parts_took(monkeypatch: pytest.Mon
 
 def test_a_part_that_is_interrupted_has_taken_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("grpo_doctor.hang.collection.visit.time", clock)
+    monkeypatch.setattr("grpo_doctor.hang.collection.examine.time", clock)
     visit = Visit(JOB, clock.monotonic_ns())
 
     def interrupted() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.causes.candidate import PRECEDENCE, Candidate, Sink
-from grpo_doctor.hang.decision.root import roots_of
+from grpo_doctor.hang.diagnose import roots_of
 from grpo_doctor.hang.docs import precedence
 from grpo_doctor.hang.model.matching.model import Blame, Matching
 from grpo_doctor.hang.model.nodes import RankNode

@@ -13,7 +13,7 @@ from grpo_doctor.hang.decision.state import stall_of
 from grpo_doctor.hang.diagnose import diagnose, diagnose_view
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.matching.model import Backlog, Matching, Pace, Wait, Why
-from grpo_doctor.hang.model.process.wait_history import WaitHistory
+from grpo_doctor.hang.model.view import WaitHistory
 from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Evidence, Frame, PythonThread, Thread
 from tests.evidence import (

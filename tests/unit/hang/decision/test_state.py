@@ -11,7 +11,7 @@ from grpo_doctor.hang.causes.candidate import Candidate, Liveness, Sink
 from grpo_doctor.hang.decision.state import as_of_one_look, state_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode
-from grpo_doctor.hang.model.process.wait_history import WaitHistory
+from grpo_doctor.hang.model.view import WaitHistory
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.verdict import State, Verdict
 from grpo_doctor_probes.evidence import Blocked, Evidence, Frame

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from grpo_doctor.hang.model.nodes import HOST_STEP
 from grpo_doctor.hang.model.process.proc import index
 from grpo_doctor.hang.multihost import join
-from grpo_doctor.hang.multihost.renumber import Home, renumbered
+from grpo_doctor.hang.multihost.visits import Home, renumbered
 from grpo_doctor_probes.evidence import Evidence, Locals, Position
 from tests.evidence import FIRST_NS, EvidenceBuilder, frames
 

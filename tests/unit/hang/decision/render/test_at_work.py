@@ -9,7 +9,7 @@ import pytest
 from grpo_doctor.hang.decision.render.verdicts import ending, healthy, slow_work
 from grpo_doctor.hang.decision.state import stall_of
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.process.wait_history import WaitHistory
+from grpo_doctor.hang.model.view import WaitHistory
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import EngineLook, FlightDump, Frame, PythonThread, Thread
 from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, UNIX_NS, EvidenceBuilder, collective, frames

@@ -11,8 +11,7 @@ from grpo_doctor.hang.dumps import Recording, Recordings
 from grpo_doctor.hang.dumps.model import DumpProblem
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.matching.model import Matching, Wait
-from grpo_doctor.hang.model.process.wait_history import WaitHistory
-from grpo_doctor.hang.model.view import JobView
+from grpo_doctor.hang.model.view import JobView, WaitHistory
 from grpo_doctor_probes.evidence import Evidence, FlightDump, Job
 
 WAITS = (Wait(0, "0", 7, "all_reduce", (3,), "missing"), Wait(1, "0", 7, "all_reduce", (3,), "p2p"))

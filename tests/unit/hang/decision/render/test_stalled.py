@@ -12,7 +12,7 @@ from grpo_doctor.hang.causes.candidate import Candidate, Sink
 from grpo_doctor.hang.decision.render.verdicts import Judgement, judged, not_started, undecided
 from grpo_doctor.hang.decision.state import stall_of
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.process.wait_history import WaitHistory
+from grpo_doctor.hang.model.view import WaitHistory
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Evidence, Frame, Placement, PythonThread, Stack, Thread
 from tests.evidence import FIRST_NS, SECOND, EvidenceBuilder, FakeProcess, collective, frames

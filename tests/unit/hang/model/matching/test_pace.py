@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpo_doctor.hang.dumps import Entry, GroupSeen, Recording, Recordings
 from grpo_doctor.hang.model.matching.match import match
 from grpo_doctor.hang.model.matching.model import Matching
-from grpo_doctor.hang.model.process.wait_history import recorded_history
+from grpo_doctor.hang.model.view import recorded_history
 from tests.evidence import SECOND, UNIX_NS
 
 Call = tuple[str, int]  # the operation and its size

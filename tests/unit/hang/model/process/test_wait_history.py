@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.hang.model.matching.model import Matching, Pace
-from grpo_doctor.hang.model.process.wait_history import LEAST_ENTRIES, recorded_history
+from grpo_doctor.hang.model.view import LEAST_ENTRIES, recorded_history
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 
 from grpo_doctor.errors import OutputError, TraceError
 from grpo_doctor.hang.collection import bundle
-from grpo_doctor.hang.collection.bundle import files
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.multihost.join import joined
 from grpo_doctor_probes.evidence import Evidence, Job
@@ -136,7 +135,7 @@ def test_what_is_as_large_as_the_limit_is_read(
     path = written(tmp_path / "a", hosts_of_one_name()[0]) / "evidence.json.gz"
     packed = path.read_bytes()
     size = len(packed) if limit == "MAX_FILE_BYTES" else len(gzip.decompress(packed))
-    monkeypatch.setattr(files, limit, size + more)
+    monkeypatch.setattr(bundle, limit, size + more)
     if read:
         assert bundle.read(path).job.members
     else:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.collection.bundle import packing
+from grpo_doctor.hang.collection import bundle
 from grpo_doctor_probes.evidence import Evidence, FlightDump
 from tests.evidence import EvidenceBuilder
 
@@ -20,7 +20,7 @@ def dumped(*contents: bytes) -> Evidence:
 
 
 def restored(content: bytes) -> Evidence:
-    return packing.unpacked(gzip.decompress(content))
+    return bundle.unpacked(gzip.decompress(content))
 
 
 @pytest.mark.parametrize(("more", "fits"), [(0, True), (-1, False)])
@@ -28,9 +28,9 @@ def test_a_job_of_as_many_ranks_as_there_may_be(
     monkeypatch: pytest.MonkeyPatch, more: int, fits: bool
 ) -> None:
     evidence = dumped()
-    monkeypatch.setattr(packing, "MAX_RANKS", 2 + more)
-    with nullcontext() if fits else pytest.raises(packing.UnreadableError, match="has 2 ranks"):
-        assert restored(packing.packed(evidence)).job.world_size == 2
+    monkeypatch.setattr(bundle, "MAX_RANKS", 2 + more)
+    with nullcontext() if fits else pytest.raises(bundle.UnreadableError, match="has 2 ranks"):
+        assert restored(bundle.packed(evidence)).job.world_size == 2
 
 
 @pytest.mark.parametrize(("more", "fits"), [(0, True), (-1, False)])
@@ -38,8 +38,8 @@ def test_a_dump_as_large_as_a_bundle_takes(
     monkeypatch: pytest.MonkeyPatch, more: int, fits: bool
 ) -> None:
     data = bytes(2_500_000)
-    monkeypatch.setattr(packing, "MAX_PACKED_DUMP_BYTES", len(zlib.compress(data, 6)) + more)
-    (dump,) = restored(packing.packed(dumped(data))).dumps
+    monkeypatch.setattr(bundle, "MAX_PACKED_DUMP_BYTES", len(zlib.compress(data, 6)) + more)
+    (dump,) = restored(bundle.packed(dumped(data))).dumps
     assert dump.data == (data if fits else b"")
     assert dump.problem == (
         "" if fits else ("its 2.5 MB were too large for the bundle and were left out")
@@ -53,8 +53,8 @@ def test_a_dump_as_large_as_a_bundle_takes(
 def test_dumps_that_unpack_to_more_than_there_is(
     monkeypatch: pytest.MonkeyPatch, of_one: int, of_all: int, fits: bool
 ) -> None:
-    content = packing.packed(dumped(b"12345", b"", b"67890"))
-    monkeypatch.setattr(packing, "MAX_DUMP_BYTES", of_one)
-    monkeypatch.setattr(packing, "MAX_ALL_DUMPS_BYTES", of_all)
-    with nullcontext() if fits else pytest.raises(packing.UnreadableError, match="unpacks to more"):
+    content = bundle.packed(dumped(b"12345", b"", b"67890"))
+    monkeypatch.setattr(bundle, "MAX_DUMP_BYTES", of_one)
+    monkeypatch.setattr(bundle, "MAX_ALL_DUMPS_BYTES", of_all)
+    with nullcontext() if fits else pytest.raises(bundle.UnreadableError, match="unpacks to more"):
         assert [d.data for d in restored(content).dumps] == [b"12345", b"", b"67890"]

@@ -17,7 +17,6 @@ import pytest
 
 from grpo_doctor.errors import OutputError, TraceError
 from grpo_doctor.hang.collection import bundle
-from grpo_doctor.hang.collection.bundle import files, packing
 from grpo_doctor.hang.verdict import SCHEMA, Cost, Diagnosis, JobSeen, Verdict
 from grpo_doctor_probes.evidence import (
     Evidence,
@@ -77,10 +76,10 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     written = bundle.write(tmp_path / "hang", evidence, make_diagnosis(), b"<!doctype html>")
     assert bundle.read(written) == evidence
     assert sorted(path.name for path in written.iterdir()) == sorted(
-        [packing.EVIDENCE, packing.VERDICT, packing.PAGE, packing.README]
+        [bundle.EVIDENCE, bundle.VERDICT, bundle.PAGE, bundle.README]
     )
-    assert json.loads((written / packing.VERDICT).read_bytes())["verdict"]["culprits"] == [1]
-    assert "Rank 1 is stopped." in (written / packing.README).read_text()
+    assert json.loads((written / bundle.VERDICT).read_bytes())["verdict"]["culprits"] == [1]
+    assert "Rank 1 is stopped." in (written / bundle.README).read_text()
 
 
 @pytest.mark.parametrize("name", ["hang", "hang.tar.gz", "hang.tgz"])
@@ -120,7 +119,7 @@ def test_secrets_are_taken_out(tmp_path: Path) -> None:
     job = replace(job, placements=(Placement("node-7", run_id=f"run-{SECRET}"),))
     evidence = make_evidence(job=job, logs=(log,), host=host, ras=(ras,))
     path = bundle.write(tmp_path / "hang", evidence, make_diagnosis())
-    assert SECRET.encode() not in gzip.decompress((path / packing.EVIDENCE).read_bytes())
+    assert SECRET.encode() not in gzip.decompress((path / bundle.EVIDENCE).read_bytes())
     assert bundle.read(path).logs[0].lines[1] == "step 3"
 
 
@@ -161,7 +160,7 @@ def test_a_full_recorder_of_each_rank_stays_under_a_megabyte(tmp_path: Path) -> 
 
 
 def test_a_dump_that_is_too_large_is_left_out_and_that_is_said(tmp_path: Path) -> None:
-    noise = random.Random(1).randbytes(packing.MAX_PACKED_DUMP_BYTES + 10_000)
+    noise = random.Random(1).randbytes(bundle.MAX_PACKED_DUMP_BYTES + 10_000)
     evidence = make_evidence(dumps=(FlightDump("file:/d", 0, data=noise),))
     path = bundle.write(tmp_path / "hang", evidence, make_diagnosis())
     (read,) = bundle.read(path).dumps
@@ -185,7 +184,7 @@ def test_a_dump_that_is_too_large_is_left_out_and_that_is_said(tmp_path: Path) -
 def test_a_damaged_file_is_named_with_the_reason(
     tmp_path: Path, content: bytes, reason: str
 ) -> None:
-    (tmp_path / packing.EVIDENCE).write_bytes(content)
+    (tmp_path / bundle.EVIDENCE).write_bytes(content)
     with pytest.raises(TraceError, match=reason) as caught:
         bundle.read(tmp_path)
     assert str(tmp_path) in str(caught.value)
@@ -199,7 +198,7 @@ def test_no_bundle_at_all(tmp_path: Path, name: str) -> None:
 
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / packing.EVIDENCE)
+    os.mkfifo(tmp_path / bundle.EVIDENCE)
     with pytest.raises(TraceError, match="neither a folder nor a file"):
         bundle.read(tmp_path)
 
@@ -215,7 +214,7 @@ def archive_of(path: Path, *entries: tuple[tarfile.TarInfo, bytes]) -> Path:
 def test_an_archive_is_not_unpacked_wherever_it_points(tmp_path: Path) -> None:
     evidence = make_evidence()
     good = (
-        bundle.write(tmp_path / "good", evidence, make_diagnosis()) / packing.EVIDENCE
+        bundle.write(tmp_path / "good", evidence, make_diagnosis()) / bundle.EVIDENCE
     ).read_bytes()
     link = tarfile.TarInfo("x/evidence.json.gz")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
@@ -234,10 +233,10 @@ def test_an_archive_of_only_a_link_has_no_evidence(tmp_path: Path) -> None:
 
 
 def test_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_EVIDENCE_BYTES", 1_000_000)
-    monkeypatch.setattr(files, "MAX_FILE_BYTES", 1_000_000)
+    monkeypatch.setattr(bundle, "MAX_EVIDENCE_BYTES", 1_000_000)
+    monkeypatch.setattr(bundle, "MAX_FILE_BYTES", 1_000_000)
     zeros = gzip.compress(bytes(3_000_000))
-    (tmp_path / packing.EVIDENCE).write_bytes(zeros)
+    (tmp_path / bundle.EVIDENCE).write_bytes(zeros)
     with pytest.raises(TraceError, match="unpacks to more"):
         bundle.read(tmp_path)
     big = archive_of(tmp_path / "b.tar.gz", (tarfile.TarInfo("big"), bytes(3_000_000)))
@@ -248,7 +247,7 @@ def test_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_dump_that_is_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evidence = make_evidence(dumps=(FlightDump("file:/d", 0, data=bytes(2_000_000)),))
     path = bundle.write(tmp_path / "hang", evidence, make_diagnosis())
-    monkeypatch.setattr("grpo_doctor.hang.collection.bundle.packing.MAX_DUMP_BYTES", 1_000_000)
+    monkeypatch.setattr("grpo_doctor.hang.collection.bundle.MAX_DUMP_BYTES", 1_000_000)
     with pytest.raises(TraceError, match="more than any recorder"):
         bundle.read(path)
 
@@ -269,4 +268,4 @@ def test_a_job_of_more_ranks_than_there_are_is_refused(tmp_path: Path) -> None:
 
 def test_the_readme_has_no_control_characters(tmp_path: Path) -> None:
     where = bundle.write(tmp_path / "b", make_evidence(), make_diagnosis("rank 1 \x1b[2J\x07 is"))
-    assert "\x1b" not in (where / packing.README).read_text()
+    assert "\x1b" not in (where / bundle.README).read_text()
