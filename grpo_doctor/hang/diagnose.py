@@ -319,22 +319,21 @@ def with_library_threads(view: JobView, root: Candidate) -> Candidate:
     at_work = [proc for proc in ranks if proc.activity.library_works]
     if root.cannot_move or not at_work:
         return root
-    computes = replace(
-        root, liveness="computing", evidence=(*map(_item, at_work[:3]), *root.evidence)
+    items = (
+        Item(
+            "proc",
+            proc.rank,
+            f"library threads used {proc.activity.native_share:.0%} of a core while its Python "
+            "code waited",
+        )
+        for proc in at_work[:3]
     )
-    return _of_library(computes, ranks) if all(map(_waits_within, ranks)) else computes
-
-
-def _waits_within(proc: Process) -> bool:
-    """Return whether nothing but such threads can end its wait, as far as that was seen."""
-    hold = proc.hold
-    return proc.activity.library_works and (hold is None or hold.kind == "futex")
-
-
-def _of_library(root: Candidate, ranks: Sequence[Process]) -> Candidate:
+    computes = replace(root, liveness="computing", evidence=(*items, *root.evidence))
+    if not all(map(_waits_within, ranks)):
+        return computes
     first = ranks[0]
     return replace(
-        root,
+        computes,
         cause=busy_class(first),
         reason=f"waits{in_phase(first)} for library threads, which compute",
         whole="",
@@ -345,6 +344,7 @@ def _of_library(root: Candidate, ranks: Sequence[Process]) -> Candidate:
     )
 
 
-def _item(proc: Process) -> Item:
-    share = f"{proc.activity.native_share:.0%} of a core"
-    return Item("proc", proc.rank, f"library threads used {share} while its Python code waited")
+def _waits_within(proc: Process) -> bool:
+    """Return whether nothing but such threads can end its wait, as far as that was seen."""
+    hold = proc.hold
+    return proc.activity.library_works and (hold is None or hold.kind == "futex")

@@ -388,11 +388,6 @@ def _answers(peers: Sequence[Process], hold: Blocked) -> Liveness:
     return "unseen" if known or hold.kind == "socket-accept" else "outside"
 
 
-def _ends_await(proc: Process, *, inside: bool) -> Liveness:
-    """What comes from outside may come later, and a call of an actor puts into its queue."""
-    return "outside" if proc.coroutine is not None and (proc.actor or not inside) else "unseen"
-
-
 def _by_place(view: JobView, proc: Process) -> Candidate:
     """A sleep, a queue, a future, an event loop: nothing outside shows what is awaited."""
     kind: str = proc.blocking_place.call
@@ -419,12 +414,14 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
         does, for_what = _ASKS[kind], tasks.what_for(view, proc)
     in_loop = loop is not None or proc.coroutine is not None
     hidden = asks_engine(proc) and bool(view.engine_parts())
+    # What comes from outside may come later, and a call of an actor puts into its queue.
+    outside = proc.coroutine is not None and (bool(proc.actor) or kind != "coroutine")
     return Candidate(
         cause=blocked_class(proc),
         reason=f"{does}{in_phase(proc)}{for_what}{one_of(proc)}",
         evidence=(*standstill(proc), *coroutine_items(proc)),
         sink=Sink.NOTHING if hidden or not proc.place.frames else Sink.LINE,
-        liveness=_ends_await(proc, inside=kind == "coroutine"),
+        liveness="outside" if outside else "unseen",
         fixes=advice("await" if in_loop else "sleep" if kind == "sleep" else "wait"),
         confirm=(proc.shell(_AGAIN),),
         can_go_on=_CAN_GO_ON.get(kind, ""),

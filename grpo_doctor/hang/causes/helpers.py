@@ -176,7 +176,9 @@ def _child(view: JobView, proc: Process) -> Candidate | None:
     deepest = _deepest(view, children)
     if waits_in_fork(deepest):
         return _forked(proc, deepest)
-    lost = _in_old_pool(proc) and all(rests(child) or child.cannot_run for child in children)
+    # Executors of `concurrent.futures` notice a dead worker; pools of `multiprocessing` do not.
+    in_pool = any("multiprocessing/pool" in frame.file for frame in proc.place.frames)
+    lost = in_pool and all(rests(child) or child.cannot_run for child in children)
     hard = lost or any(child.cannot_run for child in children)
     says = _lost(proc) if lost else f"its child {title(deepest)} {doing(deepest)}"
     reason = f"waits{in_phase(proc)}{' forever' if hard else ''}: {says}"
@@ -189,11 +191,6 @@ def _child(view: JobView, proc: Process) -> Candidate | None:
         node=None if lost else deepest.node,
         can_go_on=_LOST_FOR_EVER if lost else "",
     )
-
-
-def _in_old_pool(proc: Process) -> bool:
-    """One of `multiprocessing`: executors of `concurrent.futures` notice a dead worker."""
-    return any("multiprocessing/pool" in frame.file for frame in proc.place.frames)
 
 
 def _lost(proc: Process) -> str:

@@ -394,14 +394,14 @@ def _claimed_twice(placements: Sequence[Placement]) -> tuple[list[str], tuple[in
     for placement in placements:
         for rank in placement.ranks:
             claims.setdefault(rank, []).append(placement)
-    twice = {rank: claim for rank, claim in claims.items() if _at_one_time(claim)}
+    twice = {
+        rank: claim
+        for rank, claim in claims.items()
+        if len(claim) > 1
+        and not is_old(min(p.taken_unix_ns for p in claim), max(p.taken_unix_ns for p in claim))
+    }
     hosts = sorted({placement.host for claim in twice.values() for placement in claim})
     return hosts, tuple(sorted(twice))
-
-
-def _at_one_time(claim: Sequence[Placement]) -> bool:
-    times_ns = [placement.taken_unix_ns for placement in claim]
-    return len(claim) > 1 and not is_old(min(times_ns), max(times_ns))
 
 
 def _seen_ranks(view: JobView) -> str:

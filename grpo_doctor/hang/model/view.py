@@ -124,7 +124,11 @@ def build(evidence: Evidence) -> JobView:
     """Joins one visit's evidence."""
     recordings, matched = _matched(evidence.dumps, evidence.job.world_size)
     # Without a sample nothing is known of processes: the recordings alone are judged.
-    members = _ordered(evidence.job.members) if evidence.looks else []
+    # In an order that does not depend on that of discovery.
+    members = sorted(
+        evidence.job.members if evidence.looks else (),
+        key=lambda m: (m.rank is None, m.rank or 0, m.role != "rank", m.pid),
+    )
     store = evidence.job.address.rpartition(":")[2]
     observed = index(evidence)
     in_cpp = native_calls(observed.values())
@@ -154,11 +158,6 @@ def _by_parent(procs: tuple[Process, ...]) -> dict[int, tuple[Process, ...]]:
     for proc in procs:
         children[proc.member.parent].append(proc)
     return {parent: tuple(own) for parent, own in children.items()}
-
-
-def _ordered(members: tuple[Member, ...]) -> list[Member]:
-    """Sort by rank and process number, so that the order of discovery does not matter."""
-    return sorted(members, key=lambda m: (m.rank is None, m.rank or 0, m.role != "rank", m.pid))
 
 
 def with_device_waits(

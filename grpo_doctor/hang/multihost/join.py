@@ -162,7 +162,9 @@ def joined(evidences: Sequence[Evidence]) -> Evidence:
     """
     if not evidences:
         raise ValueError("there is nothing to join")
-    visits = ordered(_single_hosts(evidences))
+    # What was joined before is kept next to the bundles that it was made of.
+    single = [evidence for evidence in evidences if len(evidence.job.placements) < 2]
+    visits = ordered(single) or (max(ordered(evidences), key=lambda seen: seen.taken_unix_ns),)
     if len(visits) == 1:
         return visits[0]
     check_same_job(visits)
@@ -175,13 +177,6 @@ def joined(evidences: Sequence[Evidence]) -> Evidence:
     claims = [tuple(sorted(started_ranks(evidence.job))) for evidence in current]
     problems = (*chosen.problems, *aged, *settled.problems)
     return _join(settled.evidences, claims, problems)
-
-
-def _single_hosts(evidences: Sequence[Evidence]) -> Sequence[Evidence]:
-    """Drop what was joined before: it is kept next to the bundles that it was made of."""
-    joined_before = [evidence for evidence in evidences if len(evidence.job.placements) > 1]
-    single = [evidence for evidence in evidences if len(evidence.job.placements) < 2]
-    return single or [max(ordered(joined_before), key=lambda evidence: evidence.taken_unix_ns)]
 
 
 def _join(

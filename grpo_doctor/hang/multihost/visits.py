@@ -142,7 +142,9 @@ def one_of_each_rank(evidences: Sequence[Evidence]) -> Chosen:
     unknown rank, without what it recorded.
     """
     owners: dict[int, int] = {}
-    by_age = sorted(range(len(evidences)), key=lambda at: -_minute(evidences[at]))
+    # Looks within a minute are of one moment: then the first in order counts.
+    minutes = [evidence.taken_unix_ns // int(AT_ONCE_S * 1e9) for evidence in evidences]
+    by_age = sorted(range(len(evidences)), key=lambda at: -minutes[at])
     for at in by_age:
         for rank in started_ranks(evidences[at].job):
             owners.setdefault(rank, at)
@@ -200,11 +202,6 @@ def same_processes(job: Job, other: Job) -> bool:
         started_ranks(job) & started_ranks(other)
         or born & {(member.pid, member.started_ticks) for member in other.members}
     )
-
-
-def _minute(evidence: Evidence) -> int:
-    """Looks within a minute are of one moment: then the first in order counts."""
-    return evidence.taken_unix_ns // int(AT_ONCE_S * 1e9)
 
 
 def _rivalry(winner: Evidence, loser: Evidence, ranks: set[int]) -> Problem:

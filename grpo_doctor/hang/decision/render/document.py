@@ -13,7 +13,7 @@ from grpo_doctor import knobs
 from grpo_doctor.hang.catalogue import BY_NAME
 from grpo_doctor.hang.model import nodes
 from grpo_doctor.hang.model.nodes import RankNode, ResourceNode, host_of, number_of
-from grpo_doctor.hang.model.parallelism import Coordinates, coordinates, known_groups
+from grpo_doctor.hang.model.parallelism import coordinates, known_groups
 from grpo_doctor.hang.model.process.progress import HALTED
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import Graph
@@ -52,16 +52,11 @@ def with_layout(view: JobView, verdict: Verdict) -> Verdict:
         return verdict
     items = tuple(Item("layout", place.rank, place.text) for place in placed)
     summary = verdict.summary
-    if len(verdict.culprits) == 1:
-        summary = _with_axes(summary, placed[0])
+    if len(verdict.culprits) == 1:  # `Rank 9 (TP 1, PP 0) is stopped ...`, where it is first named
+        axes = placed[0].text.partition(" = ")[2]
+        summary = re.sub(rf"\b([Rr]ank {placed[0].rank})\b", rf"\1 ({axes})", summary, count=1)
     evidence = (*verdict.evidence, *items)
     return msgspec.structs.replace(verdict, summary=summary, evidence=evidence)
-
-
-def _with_axes(summary: str, coordinates: Coordinates) -> str:
-    """`Rank 9 (TP 1, PP 0) is stopped ...`: the only culprit where it is first named."""
-    axes = coordinates.text.partition(" = ")[2]
-    return re.sub(rf"\b([Rr]ank {coordinates.rank})\b", rf"\1 ({axes})", summary, count=1)
 
 
 def with_timeout(view: JobView, verdict: Verdict) -> Verdict:
@@ -135,6 +130,9 @@ def unseen_parts(view: JobView) -> tuple[Problem, ...]:
         else:
             unranked.append((unread.what, unread.remedy))
     unranked += [(item.text, _NVML) for item in view.gpus.silence]
+    unranked += [(note, "") for note in view.evidence.job.notes]
+    if view.evidence.host is not None and view.evidence.host.kernel_problem:
+        unranked.append((view.evidence.host.kernel_problem, ""))
     ranked = [
         (f"{ranks_text(tuple(sorted(set(affected))))}: {text}", remedy)
         for (text, remedy), affected in ranks.items()

@@ -261,12 +261,9 @@ class JointOps:
         """Return an operation of an unknown group: it may need any member that does nothing."""
         gathered = self._gathered.get(unit.group)
         members = gathered.group.members if gathered is not None else sorted(self._queues)
-        idle = [rank for rank in members if rank != unit.rank and self._is_idle(rank)]
+        others = {rank: self._queues.get(rank) for rank in members if rank != unit.rank}
+        idle = [rank for rank, queue in others.items() if queue is not None and not queue.units]
         return JointOp(unit.group, 0, [unit.rank], missing=idle, open_ended=not idle)
-
-    def _is_idle(self, rank: int) -> bool:
-        queue = self._queues.get(rank)
-        return queue is not None and not queue.units
 
     def _transfer(self, unit: QueuedOp, part: Entry) -> JointOp | None:
         ends = self._ends_of(unit, part)

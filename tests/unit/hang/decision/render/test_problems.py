@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor_probes.evidence import Evidence, FlightDump, Placement, Problem
+from grpo_doctor_probes.evidence import Evidence, FlightDump, HostFacts, Placement, Problem
 from tests.evidence import EvidenceBuilder
 
 
@@ -35,6 +35,14 @@ def test_numbers_of_other_hosts_mean_nothing_here() -> None:
 def test_what_is_of_nobody_is_said_once() -> None:
     twice = Problem("no kernel log", "Run as root.")
     assert problems_of(twice, twice) == (("no kernel log", "Run as root."),)
+
+
+def test_what_discovery_assumed_and_what_the_kernel_hides_is_said() -> None:
+    evidence = EvidenceBuilder().build()
+    job = replace(evidence.job, notes=("process 79 is rank 0 (no other is free).",))
+    host = HostFacts("node0", 2, kernel_problem="kernel messages are hidden")
+    problems = diagnose(replace(evidence, job=job, host=host)).problems
+    assert [problem.what for problem in problems] == [*job.notes, host.kernel_problem]
 
 
 def test_a_recording_that_can_t_be_read_is_told_with_its_rank_or_file() -> None:
