@@ -252,7 +252,7 @@ def _raised(error: Error, text: str) -> _Found | None:
         )
         says += "most often a bug of this version, or a package next to it that does not fit."
         fix = "search the program's issues for this line; try another version of it"
-        known = error.says.startswith("assert ")
+        known = error.name.endswith("AssertionError")
         return ("check-failed", "crash", "possible", says, fix) if known else None
     callers = [each.package for each in error.frames[: error.frames.index(inner)]]
     caller = next((each for each in reversed(callers) if each in FRAMEWORKS), "")

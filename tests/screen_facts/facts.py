@@ -128,7 +128,11 @@ def _page(screen: Screen) -> Iterator[Fact]:
     if truth.model:
         yield Fact("model", ", ".join(shown), truth.model, truth.model in shown)
     headline = html.unescape(
-        screen.page.partition("<h1")[2].partition(">")[2].partition("</h1>")[0]
+        screen.page.partition("<h1")[2]
+        .partition(">")[2]
+        .partition("</h1>")[0]
+        .replace("<code>", "`")
+        .replace("</code>", "`")
     )
     yield Fact("page headline", headline, screen.headline, headline == screen.headline)
     numbers = screen.page.partition('class="key-numbers"')[2].partition("</dl>")[0]
