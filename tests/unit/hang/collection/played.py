@@ -25,7 +25,6 @@ from grpo_doctor_probes.evidence import (
 from tests.evidence import FIRST_NS, UNIX_NS, EvidenceBuilder
 
 
-
 class Clock:
     """Stands for `time`: it goes on only while somebody sleeps, or is told to."""
 
