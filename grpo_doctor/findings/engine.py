@@ -76,15 +76,23 @@ def _ask(rule: RuleFile, view: RunView) -> Outcome:
     try:
         absent = [signal for signal in rule.RULE.needs if not signal.present(view.analysis)]
         if absent:
-            return NotRun(
-                tuple(dict.fromkeys(s.why(view.analysis) or _remedy(s, view.trace) for s in absent))
-            )
+            return _without(absent, view)
         return _on_facts(rule, view.narrowed(rule.RULE))
     except UntimedError as untimed:
         assert origin is not None
         return NotRun((f"{untimed}: {_instead(origin)}",))
     except Exception as error:  # noqa: BLE001 - a rule's defect must not cost the report
         return RuleError(type(error).__name__, str(error))
+
+
+def _without(absent: Sequence[Signal], view: RunView) -> Outcome:
+    """Why a rule says nothing where these parts are missing."""
+    names = [set(signal.reads) for signal in absent]
+    engine = any(each and all(n.startswith(("engine/", "server.")) for n in each) for each in names)
+    if engine and view.now("vllm.use") is False:
+        return NotApplicable("the rollout runs without an engine")
+    reasons = (s.why(view.analysis) or _remedy(s, view.trace) for s in absent)
+    return NotRun(tuple(dict.fromkeys(reasons)))
 
 
 def _on_facts(rule: RuleFile, view: RunView) -> Outcome:

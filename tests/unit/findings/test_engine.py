@@ -54,6 +54,16 @@ def test_a_rule_that_fails_is_an_entry_and_the_others_go_on() -> None:
     assert [r.id for r, _ in results.passed] == ["GD901"]
 
 
+def test_a_rule_of_an_engine_does_not_apply_to_a_rollout_without_one() -> None:
+    needs = (signals.sampled("engine/prompt_tokens", "vLLM 0.12 counts it"),)
+    rules = [Fake(Passed("fine"), needs=needs)]
+    without = run_rules(RunView.of(run(knobs={"vllm.use": False}).build()), rules)
+    assert [entry.reason for _, entry in without.not_applicable] == [
+        "the rollout runs without an engine"
+    ]
+    assert run_rules(RunView.of(run(knobs={"vllm.use": True}).build()), rules).not_run
+
+
 def test_missing_signals_are_named_with_what_to_do() -> None:
     build = TraceBuilder(ranks=2)
     build.step(0, 0, 0.0, {"train": 1.0})
