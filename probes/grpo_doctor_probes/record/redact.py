@@ -52,7 +52,7 @@ _FOLDERS = ("PWD", "OLDPWD")
 @lru_cache(4096)  # a log repeats its names
 def is_secret_name(name: str) -> bool:
     """Return whether an option, variable, header or member of this name usually holds a secret."""
-    words = [word.lower() for word in _WORD.findall(name[-80:])]
+    words = [word.lower() for word in _WORD.findall(name[-80:].rstrip("0123456789_"))]
     if not words or name in _FOLDERS:
         return False
     last, before = words[-1], words[-2] if len(words) > 1 else ""
@@ -114,7 +114,7 @@ _PUBLIC_USERS = frozenset(("git", "root", "hadoop", "hdfs", "anonymous", "ubuntu
 _QUOTE = r"""\\{0,4}["']"""
 # `token=...`, `"api_key": "..."` and `{'token': '...'}` with any quoting, `HF_TOKEN: ...`.
 _NAME = re.compile(
-    rf"""(?<![A-Za-z0-9_.\-])([A-Za-z0-9_.\-]{{0,119}}[A-Za-z_.\-])(?:{_QUOTE})?"""
+    rf"""(?<![A-Za-z0-9_.\-])([A-Za-z0-9_.\-]{{0,119}}[A-Za-z_.\-]\d{{0,3}})(?:{_QUOTE})?"""
     rf"""\s{{0,8}}(?:=>|[:=])\s{{0,8}}"""
 )
 # What follows it; `Authorization: token VALUE` has a word in front.

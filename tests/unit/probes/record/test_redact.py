@@ -28,7 +28,8 @@ WAYS = (
     [f'{{"HF_TOKEN": "{CANARY}"}}'], [f"{{'HF_TOKEN': '{CANARY}'}}"],
     [f'{{\\"HF_TOKEN\\": \\"{CANARY}\\"}}'], [f"--kwargs={{'api_key':'{CANARY}'}}"],
     [f"['--api_key', '{CANARY}']"], [f'["--token","{CANARY}"]'],
-    [f"HF_TOKEN: {CANARY}"], [f"password: {CANARY}"], [f"failed with password {CANARY}"],
+    [f"HF_TOKEN: {CANARY}"], [f"export HF_TOKEN2={CANARY}"], [f"--api_key1 {CANARY}"],
+    [f'{{"hub_token_2": "{CANARY}"}}'], [f"password: {CANARY}"], [f"failed with password {CANARY}"],
 )  # fmt: skip
 LETTERS = "Ab1Cd2Ef3Gh4Ij5Kl6Mn7Op8Qr9St0"
 SHAPES = (
