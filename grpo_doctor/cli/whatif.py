@@ -100,7 +100,9 @@ def _setting(analysis: Analysis, name: str, text: str) -> tuple[str, Any]:
     from grpo_doctor.whatif.models import BY_KNOB, NONE_IS_A_VALUE  # noqa: PLC0415
 
     kinds = {setting.name: setting.kind for setting in knobs.KNOBS}
-    keys = {row.key: row.knob for row in knobs.FRAMEWORKS.get(analysis.trace.run.framework, ())}
+    run = analysis.trace.run
+    table = knobs.table_of(run.framework, run.knobs)
+    keys = {row.key: row.knob for row in knobs.TABLES.get(table, ())}
     canonical = name if name in kinds else keys.get(name.replace("-", "_"))
     if canonical is None:
         close = difflib.get_close_matches(name, [*kinds, *keys], n=1, cutoff=0.5)
@@ -110,8 +112,8 @@ def _setting(analysis: Analysis, name: str, text: str) -> tuple[str, Any]:
     may_be_unset = takes == "a text" or canonical in NONE_IS_A_VALUE
     value = None
     if name not in kinds:  # the framework's own flag: some take other values than the setting has
-        run, key = analysis.trace.run, name.replace("-", "_")
-        said = knobs.canonical(run.framework, run.framework_version, {key: text})
+        key = name.replace("-", "_")
+        said = knobs.canonical(table, run.framework_version, {key: text})
         value = said.get(canonical)
     value = parse(kinds[canonical], text) if value is None else value
     if value is None and not (may_be_unset and text.lower() in _UNSET):

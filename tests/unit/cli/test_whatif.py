@@ -56,6 +56,20 @@ def test_the_frameworks_own_flag_is_understood(
     assert answer["phases"]["offload"] == {"before_s": 2.0, "after_s": 0.0}
 
 
+def test_a_run_under_megatron_has_its_own_flags(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"offload.optimizer": True, "parallel.strategy": "megatron"}
+    patient = run(
+        {"offload": 2.0, "train": 8.0}, settings, framework="verl", framework_version="0.7.0"
+    )
+    write_trace(patient.build(), tmp_path / "trace.json")
+    flag = "actor_rollout_ref.actor.megatron.optimizer_offload"
+    assert whatif(str(tmp_path / "trace.json"), "--set", f"{flag}=False", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["settings"][0]["knob"] == "offload.optimizer"
+
+
 def test_a_flag_with_values_of_its_own_is_read_as_its_framework_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
