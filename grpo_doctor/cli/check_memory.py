@@ -150,6 +150,12 @@ class MemoryCheck:
         how = instruct(Job(self.launch.framework, versions, settings), knob, value)
         return how.sentence if how else None
 
+    def _cost(self, edit: Edit) -> str:
+        """What a change costs, in the framework's words; some count accumulation themselves."""
+        cost, rest = (*edit.cost.split("; raise train.grad_accumulation"), "")[:2]
+        flag = self.launch.spell("train.grad_accumulation", 2) if rest else None
+        return f"{cost}; raise {flag.split()[0]}{rest}" if flag else cost
+
     def _change(self, change: Change) -> parts.ChangeOfLaunch:
         settings = dict(self.launch.settings)
         for edit in change.edits:
@@ -161,7 +167,7 @@ class MemoryCheck:
                     value=edit.value,
                     spelling=self._spelled(edit.knob, edit.value, settings)
                     or f"{edit.knob}={edit.value}",
-                    cost=edit.cost,
+                    cost=self._cost(edit),
                 )
                 for edit in change.edits
             ],

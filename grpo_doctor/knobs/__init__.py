@@ -27,6 +27,7 @@ __all__ = [
     "from_command",
     "spell",
     "syntax_of",
+    "written",
 ]
 
 
@@ -94,6 +95,11 @@ def spell(
         return None
     texts = {say(syntax or syntax_of(framework), row, BY_NAME[knob].kind, value) for row in rows}
     return texts.pop() if len(texts) == 1 else None
+
+
+def written(framework: str, row: Spelling, value: Any) -> str | None:
+    """Return a setting under one of its names."""
+    return say(syntax_of(framework), row, BY_NAME[row.knob].kind, value)
 
 
 def _rows(framework: str, version: str | None, knob: str) -> list[Spelling]:

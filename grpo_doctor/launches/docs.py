@@ -78,8 +78,9 @@ launches the interval holds about half of the measurements.
 
 Each rule and the memory model declare the frameworks and kinds of training that they know
 (the second argument of `@rule`). The memory model knows GRPO and what differs from it only in the
-loss: DAPO, GSPO, Dr. GRPO, REINFORCE++, RLOO of ms-swift, verl and OpenRLHF. SFT, DPO, KTO, PPO,
-GKD, reward models, TRL's RLOO, critics and reward models on the GPUs are not modeled.
+loss: DAPO, GSPO, Dr. GRPO, REINFORCE++, RLOO of ms-swift, verl and OpenRLHF; and
+PPO of verl and OpenRLHF with its critic. SFT, DPO, KTO, other PPO, GKD, TRL's RLOO and reward
+models on the GPUs are not modeled.
 
 ## Options of each version
 

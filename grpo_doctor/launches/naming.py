@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -51,8 +51,12 @@ def check(
     problems = list(_refusals(listed, raw, program, version))
     strange = sum(problem.kind == "unknown-flag" for problem in problems)
     fork = program.framework == "verl" and strange >= _KEYS_OF_A_FORK
+    ignored = str(raw.values.get("ignore_args_error")).lower() == "true"
     for problem in problems:
-        if fork and problem.kind == "unknown-flag":
+        if ignored and problem.kind == "unknown-flag":
+            text = f"{problem.text}; --ignore_args_error true lets it pass"
+            yield replace(problem, text=text, ends=False)
+        elif fork and problem.kind == "unknown-flag":
             yield replace(problem, text=f"{problem.text} (or is it a fork of verl?)", ends=False)
         elif known == "assumed" and program.framework in _OLDER and _is_strange(problem):
             span = f"no version from {listed.read[0]} to {listed.read[-1]} has it"
@@ -83,9 +87,9 @@ def _refusals(
         if name in _BESIDE.get(program.framework, ()) or name.startswith("__"):
             continue
         if program.framework == "verl":
-            yield from _override(listed, option, version)
+            yield from _override(listed, option, version, raw.names)
         elif not _takes(listed, program.framework, name, version):
-            yield _refused(listed, program, option, version)
+            yield _refused(listed, program, option, version, raw.names)
 
 
 def _takes(listed: OptionList, framework: str, name: str, version: str | None) -> bool:
@@ -105,7 +109,9 @@ def of_older_library(framework: str, name: str) -> bool:
     return older is not None and older.ever(name)
 
 
-def _refused(listed: OptionList, program: Program, option: Option, version: str | None) -> Problem:
+def _refused(
+    listed: OptionList, program: Program, option: Option, version: str | None, given: Container[str]
+) -> Problem:
     name, shown = option.name, f"--{option.name}"
     owner = f"{program.framework} {version or listed.read[-1]}"
     new = _renamed(listed, program, name, version)
@@ -121,6 +127,7 @@ def _refused(listed: OptionList, program: Program, option: Option, version: str 
         fix = f"remove {shown}, or use {program.framework} {added}"
         return Problem("newer-flag", text, fix, option.source, ends=True)
     nearest = listed.nearest(name, version)
+    nearest = None if nearest in given else nearest
     fix = f"--{nearest}" if nearest else f"remove {shown}"
     hint = f"; did you mean --{nearest}?" if nearest else ""
     strict = program.framework not in ("vllm", "sglang")  # of these one version alone was read
@@ -140,7 +147,10 @@ def _renamed(listed: OptionList, program: Program, name: str, version: str | Non
     return new if new is not None and listed.takes(new, version) else None
 
 
-def _override(listed: OptionList, option: Option, version: str | None) -> Iterator[Problem]:
+def _override(
+    listed: OptionList, option: Option, version: str | None, given: Container[str]
+) -> Iterator[Problem]:
+    """Nothing is proposed that the launch sets already."""
     name, sign = option.name, option.sign
     if sign == "++" or "@" in name or name.startswith(_OPEN) or name == "model_engine":
         return
@@ -164,7 +174,7 @@ def _override(listed: OptionList, option: Option, version: str | None) -> Iterat
     if (removed := listed.removed_in(name, version)) is not None:
         text = f"{name} is gone since verl {removed}"
         yield Problem("removed-flag", text, f"remove {name}", option.source, ends=True)
-    elif (sibling := listed.nearest_sibling(name, version)) is not None:
+    elif (sibling := listed.nearest_sibling(name, version)) is not None and sibling not in given:
         text = f"{owner} has no {name}; did you mean {sibling}?"
         yield Problem("unknown-flag", text, f"{sibling}={option.value}", option.source, ends=True)
     else:

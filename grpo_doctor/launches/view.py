@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from grpo_doctor import knobs
 from grpo_doctor.knobs.model import Version, version_of
 from grpo_doctor.launches.model import Launch, Source
 from grpo_doctor.launches.processes import ONE_EACH
@@ -63,25 +64,32 @@ class View:
         value = self.value(knob)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
-    def integers(self, *knobs: str) -> tuple[int | None, ...]:
+    def integers(self, *names: str) -> tuple[int | None, ...]:
         """Return the same of several."""
-        return tuple(map(self.integer, knobs))
+        return tuple(map(self.integer, names))
 
-    def degree(self, *knobs: str) -> int:
+    def degree(self, *names: str) -> int:
         """Return what these kinds of parallelism divide together; each is 1 where it is not set."""
-        return math.prod(self.integer(knob) or 1 for knob in knobs)
+        return math.prod(self.integer(name) or 1 for name in names)
 
     def sets(self, knob: str) -> bool:
         """Return whether the launch sets it."""
         return self.launch.sets(knob)
 
-    def source(self, *knobs: str) -> Source | None:
+    def source(self, *names: str) -> Source | None:
         """Return where the first of these was set."""
-        return next((self.launch.sources[k] for k in knobs if k in self.launch.sources), None)
+        return next((self.launch.sources[k] for k in names if k in self.launch.sources), None)
 
     def flag(self, knob: str, value: Any) -> str:
-        """Return the setting as the framework's flag; its canonical name where it has none."""
-        return self.launch.spell(knob, value) or f"{knob} {value} (no flag in this framework)"
+        """Return the setting as the framework's flag, by the name that the launch uses if its
+        version is unknown; its canonical name where there is none."""
+        options, table = self.launch.options, self.launch.table
+        rows = [r for r in knobs.TABLES[table] if r.knob == knob and r.key in options]
+        return (
+            self.launch.spell(knob, value)
+            or next((knobs.written(table, row, value) for row in rows), None)
+            or f"{knob} {value} (no flag in this framework)"
+        )
 
     def flags(self, knob: str, values: Iterable[Any]) -> str:
         """`--x 2, 4 or 8`: one setting with all its valid values."""

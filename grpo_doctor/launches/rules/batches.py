@@ -98,8 +98,9 @@ def group_of_one(view: View) -> Flaw | None:
     """A group of one completion.
 
     The advantage of a completion is its reward relative to the others of its prompt. With one
-    completion per prompt there are no others: every advantage is 0 and nothing is learned. verl's
-    and OpenRLHF's default is one.
+    completion per prompt there are no others: every advantage is 0 and nothing is learned. verl
+    then takes the reward itself as the advantage (core_algos.py), without anything to compare it
+    with. verl's and OpenRLHF's default is one.
     """
     group = view.integer("rollout.num_generations")
     if group is None or group > 1:
@@ -110,9 +111,11 @@ def group_of_one(view: View) -> Flaw | None:
         return None
     if view.launch.framework == "openrlhf" and view.launch.algorithm == "grpo":
         return None  # nobody said group_norm
+    verl = view.launch.framework == "verl"
+    effect = "the advantage is the reward itself" if verl else "every advantage is 0"
     return Flaw(
         severity="high",
-        headline="one completion per prompt: every advantage is 0",
+        headline=f"one completion per prompt: {effect}",
         evidence=(f"{view.launch.algorithm} with {group} generation",),
         fixes=(view.flag("rollout.num_generations", 8),),
         source=view.source("rollout.num_generations"),

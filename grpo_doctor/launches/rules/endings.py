@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpo_doctor.launches.domain import kind_of
 from grpo_doctor.launches.rule import NOT_OPENRLHF, SAMPLES, Flaw, View, rule
 
 _DAY_S = 86_400
@@ -93,13 +94,17 @@ def checkpoints_without_limit(view: View) -> Flaw | None:
     steps = view.value("checkpoint.save_steps") or 0
     if view.integer("checkpoint.save_total_limit") or steps <= 0:
         return None
-    size = model.parameters * _FULL_BYTES
+    critic = kind_of(view.launch) == "ppo"
+    size = model.parameters * _FULL_BYTES * (1 + critic)
     if size < _MANY_BYTES:
         return None
     return Flaw(
         severity="low",
         headline=f"each checkpoint takes {size / 1e9:.0f} GB, and all are kept",
-        evidence=("weights and optimizer state, 14 bytes for each parameter",),
+        evidence=(
+            "weights and optimizer state, 14 bytes for each parameter"
+            + (", of policy and critic" if critic else ""),
+        ),
         fixes=(
             view.flag("checkpoint.save_total_limit", 2),
             view.flag("checkpoint.save_only_model", True),

@@ -263,16 +263,20 @@ def verl_engine_not_named(view: View) -> Flaw | None:
     """verl's rollout engine is not set.
 
     Since 0.6 actor_rollout_ref.rollout.name has no default: verl ends with `Missing mandatory
-    value`.
+    value`. Where the version is only assumed, the launch may be of an older one.
     """
     if not view.at_least("0.6.0"):
         return None
     if not view.launch.subcommand.endswith("main_ppo") or _VERL_ENGINE_KEY in view.launch.options:
         return None
-    return fatal_flaw(
+    stated = "verl" in view.launch.versions
+    return Flaw(
+        severity="high" if stated else "medium",
         headline="actor_rollout_ref.rollout.name is not set",
-        evidence=("since verl 0.6 it has no default",),
+        evidence=("since verl 0.6 it has no default; before that it is vllm",),
         fixes=(f"{_VERL_ENGINE_KEY}=vllm", f"or {_VERL_ENGINE_KEY}=sglang"),
+        ends=stated,
+        unverified=not stated,
     )
 
 

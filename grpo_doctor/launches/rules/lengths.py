@@ -124,12 +124,13 @@ def images_longer_than_prompts(view: View) -> Flaw | None:
         return None
     fit = room // 2 * per_token
     swift = view.launch.framework == "ms-swift"
+    limited = f"MAX_PIXELS={fit}" if swift else view.launch.spell("data.max_pixels", fit)
     return Flaw(
         severity="high" if limit else "medium",
         headline=f"an image takes up to {tokens} tokens, but a prompt may have {room}",
         evidence=(
             f"max_pixels {limit}" if limit else f"nothing limits images: {_DEFAULT_PIXELS} pixels",
         ),
-        fixes=(f"MAX_PIXELS={fit}" if swift else view.flag("data.max_pixels", fit),),
+        fixes=(limited or f"smaller images in the data, of {fit} pixels",),
         source=view.source("data.max_pixels"),
     )

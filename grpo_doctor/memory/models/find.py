@@ -19,7 +19,7 @@ from grpo_doctor.memory.models.config import shape_of
 from grpo_doctor.memory.models.shape import ModelShape
 
 _VARIANT = re.compile(
-    r"[-_](instruct|chat|base|it|hf|thinking|preview|pretrained|unsloth|2507|\d{4}|fp8|awq|bf16"
+    r"[-_](instruct|chat|base|it|hf|1m|thinking|preview|pretrained|unsloth|2507|\d{4}|fp8|awq|bf16"
     r"|gptq([-_]int[48])?|int[48]|bnb[-_]4bit|4bit|v\d+(\.\d+)?)$"
 )
 _QUANTIZED = (
@@ -27,8 +27,8 @@ _QUANTIZED = (
     (re.compile(r"int4|4bit|awq|gptq|nf4"), 4),
     (re.compile(r"bf16"), 16),
 )
-_LONG_2507 = 262_144
-"""Positions of Qwen3's releases of July 2025, elsewhere alike: their config.json."""
+_LONG = {"2507": 262_144, "1m": 1_010_000}
+"""Positions of Qwen's long releases, elsewhere alike: their config.json."""
 
 
 class UnknownModelError(GrpoDoctorError):
@@ -59,9 +59,13 @@ def model_shape(name: str, *, home: Path | None = None) -> ModelShape:
         if spelling in table:
             full_name, row = table[spelling]
             shape = shape_of(full_name, row["config"], row["source"])
-            return replace(shape, max_positions=_LONG_2507) if "2507" in name else shape
-    alike = difflib.get_close_matches(spellings[-1], table, n=3)
-    hint = f"; near: {', '.join(table[key][0] for key in alike)}" if alike else ""
+            long = next(
+                (n for mark, n in _LONG.items() if mark in re.split("[-_]", name.lower())), 0
+            )
+            return replace(shape, max_positions=long) if long else shape
+    alike = difflib.get_close_matches(spellings[-1], table, n=9)
+    near = list(dict.fromkeys(table[key][0] for key in alike))[:3]
+    hint = f"; near: {', '.join(near)}" if near else ""
     raise UnknownModelError(
         f"the shape of {name} is unknown{hint}. "
         "Name a local folder that holds its config.json, or load it once so that it is cached"

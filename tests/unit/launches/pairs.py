@@ -87,7 +87,7 @@ PAIRS = (
         "rollout of 16",
     ),
     Pair("GL005", TRL + "--generation_batch_size 20", TRL + "--generation_batch_size 32", "of 32"),
-    Pair("GL006", VERL.replace("rollout.n=8", "rollout.n=1"), VERL, "every advantage is 0"),
+    Pair("GL006", VERL.replace("rollout.n=8", "rollout.n=1"), VERL, "the reward itself"),
     Pair(
         "GL007",
         TRL + "--eval_strategy steps --per_device_eval_batch_size 1",
