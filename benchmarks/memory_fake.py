@@ -214,7 +214,10 @@ def _backbone(model: Any) -> Any:
 
 def _model(point: Point) -> Any:
     config = transformers.AutoConfig.for_model(point.family, **_sizes(point.shape))
-    model = transformers.AutoModelForCausalLM.from_config(
+    kind: Any = transformers.AutoModelForCausalLM
+    if point.loss == "values":  # verl's fsdp_workers.CriticWorker
+        kind, config.num_labels = transformers.AutoModelForTokenClassification, 1
+    model = kind.from_config(
         config,
         dtype=torch.float32 if point.trained_bytes == 4 else torch.bfloat16,
         attn_implementation="eager" if point.attention == "eager" else "sdpa",
@@ -251,7 +254,8 @@ def _divide(model: Any, point: Point) -> None:
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     parts = list(_backbone(model).layers)
     if point.wraps == "tables" and not point.shape.tied:
-        parts += [_backbone(model).embed_tokens, model.lm_head]
+        parts.append(_backbone(model).embed_tokens)
+        parts += [model.lm_head] if point.shape.head else []
     for part in parts:
         fully_shard(part, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
@@ -337,6 +341,13 @@ def _verl(model: Any, tokens: torch.Tensor, point: Point) -> Any:
     return total
 
 
+def _values(model: Any, tokens: torch.Tensor, _point: Point) -> Any:
+    """verl's DataParallelPPOCritic, and core_algos.compute_value_loss."""
+    values = model(input_ids=tokens.flatten()[None]).logits.squeeze()
+    clipped = values.clamp(-0.5, 0.5)
+    return torch.max((values - 1) ** 2, (clipped - 1) ** 2).mean()
+
+
 def _no_head(model: Any, tokens: torch.Tensor, point: Point) -> Any:
     hidden = _backbone(model)(**_inputs(point, tokens)).last_hidden_state
     return hidden.mean()
@@ -351,4 +362,5 @@ LOSSES: dict[str, Callable[[Any, torch.Tensor, Point], Any]] = {
     "trl": _tiles_of_logits,
     "bundled": _bundled,
     "none": _no_head,
+    "values": _values,
 }

@@ -12,8 +12,9 @@ import csv
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ TINY = "tiny"
 _LOSSES = {
     "cross entropy": "float32", "rows": "upcast", "rows in 16 bits": "bfloat16", "trl": "triton",
     "bundled": "blocks", "verl": "inplace", "verl, entropy": "entropy", "none": "none",
+    "values": "none",
 }  # fmt: skip
 _KERNELS = {"fused": "flash", "masked": "fused", "eager": "eager"}
 STATES = ("trained weights", "frozen weights", "gradients", "optimizer states")
@@ -82,7 +84,7 @@ class Point:
             return ModelShape(TINY, 64, self.layers, 4, 2, 16, 128, 512, True, "", qkv_bias=True)
         shape = model_shape(self.model)
         experts = replace(shape.experts, layers=self.layers) if shape.experts else None
-        return replace(shape, layers=self.layers, experts=experts)
+        return replace(shape, layers=self.layers, experts=experts, head=self.loss != "values")
 
     @property
     def family(self) -> str:
@@ -99,7 +101,7 @@ class Point:
     @property
     def setup(self) -> Setup:
         """The same step in the ledger's words."""
-        grpo, verl = self.loss != "cross entropy", "verl" in self.loss
+        grpo, verl = self.loss != "cross entropy", self.loss in ("verl", "verl, entropy", "values")
         tokens = self.micro_batch * (self.prompt + self.completion) if verl else None
         settings: dict[str, Any] = {
             "ranks": self.ranks, "engine": "fsdp" if self.ranks > 1 else "torch",
@@ -140,6 +142,18 @@ def drawn(count: int, seed: int) -> Iterator[Point]:
         )  # fmt: skip
 
 
+def critics() -> Iterator[Point]:
+    """verl's critics: rows packed, one value a token."""
+    for model in MODELS[::2]:
+        for ranks, recompute in product((1, 8), ("full", "none")):
+            for prompt, wraps in ((256, "layers"), (1024, "tables")):
+                if ranks > 1 or wraps == "layers":
+                    yield Point(
+                        model, 3, optimizer="adamw", trained_bytes=4, ranks=ranks, micro_batch=2,
+                        prompt=prompt, recompute=recompute, loss="values", wraps=wraps,
+                    )  # fmt: skip
+
+
 def stored(path: Path = DATA) -> Iterator[tuple[Point, dict[str, int]]]:
     """The points that were run, each with its terms in bytes."""
     whole = {field.name: field.type == "int" for field in fields(Point)}
@@ -151,12 +165,12 @@ def stored(path: Path = DATA) -> Iterator[tuple[Point, dict[str, int]]]:
             yield Point(**settings), {n: int(text) for n, text in row.items() if n not in settings}
 
 
-def run(count: int, seed: int, model: str) -> None:
+def run(points: Iterable[Point], model: str) -> None:
     """Runs points of a model that are not stored yet, and appends each."""
     from benchmarks.memory_fake import measure  # noqa: PLC0415 - torch takes seconds
 
     done = {point for point, _ in stored()} if DATA.exists() else set()
-    for point in drawn(count, seed):
+    for point in points:
         if point in done or model not in point.model:
             continue
         try:
@@ -288,8 +302,9 @@ def main() -> int:
     parser.add_argument("--model", default="", help="only of models with this in their name")
     parser.add_argument("--write", action="store_true", help="the tables of both pages")
     parser.add_argument("--worst", type=int, default=0, help="the N points furthest off, by term")
+    parser.add_argument("--critics", action="store_true", help="run those of PPO's critics")
     options = parser.parse_args()
-    run(options.points, options.seed, options.model)
+    run(critics() if options.critics else drawn(options.points, options.seed), options.model)
     print(accuracy_table())
     for name, found in errors().items() if options.worst else ():
         known = [entry for entry in found if not entry[1].held_out]

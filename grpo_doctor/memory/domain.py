@@ -13,6 +13,8 @@ DOMAIN = Domain(
     GROUPED,
     ("train", "rollout server"),
 )
+CRITICS = Domain(("verl", "openrlhf"), ("ppo",))
+"""Those that train a critic too."""
 _KNOWER = "the memory model"
 _ENGINES = ("", "vllm", "sglang")
 _STRATEGIES = ("", "dp", "fsdp", "fsdp2", "megatron", "full_shard", "full_shard auto_wrap")
@@ -24,7 +26,7 @@ _TABLE = shipped("domain.json")
 
 def not_modelled(launch: Launch) -> str | None:
     """A sentence that says why the memory of a launch is not estimated; None where it is."""
-    outside = DOMAIN.outside(launch, _KNOWER)
+    outside = None if CRITICS.holds(launch) else DOMAIN.outside(launch, _KNOWER)
     if outside is not None or launch.role != "train":
         return outside
     return next(
@@ -46,7 +48,8 @@ def _unknown_parts(launch: Launch) -> Iterator[tuple[str, str]]:
     for trains in (launch.settings.get("parallel.strategy"), launch.options.get("model_engine")):
         if verl and str(trains or "") not in _STRATEGIES:
             yield f"{trains} trains", "FSDP and Megatron"
-    if verl and any("quant" in text or "fp8" in text for text in on):
+    rollout = "actor_rollout_ref.rollout.quantization=fp8"
+    if verl and any("quant" in text or "fp8" in text for text in on if text != rollout):
         yield "weights of 8 or 4 bits", "16 bits with verl"
     if any(name.startswith("fp8") for name in names) and not verl:
         yield "training computes in 8 bits", "16 bits"
@@ -61,12 +64,14 @@ def _unknown_parts(launch: Launch) -> Iterator[tuple[str, str]]:
 
 def _unknown_settings(launch: Launch) -> Iterator[tuple[str, str]]:
     kernels = launch.settings.get("vllm.quantization")
-    if kernels and str(kernels).lower() not in _OFF:
-        yield f"the engine's weights are quantized to {kernels}", "the precision of the checkpoint"
+    if kernels and str(kernels).lower() not in (*_OFF, "fp8"):
+        yield f"the engine's weights are quantized to {kernels}", "FP8, or what the checkpoint has"
     for knob, (usual, what, known) in _TABLE["unusual"].items():
         if str(launch.settings.get(knob, usual)).lower() != usual:
             yield what, known
     if launch.settings.get("train.bf16") is False and not launch.settings.get("train.fp16"):
         yield "training computes in float32", "16 bits"
+    if (launch.framework, launch.subcommand) == ("openrlhf", "train_ppo"):
+        yield "OpenRLHF without Ray generates with transformers", "train_ppo_ray"
     if "separate_async" in str(launch.options.get("trainer.v1.trainer_mode")):
         yield "rollouts run on GPUs of their own", "verl's engines on the trainer's GPUs"

@@ -18,6 +18,8 @@ class Engine:
     weights: Component
     cache: Component
     graphs: Component
+    loading: tuple[Component, ...]
+    """What more than that is there while the engine starts."""
     asleep: tuple[Component, ...]
     refusals: tuple[str, ...]
 
@@ -43,9 +45,10 @@ def engine_of(setup: Setup, factors: Calibration, used: int = 0) -> Engine:
     sequence = cache_bytes_per_token(setup) * _row(setup)
     refusals = _refusals(setup, budget, weights + inside, cache, sequence)
     share = f"{engine.memory_share:g} x {setup.card_bytes / GIB:.1f} GiB - weights"
-    source = "vllm/v1/worker/gpu_worker.py"
+    source, quantized = "vllm/v1/worker/gpu_worker.py", facts()["vllm"]["quantizes_by_layer"]
     awake = (
-        Component("engine weights", weights, f"2 B x parameters / {_divided_by(engine)}",
+        Component("engine weights", weights,
+                  f"{engine.weight_bits / 8:g} B x parameters / {_divided_by(engine)}",
                   source, "vllm.tensor_parallel_size", spread),
         Component("engine cache and buffers", max(0, round(cache) + working), share, source, knob,
                   spread),
@@ -53,8 +56,13 @@ def engine_of(setup: Setup, factors: Calibration, used: int = 0) -> Engine:
                   facts()["vllm"]["graph_bytes"]["source"] if engine.name == "vllm" else "SGLang",
                   "vllm.enforce_eager", factors.spread_overhead),
     )  # fmt: skip
+    whole = 2 * setup.model.parameters / _divided_by(engine) - sum(e.bytes for e in awake)
+    loading = Component("engine weights before they are quantized", max(0, round(whole)),
+                        "2 B x parameters, less the cache", quantized["source"],
+                        "vllm.quantization", spread)  # fmt: skip
     return Engine(
         *awake,
+        loading=(loading,) if engine.loads_whole and loading.bytes else (),
         asleep=_asleep(setup, awake, factors),
         refusals=refusals,
     )
@@ -80,9 +88,14 @@ def cache_bytes_per_token(setup: Setup) -> int:
     return engine.cache_element_bytes * width * model.layers // engine.pipeline_parallel
 
 
+_FP8 = 8
+
+
 def weight_bytes(setup: Setup) -> int:
     """The engine's own copy of the weights on one card."""
     each = 2.0 if setup.base_bits >= 16 else quantized_bytes(setup)
+    if setup.rollout_engine.weight_bits == _FP8:  # and a float32 scale for 128 x 128
+        each = 1 + 4 / 128**2
     tables = setup.model.table_parameters  # in 16 bits always
     experts = setup.model.expert_parameters
     shared = experts / setup.rollout_engine.data_parallel  # vLLM's FusedMoEParallelConfig

@@ -22,6 +22,9 @@ def ledger_of(
     factors = factors or calibration()
     states = states_of(setup, factors)
     pools = [_train_pool(setup, states, factors)]
+    if setup.critic is not None and setup.critic_apart:
+        _, phase = _critic(setup.critic, factors, context(setup.critic, factors))
+        pools.append(Pool("critic", setup.card_bytes, (phase,), "every card of the critic"))
     if server is not None:
         pools.append(server_pool(server, factors))
     return Ledger(tuple(pools), host_pool(setup, states, factors))
@@ -30,13 +33,18 @@ def ledger_of(
 def server_pool(server: Setup, factors: Calibration) -> Pool:
     """Return what a rollout server takes of each of its cards."""
     engine = engine_of(server, factors)
-    phase = Phase("rollout", (*context(server, factors), *engine.awake))
-    return Pool("rollout", server.card_bytes, (phase,), "every card of the server", engine.refusals)
+    awake = (*context(server, factors), *engine.awake)
+    start = [Phase("init", (*awake, *engine.loading))] if engine.loading else []
+    phases = (*start, Phase("rollout", awake))
+    return Pool("rollout", server.card_bytes, phases, "every card of the server", engine.refusals)
 
 
 def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
     fixed = context(setup, factors)
-    resident = (*fixed, *_models_beside(setup, factors))
+    alone = (*fixed, *_models_beside(setup, factors))
+    critic = None if setup.critic_apart else setup.critic
+    kept = _critic(critic, factors, ())[0] if critic else ()
+    resident = (*alone, *kept)
     at_start = (*resident, *_weights_at_start(setup, states))
     used = sum(entry.bytes for entry in at_start)
     engine = engine_of(setup, factors, used) if setup.rollout == "colocate" else None
@@ -56,6 +64,9 @@ def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
         passes = (*resident, *asleep, *states.weights, *states.between_steps, *working)
         phases.append(Phase("logprob", (*passes, *logprob_activations(setup, factors))))
         phases.extend(_rollout_phases(setup, states, engine, resident, factors))
+    if critic:
+        idle = (*alone, *asleep, *_held_by_policy(setup, states))
+        phases.append(_critic(critic, factors, idle)[1])
     return Pool(
         "train and rollout" if engine else "train",
         setup.card_bytes,
@@ -77,11 +88,7 @@ def _rollout_phases(
     factors: Calibration,
 ) -> list[Phase]:
     trainer = (*resident, *states.weights, *states.between_steps)
-    beside: list[Component] = []
-    if not setup.offload_weights:
-        beside.extend(states.weights)
-    if not setup.offload_optimizer:
-        beside.extend(states.between_steps)
+    beside = _held_by_policy(setup, states)
     if setup.rollout == "server":
         return [Phase("sync", (*trainer, *_gathered_for_sync(setup, factors)))]
     if engine is None:
@@ -92,10 +99,43 @@ def _rollout_phases(
     if not setup.offload_optimizer:
         sync.extend(states.between_steps)
     return [
-        Phase("init", (*resident, *_weights_at_start(setup, states), *engine.awake)),
+        Phase(
+            "init", (*resident, *_weights_at_start(setup, states), *engine.awake, *engine.loading)
+        ),
         Phase("rollout", (*resident, *beside, *engine.awake)),
         Phase("sync", (*sync, *_gathered_for_sync(setup, factors))),
     ]
+
+
+def _held_by_policy(setup: Setup, states: States) -> tuple[Component, ...]:
+    """What of a model stays on the GPU while another one runs."""
+    weights = () if setup.offload_weights else states.weights
+    return (*weights, *(() if setup.offload_optimizer else states.between_steps))
+
+
+def _critic(
+    critic: Setup, factors: Calibration, others: Sequence[Component]
+) -> tuple[tuple[Component, ...], Phase]:
+    """What the critic leaves on the GPU for other phases, and the worst moment of its own, next to
+    `others`: a forward and backward pass, its optimizer's step, or the values of completions."""
+    states, working = states_of(critic, factors), buffers(critic, factors)
+    idle = () if critic.offload_optimizer else states.between_steps
+    moments = (
+        (*states.all, *train_activations(critic, factors)),
+        (*states.at_step, *states.scratch),
+        (*states.weights, *idle, *logprob_activations(critic, factors)),
+    )
+    phases = [
+        Phase(
+            "critic", (*others, *working, *(replace(e, name=f"critic's {e.name}") for e in moment))
+        )
+        for moment in moments
+    ]
+    held = _held_by_policy(critic, states)
+    return (
+        tuple(replace(entry, name=f"critic's {entry.name}") for entry in held),
+        max(phases, key=lambda phase: phase.bytes),
+    )
 
 
 def _weights_at_start(setup: Setup, states: States) -> tuple[Component, ...]:

@@ -7,7 +7,8 @@ from typing import Literal
 
 from grpo_doctor.launches import Launch
 from grpo_doctor.memory.cards import Machine
-from grpo_doctor.memory.facts import facts, latest
+from grpo_doctor.memory.facts import facts, holds_since, latest
+from grpo_doctor.memory.launched_critic import with_critic
 from grpo_doctor.memory.launched_trainer import launched_shape, model_name, trainer_of
 from grpo_doctor.memory.models import ModelShape, quantized_bits
 from grpo_doctor.memory.setup import Rollout, RolloutEngine, Setup
@@ -33,6 +34,7 @@ def setup_of(launch: Launch, machine: Machine, shape: ModelShape | None = None) 
     if launch.role == "rollout server":
         return Job(None, _server(launch, machine, assumptions), tuple(assumptions))
     setup = _rollout(trainer_of(launch, machine, assumptions, shape), launch, machine)
+    setup = with_critic(setup, launch, machine, assumptions)
     server = None
     if launch.server is not None:
         server = replace(
@@ -88,9 +90,14 @@ def _rollout_engine(launch: Launch, version: str | None) -> RolloutEngine:
     share = value("vllm.gpu_memory_utilization")
     if share is None:
         share = latest(facts()[name]["default_share"], version)
+    own = launch.version if launch.framework in ("vllm", "sglang") else version
+    fp8 = str(value("vllm.quantization")).lower() == "fp8"
+    one_by_one = name == "vllm" and holds_since(own, facts()["vllm"]["quantizes_by_layer"]["since"])
     return RolloutEngine(
         name=name,
-        version=launch.version if launch.framework in ("vllm", "sglang") else version,
+        version=own,
+        weight_bits=8 if fp8 else 16,
+        loads_whole=fp8 and launch.framework != "verl" and not one_by_one,
         memory_share=float(share),
         cache_bytes=value("vllm.kv_cache_memory_bytes"),
         tensor_parallel=int(value("vllm.tensor_parallel_size") or 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpo_doctor.memory.facts import Calibration
 from grpo_doctor.memory.ledger import Component, Phase, Pool
 from grpo_doctor.memory.setup import GIB, Setup
-from grpo_doctor.memory.states import States
+from grpo_doctor.memory.states import States, states_of
 
 _PROCESS = 8 * GIB
 """Of one rank: CUDA's and PyTorch's libraries, the tokenizer, Ray or torchrun's own.
@@ -37,6 +37,7 @@ def host_pool(setup: Setup, states: States, factors: Calibration) -> Pool | None
          "the rank's state", "offload.optimizer"),
         ("sleeping engine's weights", asleep, 2 * parameters / tensor,
          f"2 B x parameters / {tensor}", "vllm.sleep_level"),
+        ("critic's state", setup.critic, _of_critic(setup.critic, factors), "what it moves", None),
     )  # fmt: skip
     allocator = "torch CachingHostAllocator"
     entries = [
@@ -52,6 +53,18 @@ def host_pool(setup: Setup, states: States, factors: Calibration) -> Pool | None
             Component("loader processes", size, formula, allocator, "dataload.num_workers", 0.2)
         )
     return Pool("host", setup.host_bytes, (Phase("host", tuple(entries)),), "each host")
+
+
+def _of_critic(critic: Setup | None, factors: Calibration) -> int:
+    """What a rank moves to the host while the critic is idle, or keeps there."""
+    if critic is None:
+        return 0
+    states = states_of(critic, factors)
+    away = (states.weights if critic.offload_weights else ()) + (
+        states.optimizer if critic.offload_optimizer else ()
+    )
+    kept = 16 * states.trained / max(1, critic.data_parallel)
+    return sum(e.bytes for e in away) + pinned(kept) * critic.zero_offload_optimizer
 
 
 def pinned(size: float) -> int:

@@ -34,7 +34,7 @@ def with_batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
         scores_prompts=launch.framework == "openrlhf"
         or setup.engine == "megatron"
         or (launch.framework == "verl" and padding_free),
-        reference=bool(value("train.beta")) and _reference_stays(launch),
+        reference=_has_reference(launch) and _reference_stays(launch),
         old_vision_tower=_has_old_vision_tower(launch),
     )
     setup = _rows_of_verl(setup, launch) if launch.framework == "verl" else setup
@@ -81,7 +81,7 @@ def _rows_of_verl(setup: Setup, launch: Launch) -> Setup:
         return max(1, int(prompts) * answers // copies)
 
     passes = [rows(prefix, "log_prob_micro_batch_size") or 0 for prefix in _PASSES]
-    longest_pass = max(passes if launch.value("train.beta") else passes[:1])
+    longest_pass = max(passes if _has_reference(launch) else passes[:1])
     trained = part(launch.value("train.prompts_per_step") or 1)
     sampled = part(launch.value("rollout.prompts") or 1)
     return replace(
@@ -106,6 +106,12 @@ def _count(launch: Launch, option: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
+def _has_reference(launch: Launch) -> bool:
+    """A KL term in the loss, or in verl's rewards (main_ppo.py: use_kl_in_reward)."""
+    in_rewards = str(launch.options.get("algorithm.use_kl_in_reward")).lower() == "true"
+    return bool(launch.value("train.beta")) or (launch.framework == "verl" and in_rewards)
+
+
 def _reference_stays(launch: Launch) -> bool:
     """Whether the reference's weights lie on the trainer's cards all the time."""
     together = launch.framework != "openrlhf" or launch.value("vllm.mode") == "colocate"
@@ -115,7 +121,8 @@ def _reference_stays(launch: Launch) -> bool:
 
 def _assumed(launch: Launch, what: str, knob: str, value: int) -> str:
     """What is assumed, and the framework's own option for it."""
-    spelling = "MAX_PIXELS=N" if knob == "data.max_pixels" else launch.spell(knob, value)
+    pixels = knob == "data.max_pixels" and launch.framework == "ms-swift"
+    spelling = "MAX_PIXELS=N" if pixels else launch.spell(knob, value)
     return f"{what}; to change that: {spelling}" if spelling else f"{what}; no option limits them"
 
 

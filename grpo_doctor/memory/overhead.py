@@ -114,7 +114,7 @@ def gathered(setup: Setup) -> Gathered:
     if setup.engine != "fsdp" or (alone and setup.trained_dtype_bytes == 2):
         return Gathered()
     layer, table = model.layer_parameters, model.embedding_parameters
-    apart = setup.wraps_tables and not model.tied
+    apart, twice = setup.wraps_tables and not model.tied, model.tied and model.head
     root = 0 if apart else model.table_parameters
     group = root or table
     held = 2 * root + (2 * layer if setup.reshards else 2 * layer * model.layers)
@@ -126,16 +126,16 @@ def gathered(setup: Setup) -> Gathered:
     if setup.flat_parameters:  # a rank's part in 16 bits is gathered in place
         part = 0 if alone else 2 * layer // shards
         start = 2 * group if alone else 2 * group + 2 * group // shards
-        end = (8 if model.tied else 6) * group + (0 if alone else 4 * group // shards)
+        end = (8 if twice else 6) * group + (0 if alone else 4 * group // shards)
     elif root:
         end = max(8 * root + 4 * layer, end)
-        if not model.tied:
+        if not twice:
             end = max(6 * root, 5 * root + reduced * root // shards)
     return Gathered(
         root=root,
         start=start,
-        head=held + 2 * (table if apart else 0),
-        head_alone=(held + max(head, 4 * table)) * apart,
+        head=held + 2 * table * (apart and model.head),
+        head_alone=(held + max(head, 4 * table)) * (apart and model.head),
         layer=held + 2 * layer + part,
         reducing=(4 * layer + part) * trained,
         end=end * trained,

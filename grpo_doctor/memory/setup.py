@@ -34,6 +34,10 @@ class RolloutEngine:
     max_sequences: int = 256
     max_batched_tokens: int = 8192
     cache_element_bytes: int = 2
+    weight_bits: int = 16
+    """8 if it quantizes the weights itself."""
+    loads_whole: bool = False
+    """All weights are there in 16 bits before the first is quantized."""
     eager: bool = False
     sleep_level: int = 0
 
@@ -120,6 +124,10 @@ class Setup:
     reference: bool = False
     beside: tuple[ModelShape, ...] = ()
     """Teachers and reward models in the same processes."""
+    critic: Setup | None = None
+    """PPO's, trained in addition to the policy."""
+    critic_apart: bool = False
+    """The critic has GPUs of its own."""
     max_pixels: int | None = None
     old_vision_tower: bool = False
     """Of Qwen2-VL in transformers before 4.53; `memory_facts.json` says what it takes."""

@@ -96,6 +96,8 @@ class ModelShape:
     norms_per_layer: int = 2
     capped_logits: bool = False
     """Logits go through a tanh (Gemma 2)."""
+    head: bool = True
+    """A critic has one output in place of logits."""
     max_positions: int | None = None
     experts: Experts | None = None
     latent: LatentAttention | None = None
@@ -135,7 +137,7 @@ class ModelShape:
     @property
     def table_parameters(self) -> int:
         """Parameters of token table and head; tied ones once."""
-        return self.embedding_parameters * (1 if self.tied else 2)
+        return self.embedding_parameters * (1 if self.tied or not self.head else 2)
 
     @property
     def vision_parameters(self) -> int:

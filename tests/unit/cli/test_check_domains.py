@@ -32,7 +32,10 @@ KNOWN = (
     f"{SWIFT}grpo",
     f"accelerate launch --num_processes 8 -m trl.scripts.grpo {TRL}",
     *(f"{MAIN_PPO}{name}" for name in ("grpo", "rloo", "reinforce_plus_plus", "remax")),
-    *(f"{OPENRLHF}{name}" for name in ("group_norm", "rloo", "reinforce", "dr_grpo")),
+    f"{MAIN_PPO}gae",
+    f"{MAIN_PPO}grpo critic.enable=true",
+    f"{MAIN_PPO}grpo actor_rollout_ref.rollout.quantization=fp8",
+    *(f"{OPENRLHF}{name}" for name in ("group_norm", "rloo", "reinforce", "dr_grpo", "gae")),
 )
 UNKNOWN = (
     *(f"{SWIFT}{kind}" for kind in ["dpo", "kto", "ppo", "gkd", "rm", "orpo", "simpo", "cpo"]),
@@ -40,14 +43,13 @@ UNKNOWN = (
     f"swift pt --model {SEVEN} --dataset a/b",
     f"NPROC_PER_NODE=8 megatron sft --model {SEVEN}",
     *(f"trl {kind} {TRL}" for kind in ["sft", "dpo", "kto", "rloo", "reward"]),
-    f"{MAIN_PPO}gae",
-    f"{MAIN_PPO}grpo critic.enable=true",
+    f"{MAIN_PPO}gae reward_model.enable=true",
     f"{MAIN_PPO}grpo reward_model.enable=true",
-    f"{MAIN_PPO}grpo actor_rollout_ref.rollout.quantization=fp8",
+    f"{MAIN_PPO}grpo actor_rollout_ref.rollout.quantization=torchao",
     f"{MAIN_PPO.replace('rollout.name=vllm', 'rollout.name=trtllm')}grpo",
     f"python -m verl.trainer.sft_trainer model.path={SEVEN}",
     f"python -m verl.experimental.fully_async_policy.fully_async_main {VERL}",
-    f"{OPENRLHF}gae",
+    f"{OPENRLHF.replace('train_ppo_ray', 'train_ppo')}rloo",
     f"{OPENRLHF}rloo --reward_pretrain {SEVEN}",
     *(
         f"deepspeed --module openrlhf.cli.train_{kind} --pretrain {SEVEN}"

@@ -171,7 +171,7 @@ REFUSED = {
     "parallel.virtual_pipeline": ("megatron", 2, "virtual pipeline"),
     "train.freeze_llm": ("ms-swift", True, "the language model is frozen"),
     "train.bf16": ("trl", False, "training computes in float32"),
-    "vllm.quantization": ("ms-swift", "fp8", "quantized to fp8"),
+    "vllm.quantization": ("ms-swift", "bitsandbytes", "quantized to bitsandbytes"),
 }
 
 
