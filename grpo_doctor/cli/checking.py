@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 from collections.abc import Sequence
 from dataclasses import astuple
@@ -160,7 +159,6 @@ def _host(launch: Launch, request: Request) -> Host:
         host_bytes=request.host_bytes,
         server_cards=servers.count if servers else None,
         shm_bytes=_total(_SHM) if is_measured else None,
-        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1] if is_measured else None,
         free_disk_bytes=_free(launch) if is_measured else None,
         is_here=request.is_here,
     )

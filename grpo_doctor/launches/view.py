@@ -27,7 +27,6 @@ class Host:
     host_bytes: int | None = None
     server_cards: int | None = None
     shm_bytes: int | None = None
-    open_files: int | None = None
     free_disk_bytes: int | None = None
     is_here: bool = False
 

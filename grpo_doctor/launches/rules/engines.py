@@ -8,7 +8,6 @@ from grpo_doctor.launches.rule import (
     EVERY_COMMAND,
     OPENRLHF,
     PLAIN_LIKE_TRL,
-    PLAIN_SWIFT,
     PLAIN_SWIFT_AND_TRL,
     SAMPLED,
     SWIFT_AND_TRL,
@@ -172,28 +171,6 @@ def sleep_does_nothing(view: View) -> Flaw | None:
         evidence=("the engine does not share the trainer's GPU, or never pauses",),
         fixes=(f"remove {view.flag('vllm.sleep_level', view.value('vllm.sleep_level'))}",),
         source=view.source("vllm.sleep_level"),
-    )
-
-
-@rule("GL035", PLAIN_SWIFT)
-def batched_sync_does_nothing(view: View) -> Flaw | None:
-    """Batched weight transfer without ZeRO-3.
-
-    move_model_batches gathers the weights for vLLM in groups of layers, so that ZeRO-3 does not
-    gather the whole model at once. Without ZeRO-3 every rank has the whole model anyway.
-    """
-    if not view.launch.settings.get("sync.move_model_batches"):
-        return None
-    if view.value("deepspeed.stage") == 3 or view.value("parallel.strategy"):
-        return None
-    if str(view.value("deepspeed.preset")).endswith(".json"):
-        return None
-    return Flaw(
-        severity="info",
-        headline="--move_model_batches saves memory only with ZeRO-3",
-        evidence=(f"the ZeRO stage is {view.value('deepspeed.stage', 0)}",),
-        fixes=("remove --move_model_batches",),
-        source=view.source("sync.move_model_batches"),
     )
 
 

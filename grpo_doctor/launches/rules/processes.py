@@ -228,24 +228,3 @@ def small_shared_memory(view: View) -> Flaw | None:
         evidence=("loader processes and NCCL pass data through it",),
         fixes=("docker run --shm-size=16g ...", "or --ipc=host"),
     )
-
-
-_LEAST = 4096
-
-
-@rule("GL057", SAMPLES)
-def few_open_files(view: View) -> Flaw | None:
-    """The limit of open files is low.
-
-    Sockets of Ray, of NCCL and of rollout servers, and the shared batches of loader processes,
-    count as open files. A limit of 1024 ends with `Too many open files`.
-    """
-    limit = view.host.open_files
-    if limit is None or limit >= _LEAST or view.processes == 1:
-        return None
-    return Flaw(
-        severity="low",
-        headline=f"the limit of open files is {limit}",
-        evidence=("Ray, NCCL and servers need a socket for each pair of processes",),
-        fixes=("ulimit -n 65536",),
-    )

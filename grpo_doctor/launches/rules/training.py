@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from grpo_doctor.launches.rule import (
     LIKE_TRL,
-    OPENRLHF,
     PLAIN_SWIFT,
     SAMPLES,
     SWIFT,
@@ -219,52 +218,6 @@ def verl_other_advantage(view: View) -> Flaw | None:
         ),
         fixes=("algorithm.adv_estimator=grpo",),
         source=view.source("rollout.num_generations"),
-    )
-
-
-_OLD_ROLLOUTS_MOST = 2
-
-
-@rule("GL058", OPENRLHF)
-def old_rollouts(view: View) -> Flaw | None:
-    """Rollouts are several steps older than the model.
-
-    Each rollout that waits in the queue is one update older. The importance ratio of old
-    completions leaves the clipping range, and they contribute no gradient.
-    """
-    size = view.integer("rollout.queue_size")
-    if not view.value("rollout.async") or not size or size <= _OLD_ROLLOUTS_MOST:
-        return None
-    return Flaw(
-        severity="medium",
-        headline=f"up to {size} rollouts wait: they are up to {size} updates old",
-        evidence=(f"async_queue_size is {size}",),
-        fixes=(view.flag("rollout.queue_size", 1),),
-        source=view.source("rollout.queue_size"),
-    )
-
-
-_LEARNING_RATE_MOST = 1e-5
-
-
-@rule("GL059", SAMPLES)
-def learning_rate_of_lora(view: View) -> Flaw | None:
-    """A LoRA learning rate is used in full training.
-
-    LoRA is trained at 1e-5 to 1e-4. With all weights trained, reinforcement learning diverges above
-    about 1e-5; 1e-6 is usual.
-    """
-    rate = view.launch.settings.get("train.learning_rate")
-    if not isinstance(rate, float) or rate <= _LEARNING_RATE_MOST:
-        return None
-    if view.value("train.type") != "full":
-        return None
-    return Flaw(
-        severity="low",
-        headline=f"a learning rate of {rate:g} with all weights trained",
-        evidence=("1e-6 is usual; above 1e-5 training usually diverges",),
-        fixes=(view.flag("train.learning_rate", 1e-6),),
-        source=view.source("train.learning_rate"),
     )
 
 

@@ -326,7 +326,7 @@ def test_this_machine_is_only_measured_where_the_job_would_run_on_it(
     monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: present_gpus)
     command = f"{FULL} --save_steps 10 --dataloader_num_workers 4"
     ids = {flaw["id"] for flaw in checked(capsys, command, *options, *NEWEST)["flaws"]}
-    assert ids & {"GL054", "GL056", "GL057"} == ({"GL054", "GL056", "GL057"} if measured else set())
+    assert ids & {"GL054", "GL056"} == ({"GL054", "GL056"} if measured else set())
     assert bool(narrow) is measured
 
 

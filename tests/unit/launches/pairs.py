@@ -248,12 +248,6 @@ PAIRS = (
         "nothing with ZeRO-2",
     ),
     Pair(
-        "GL035",
-        VLLM + "--move_model_batches 8 --deepspeed zero2",
-        VLLM + "--move_model_batches 8 --deepspeed zero3",
-        "with ZeRO-3",
-    ),
-    Pair(
         "GL036",
         VLLM + "--vllm_enable_lora true --lora_rank 64",
         VLLM + "--vllm_enable_lora true --lora_rank 64 --vllm_max_lora_rank 64",
@@ -349,19 +343,6 @@ PAIRS = (
         "64 MiB",
         Host(shm_bytes=64 << 20),
         passing_host=Host(shm_bytes=8 * GIB),
-    ),
-    Pair("GL057", VLLM, VLLM, "1024", Host(open_files=1024), passing_host=Host(open_files=65_536)),
-    Pair(
-        "GL058",
-        OPENRLHF + "--train.async_enable --train.async_queue_size 8",
-        OPENRLHF + "--train.async_enable",
-        "8 updates old",
-    ),
-    Pair(
-        "GL059",
-        VLLM + "--tuner_type full --learning_rate 1e-4",
-        VLLM + "--tuner_type lora --learning_rate 1e-4",
-        "0.0001 with all weights",
     ),
     Pair("GL060", SWIFT, VLLM, "generation uses transformers"),
     Pair(

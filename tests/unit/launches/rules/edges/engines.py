@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.launches.view import Host
-from tests.unit.launches.pairs import FOUR, GIB, MEGATRON, SERVED, SLEEPS, SWIFT, TRL, VERL, VLLM
+from tests.unit.launches.pairs import FOUR, GIB, SERVED, SLEEPS, SWIFT, TRL, VERL, VLLM
 from tests.unit.launches.rules.edges.edge import (
     FLAWED,
     OURS,
@@ -95,14 +95,6 @@ EDGES = (
     Edge("GL034", SWIFT + OFFLOADED.format(3), SOUND),
     Edge("GL034", SWIFT + "--deepspeed zero2", SOUND),
     Edge("GL034", SWIFT, SOUND),
-    Edge("GL035", VLLM + "--move_model_batches 8 --deepspeed zero1", FLAWED),
-    Edge("GL035", VLLM + "--move_model_batches 8", FLAWED),
-    Edge("GL035", VLLM + "--move_model_batches 8 --deepspeed zero3", SOUND),
-    Edge("GL035", VLLM + "--move_model_batches 8 --fsdp full_shard", SOUND),
-    Edge("GL035", VLLM + "--move_model_batches 8 --deepspeed my.json", SOUND),
-    Edge("GL035", MEGATRON + "--move_model_batches 8", SOUND),
-    Edge("GL035", VLLM + "--move_model_batches 0", SOUND),
-    Edge("GL035", VLLM, SOUND),
     Edge("GL036", VLLM + "--vllm_enable_lora true --lora_rank 17 --vllm_max_lora_rank 16", FLAWED),
     Edge("GL036", VLLM + "--vllm_enable_lora true --lora_rank 16 --vllm_max_lora_rank 16", SOUND),
     Edge("GL036", VLLM + "--vllm_enable_lora true --tuner_type full --lora_rank 64", FLAWED),
