@@ -23,7 +23,7 @@ def ledger_of(
     states = states_of(setup, factors)
     pools = [_train_pool(setup, states, factors)]
     if setup.critic is not None and setup.critic_apart:
-        _, phase = _critic(setup.critic, factors, context(setup.critic, factors))
+        _, phase = _critic(setup.critic, factors, ())
         pools.append(Pool("critic", setup.card_bytes, (phase,), "every card of the critic"))
     if server is not None:
         pools.append(server_pool(server, factors))
@@ -65,7 +65,7 @@ def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
         phases.append(Phase("logprob", (*passes, *logprob_activations(setup, factors))))
         phases.extend(_rollout_phases(setup, states, engine, resident, factors))
     if critic:
-        idle = (*alone, *asleep, *_held_by_policy(setup, states))
+        idle = (*alone, *asleep, *_held_idle(setup, states))
         phases.append(_critic(critic, factors, idle)[1])
     return Pool(
         "train and rollout" if engine else "train",
@@ -88,7 +88,7 @@ def _rollout_phases(
     factors: Calibration,
 ) -> list[Phase]:
     trainer = (*resident, *states.weights, *states.between_steps)
-    beside = _held_by_policy(setup, states)
+    beside = _held_idle(setup, states)
     if setup.rollout == "server":
         return [Phase("sync", (*trainer, *_gathered_for_sync(setup, factors)))]
     if engine is None:
@@ -107,7 +107,7 @@ def _rollout_phases(
     ]
 
 
-def _held_by_policy(setup: Setup, states: States) -> tuple[Component, ...]:
+def _held_idle(setup: Setup, states: States) -> tuple[Component, ...]:
     """What of a model stays on the GPU while another one runs."""
     weights = () if setup.offload_weights else states.weights
     return (*weights, *(() if setup.offload_optimizer else states.between_steps))
@@ -119,6 +119,7 @@ def _critic(
     """What the critic leaves on the GPU for other phases, and the worst moment of its own, next to
     `others`: a forward and backward pass, its optimizer's step, or the values of completions."""
     states, working = states_of(critic, factors), buffers(critic, factors)
+    process = context(critic, factors) if critic.framework == "openrlhf" else ()  # of its own
     idle = () if critic.offload_optimizer else states.between_steps
     moments = (
         (*states.all, *train_activations(critic, factors)),
@@ -127,11 +128,12 @@ def _critic(
     )
     phases = [
         Phase(
-            "critic", (*others, *working, *(replace(e, name=f"critic's {e.name}") for e in moment))
+            "critic",
+            (*others, *process, *working, *(replace(e, name=f"critic's {e.name}") for e in moment)),
         )
         for moment in moments
     ]
-    held = _held_by_policy(critic, states)
+    held = (*process, *_held_idle(critic, states))
     return (
         tuple(replace(entry, name=f"critic's {entry.name}") for entry in held),
         max(phases, key=lambda phase: phase.bytes),

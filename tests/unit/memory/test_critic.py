@@ -105,4 +105,6 @@ def test_openrlhf_puts_it_on_gpus_of_its_own_or_beside_the_policy() -> None:
     assert weights.bytes == pytest.approx(2 * (shape.parameters - shape.embedding_parameters) / 4)
     together = estimate(read([f"{OPENRLHF} --colocate_all_models --vllm_num_engines 8"]), MACHINE)
     assert [pool.role for pool in together.pools] == ["train and rollout"]
-    assert "critic" in [phase.name for phase in together.train.phases]
+    critic = next(phase for phase in together.train.phases if phase.name == "critic")
+    contexts = [entry for entry in critic.components if entry.name.endswith("CUDA context")]
+    assert len(contexts) == 2  # Ray runs it in a process of its own
