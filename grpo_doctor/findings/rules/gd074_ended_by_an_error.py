@@ -143,5 +143,5 @@ def _fixes(view: RunView, failure: Failure) -> tuple[Fix, ...]:
     text = next((fix for words, fix in KNOWN if words in failure.text.lower()), "")
     risk = "" if text else "The first error is the reason; later ones follow from it."
     whose = "" if failure.rank is None else f" of rank {failure.rank}"
-    text = text or f"read the traceback{whose} in the job's log"
+    text = text or f"read the traceback{whose} in the job's log: grpo-doctor diagnose LOG"
     return (view.advice(text, _ENDED, safety="needs-code", risk=risk),)
