@@ -20,8 +20,8 @@ def shown(text: str) -> list[str]:
     spins = [row for row in rows if row[2] >= _BUSY and row[0] < _SPINS_BELOW * row[1]]
     if spins:
         facts.append(
-            f"{len(spins)} of them draw at most {max(spins)[0]} of {spins[0][1]} W: a kernel that "
-            "waits for other ranks, as NCCL's, looks like that"
+            f"{len(spins)} of them draw{'s' * (len(spins) == 1)} at most {max(spins)[0]} of "
+            f"{spins[0][1]} W: a kernel that waits for other ranks, as NCCL's, looks like that"
         )
     idle = sum(percent <= _IDLE for *_, percent in rows)
     if idle and high >= _BUSY:

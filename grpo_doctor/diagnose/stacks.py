@@ -53,7 +53,8 @@ def dumps_finding(text: str) -> Finding | None:
         name="rank-elsewhere",
         cls="hang",
         certainty="likely" if len(others) == 1 else "possible",
-        says=f"{len(waiting)} of {len(dumps)} processes wait in a collective; {named}.",
+        says=f"{len(waiting)} of {len(dumps)} processes wait{'s' * (len(waiting) == 1)} in a "
+        f"collective; {named}.",
         fix=["find out what that line waits for; give it a time-out"],
         next=f"grpo-doctor attach {others[0].pid}",
     )

@@ -96,8 +96,9 @@ def _read(text: str, waits: list[_Wait], first: _Wait) -> tuple[str, Certainty, 
         return "collectives-differ", "likely", said
     if len(numbers) > 1:
         behind = _ranks([wait.rank for wait in waits if wait.seq == first.seq])
+        verb = "wait" if behind.startswith("Ranks") else "waits"
         said = (
-            f"{behind} wait at {first.op} number {first.seq}, the others are further: the ranks "
+            f"{behind} {verb} at {first.op} number {first.seq}, the others are further: the ranks "
             "left step at that number, or are in different groups."
         )
         return "rank-behind", "likely", said

@@ -71,7 +71,7 @@ def waiting(
         (waiting(0, 1, done=-1) + waiting(1, 1, done=-1), "nccl-first-collective", "Ranks 0, 1"),
         (waiting(0, 8) + waiting(1, 8, "BROADCAST"), "collectives-differ", "ALLREDUCE of 9"),
         (waiting(0, 8) + waiting(1, 8, count=7), "collectives-differ", "ALLREDUCE of 7"),
-        (waiting(0, 9) + waiting(1, 8) + waiting(2, 9), "rank-behind", "Rank 1 wait at"),
+        (waiting(0, 9) + waiting(1, 8) + waiting(2, 9), "rank-behind", "Rank 1 waits at"),
         (waiting(2, 8, "_ALLGATHER_BASE", 10**6), "sharded-forward-differs", "1,000,000 values"),
         (waiting(2, 8) + "accelerate/utils/operations.py", "rank-late", "a gather of accelerate"),
         (waiting(2, 8) + waiting(3, 8), None, ""),
@@ -161,8 +161,8 @@ def test_a_rank_that_hears_of_anothers_time_out_says_what_it_has_done() -> None:
     ("gpus", "facts"),
     [
         ([(384, 99), (388, 97)], ["2 GPUs at 97 to 99% utilization"]),
-        ([(80, 100), (390, 100)], ["2 GPUs at 100% utilization", "1 of them draw at most 80 of"]),
-        ([(80, 100), (60, 0)], ["2 GPUs at 0 to 100%", "1 of them draw", "1 GPU does nothing"]),
+        ([(80, 100), (390, 100)], ["2 GPUs at 100% utilization", "1 of them draws at most 80 of"]),
+        ([(80, 100), (60, 0)], ["2 GPUs at 0 to 100%", "1 of them draws", "1 GPU does nothing"]),
         ([(60, 0)], ["1 GPU at 0% utilization"]),
     ],
 )
