@@ -207,26 +207,3 @@ def async_needs_a_server(view: View) -> Flaw | None:
         ),
         source=view.source("rollout.async"),
     )
-
-
-_KNOBS = ("vllm.gpu_memory_utilization", "vllm.tensor_parallel_size", "vllm.max_model_len")
-
-
-@rule("GL047", SWIFT_AND_TRL)
-def trainer_options_of_the_server(view: View) -> Flaw | None:
-    """Options of the server are given to the trainer.
-
-    In server mode the engine belongs to the server's command. The trainer's options for the
-    engine's memory share, parallelism or length do nothing there.
-    """
-    ignored = [knob for knob in _KNOBS if view.sets(knob)]
-    if not ignored or view.value("vllm.mode") != "server" or not view.value("vllm.use"):
-        return None
-    command = "swift rollout" if view.launch.framework == "ms-swift" else "trl vllm-serve"
-    return Flaw(
-        severity="low",
-        headline="options of the engine do nothing in the trainer in server mode",
-        evidence=(", ".join(view.flag(knob, view.value(knob)) for knob in ignored),),
-        fixes=(f"give them to `{command}`",),
-        source=view.source(*ignored),
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpo_doctor.launches.rule import (
-    LIKE_TRL,
     PLAIN_SWIFT,
     SAMPLES,
     SWIFT,
@@ -89,25 +88,6 @@ def lora_options_in_full_training(view: View) -> Flaw | None:
         headline="all weights are trained: LoRA's options do nothing",
         evidence=("full training is set" if explicit else "full training is the default here",),
         fixes=(view.flag("train.type", "lora"), "or remove LoRA's options"),
-        source=view.source(*ignored),
-    )
-
-
-@rule("GL038", LIKE_TRL)
-def reference_without_kl(view: View) -> Flaw | None:
-    """A reference model is set without a KL term.
-
-    Only the KL term needs the reference model. With beta 0 it is not loaded, and options about it,
-    or about updating it, do nothing.
-    """
-    ignored = [k for k in ("model.reference", "sync.ref_model") if view.launch.settings.get(k)]
-    if not ignored or view.value("train.beta") != 0:
-        return None
-    return Flaw(
-        severity="low",
-        headline="the reference model is not used: beta is 0",
-        evidence=("no KL term, no reference",),
-        fixes=(view.flag("train.beta", 0.04), "or remove the reference's options"),
         source=view.source(*ignored),
     )
 

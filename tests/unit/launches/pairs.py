@@ -254,12 +254,6 @@ PAIRS = (
         "adapters have rank 64",
     ),
     Pair("GL037", TRL + "--lora_r 16", TRL + "--use_peft --lora_r 16", "do nothing"),
-    Pair(
-        "GL038",
-        VLLM + "--ref_model Qwen/Qwen2.5-7B --beta 0",
-        VLLM + "--ref_model Qwen/Qwen2.5-7B --beta 0.04",
-        "not used",
-    ),
     Pair("GL039", VLLM + "--async_generate true", SERVED + "--async_generate true", "a server"),
     Pair("GL040", VLLM, VLLM + "--ddp_timeout 3600", "208 days"),
     Pair("GL041", VLLM + "--bf16 true --fp16 true", VLLM + "--bf16 true", "are both on"),
@@ -287,12 +281,6 @@ PAIRS = (
     ),
     Pair(
         "GL046", SWIFT + "--vllm_max_model_len 4096", VLLM + "--vllm_max_model_len 4096", "not used"
-    ),
-    Pair(
-        "GL047",
-        SERVED + "--vllm_gpu_memory_utilization 0.5",
-        VLLM + "--vllm_gpu_memory_utilization 0.5",
-        "do nothing in the trainer",
     ),
     Pair(
         "GL048",
