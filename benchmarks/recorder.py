@@ -83,7 +83,8 @@ def ours() -> Iterator[Turn]:
 
 
 def trajectory() -> Iterator[Turn]:
-    """What hooks write of a sample that answers three times, with a tool's call in between."""
+    """What hooks write of a sample that answers three times, with a tool's call in between; and
+    what they write of its three requests where the engine is."""
     from grpo_doctor_probes.record import recorder, trajectories
 
     class Sample(Empty):
@@ -94,6 +95,11 @@ def trajectory() -> Iterator[Turn]:
             for name in ("generate", "tool/search", "generate", "tool/search", "generate"):
                 with one.part(name):
                     pass
+            for number in range(3):
+                one.note(asked=trajectories.key_of(number))
+                now_ns = time.monotonic_ns()
+                since = [(name, now_ns) for name in ("engine queue", "prefill", "decode")]
+                trajectories.served(number, since)
             one.note(tokens=512, version=6, last_version=7)
             with one.part("reward"):
                 pass

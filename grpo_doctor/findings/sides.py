@@ -122,15 +122,36 @@ def slowest_part(view: RunView, parent: str) -> str | None:
 def tools_of_trajectories(view: RunView) -> float | None:
     """Return what part of a trajectory's time its tools take, 0 to 1; None where that is unknown.
 
-    By the framework's own means, since trajectories run side by side: some tool and some generation
-    are running at any time.
+    Where none was recorded, by the framework's own means: trajectories run side by side, so some
+    tool and some generation are running at any time.
     """
+    recorded = _share_of_trajectories(view, ("tool",), without=("buffer",))
+    if recorded is not None:
+        return recorded
     means = [view.metric_mean(key) for key in _TRAJECTORY]
     call_s, calls_per_turn, turns, trajectory_s = (mean or 0.0 for mean in means)
     if None in means or trajectory_s <= 0:
         return None
     # The last turn calls none.
     return min(1.0, call_s * calls_per_turn * max(0.0, turns - 1) / trajectory_s)
+
+
+def queued_of_requests(view: RunView) -> float | None:
+    """Return what part of their time in the engine requests wait in its queue; None: not seen."""
+    found = view.trace.trajectories
+    if found is None or not {"prefill", "decode"} & set(found.states):
+        return None
+    others = set(found.states) - {"engine queue", "prefill", "decode"}
+    return _share_of_trajectories(view, ("engine queue",), without=tuple(others))
+
+
+def _share_of_trajectories(
+    view: RunView, states: tuple[str, ...], without: tuple[str, ...]
+) -> float | None:
+    found = view.trace.trajectories
+    spent = {} if found is None else {name: each.total for name, each in found.states.items()}
+    total = sum(seconds for name, seconds in spent.items() if name not in without)
+    return sum(spent.get(name, 0.0) for name in states) / total if total else None
 
 
 def _spans_of_loops(view: RunView, name: str) -> list[Intervals]:

@@ -29,7 +29,10 @@ PHASE_COLORS: Final[dict[str, str]] = {
 # What a sample of a rollout is in. Where a state is a phase too it has that one's color.
 STATE_COLORS: Final[dict[str, str]] = {
     "queue": "#b08d57",
-    "generate": PHASE_COLORS["rollout"],
+    "engine queue": "#e0a100",
+    "prefill": "#824c16",
+    "decode": PHASE_COLORS["rollout"],
+    "generate": "#8f9fe0",
     "tool": "#17a398",
     "reward": PHASE_COLORS["reward"],
     "paused": PHASE_COLORS["sync"],

@@ -8,7 +8,10 @@ from grpo_doctor_reports.schema.trajectories import Spread, ToolEntry, Trajector
 # What each state is, for those who have not met it.
 MEANINGS = {
     "queue": "waits for its group, a server or the reward",
-    "generate": "in the engine: its queue, prefill, decode",
+    "engine queue": "its request waits in the engine",
+    "prefill": "the engine computes its prompt",
+    "decode": "the engine generates tokens",
+    "generate": "the rest of its requests: all of one whose engine was not seen",
     "tool": "calls a tool or its environment",
     "reward": "is scored",
     "paused": "the engine stands still for new weights",

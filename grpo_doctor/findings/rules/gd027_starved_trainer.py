@@ -16,6 +16,7 @@ from grpo_doctor.findings.sides import (
     Sides,
     evidence_of,
     loop_shares,
+    queued_of_requests,
     sides_of,
     slowest_part,
     tools_of_trajectories,
@@ -28,6 +29,9 @@ MIN_SHARE = 0.1
 # A reward that runs for most of the time is what samples wait for, however much of the time
 # something is generated too: it comes after that.
 _MOST = 0.8
+# With so much of their time in its queue requests wait for places, not for their first pass.
+MIN_QUEUED = 0.3
+_QUEUED = "a request's time in the engine's queue"
 _TOOLS = "a trajectory's time in tools"
 _WITHHELD = "how both sides scale with their GPUs was not measured"
 
@@ -62,7 +66,8 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
                 Evidence(f"rollout loop in {name}", 100 * part, "%", "spans of the rollout loop")
                 for name, part in busy.items()
             ),
-            Evidence(_TOOLS, scaled(in_tools, 100), "%", "metrics"),
+            Evidence(_TOOLS, scaled(in_tools, 100), "%", "trajectories or metrics"),
+            Evidence(_QUEUED, scaled(queued_of_requests(view), 100), "%", "trajectories"),
             *evidence_of(view, sides),
         ),
         cause=f"The training ranks wait {percent(share)} of each step for samples"
@@ -118,7 +123,13 @@ def _what_to_do(
             f"make {_detailed(view, 'the tools', TOOLS_SPAN)} faster, or let more trajectories run "
             f"at once: {reason}"
         )
-    return _move(sides, "training", "the rollout engine")
+    move, queued = _move(sides, "training", "the rollout engine"), queued_of_requests(view)
+    if queued is None or queued < MIN_QUEUED:
+        return move
+    return (
+        "let the engine run more requests at once while its cache has room (max_num_seqs): they "
+        f"wait {percent(queued)} of their time in its queue; else {move}"
+    )
 
 
 def _detailed(view: RunView, text: str, parent: str) -> str:

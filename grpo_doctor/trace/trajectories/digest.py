@@ -14,7 +14,19 @@ from numpy.typing import NDArray
 from grpo_doctor.trace.trajectories.around import Surroundings, Times, Windows
 from grpo_doctor.trace.trajectories.table import Table
 from grpo_doctor_probes.record import layout
-from grpo_doctor_probes.record.trajectories import DONE, EVALUATION, OPEN, TIMED_OUT
+from grpo_doctor_probes.record.trajectories import (
+    ABORTED,
+    DECODE,
+    DONE,
+    ENGINE_QUEUE,
+    EVALUATION,
+    GENERATE,
+    OPEN,
+    PAUSED,
+    PREFILL,
+    QUEUE,
+    TIMED_OUT,
+)
 from grpo_doctor_reports.schema.trajectories import (
     STATES,
     Flow,
@@ -30,7 +42,9 @@ Rows = NDArray[np.intp]
 Numbers = NDArray[np.float64]
 
 # Of parts that overlap the first owns the moment: a request waits for a server within itself.
-_OWNERS = ("tool", "reward", "queue", "generate")
+_OWNERS = ("tool", "reward", QUEUE, PAUSED, ENGINE_QUEUE, PREFILL, DECODE, GENERATE)
+_ENGINE = tuple(map(_OWNERS.index, (ENGINE_QUEUE, PREFILL, DECODE)))
+_ASKING = (*_ENGINE, _OWNERS.index(GENERATE))  # the engine, which may be paused meanwhile
 SLOWEST, FAILED, TYPICAL = 50, 20, 10
 _MOST_PARTS = 200  # of one trajectory that is shown
 _MOST_TOOLS = 100
@@ -60,9 +74,12 @@ class _Digest:
         named = {name: facts.select(facts.called(name)) for name in _NUMBERS}
         self.facts = {n: _column(self.ids, rows.of, rows.value) for n, rows in named.items()}
         self.parts = table.select((table.kind == layout.PART) & ~np.isin(table.of, left_out))
-        self.row = _rows(self.ids, self.parts.of)
+        self.row = _rows(self.ids, _asking(facts, self.parts.of))
         self.is_open = self.parts.value == OPEN
         self.failed = ~self.is_open & (self.parts.value != DONE)
+        self.owners = np.array([_owner(name) for name in self.parts.names] or [-1])
+        self.aborted = np.isin(self.owners[self.parts.name], _ENGINE) & (self.row >= 0)
+        self.aborted &= self.parts.value == ABORTED
         self.is_tool = table.begins("tool/")[self.parts.name]
         self._take(facts, takes)
         self.runs = self._runs()
@@ -84,11 +101,9 @@ class _Digest:
             )
         ]  # fmt: skip
         puts = facts.select(facts.called("put"))
-        order = np.argsort(takes.value, kind="stable")
-        keys = np.append(takes.value[order], np.inf)
-        at, row = np.searchsorted(keys, puts.value), _rows(self.ids, puts.of)
-        met = (keys[at.clip(max=len(keys) - 1)] == puts.value) & (row >= 0)
-        took = _rows(numbers, takes.of[order[at[met]]])
+        at = _found(takes.value, puts.value)
+        met = (at >= 0) & (_rows(self.ids, puts.of) >= 0)
+        took = _rows(numbers, takes.of[at[met]])
         self.takes_seen = bool(len(numbers))
         taken_ns, self.taken_step, self.staleness, reason = (
             _column(self.ids, puts.of[met], column[took]) for column in columns
@@ -112,26 +127,26 @@ class _Digest:
 
     def _runs(self) -> tuple[Rows, NDArray[Any], Times, Times]:
         """Return stretches of one owner each, disjoint, by trajectory and time."""
-        owners = np.array([_owner(name) for name in self.parts.names] or [-1])
-        used = (self.row >= 0) & (owners[self.parts.name] >= 0)
+        owner = self.owners[self.parts.name]
+        used = (self.row >= 0) & (owner >= 0)
         row = self.row[used]
         low, high = self.start_ns[row], self.ready_ns[row]
         start_ns = self.parts.start_ns[used].clip(low, high)
         end_ns = self.parts.end_ns[used].clip(start_ns, high)
-        return _owned(row, owners[self.parts.name[used]], start_ns, end_ns)
+        return _owned(row, owner[used], start_ns, end_ns)
 
     def _spent(self) -> Numbers:
         """Return seconds by trajectory and state."""
         row, owner, start_ns, end_ns = self.runs
+        asking = np.isin(owner, _ASKING)
+        frozen_ns = np.where(asking, self.around.paused.overlap(start_ns, end_ns), 0)
+        own_ns = end_ns - start_ns - frozen_ns
         spent = {
-            state: np.bincount(row[mine], (end_ns - start_ns)[mine], len(self.ids)) / 1e9
+            state: np.bincount(row[mine], own_ns[mine], len(self.ids)) / 1e9
             for code, state in enumerate(_OWNERS)
             for mine in [owner == code]
         }
-        mine = owner == _OWNERS.index("generate")
-        frozen_ns = self.around.paused.overlap(start_ns[mine], end_ns[mine])
-        spent["paused"] = np.bincount(row[mine], frozen_ns, len(self.ids)) / 1e9
-        spent["generate"] -= spent["paused"]
+        spent[PAUSED] += np.bincount(row, frozen_ns, len(self.ids)) / 1e9
         spent["other"] = self.length_s - sum(spent.values())
         spent["buffer"] = (self.taken_ns - self.ready_ns).clip(min=0) / 1e9
         return np.stack([spent[state].clip(min=0.0) for state in STATES], axis=1)
@@ -148,6 +163,7 @@ class _Digest:
             tail_seconds=_short(self.length_s[self.tail].sum()),
             states={s: _spread(c) for s, c in zip(STATES, self.spent.T) if c.any()},
             staleness=_spread(known) if len(known) else None,
+            aborted_requests=int(self.aborted.sum()),
             tools=tools[:_MOST_TOOLS],
             tools_left_out=len(tools[_MOST_TOOLS:]),
             flow=self._flow(),
@@ -221,7 +237,7 @@ class _Digest:
 
     def _syncs(self) -> Syncs:
         around, (_, owner, start_ns, end_ns) = self.around, self.runs
-        busy = np.isin(owner, [_OWNERS.index("generate"), _OWNERS.index("tool")])
+        busy = np.isin(owner, [*_ASKING, _OWNERS.index("tool")])
         busy &= around.paused.overlap(start_ns, end_ns) == 0
         waits = Windows.of(
             np.concatenate([start_ns[busy], around.pausing.start_ns]),
@@ -237,15 +253,17 @@ class _Digest:
         )
 
     def _shown(self) -> Iterator[Shown]:
-        own, count = self.row >= 0, len(self.ids)
-        counted = [
-            np.bincount(self.row[own & mask], minlength=count)
-            for mask in (
-                self.parts.called("generate"), self.is_tool, self.is_tool & self.failed,
-            )
-        ]  # fmt: skip
+        own = self.row >= 0
+        masks = {
+            "requests": self.parts.called(GENERATE), "calls": self.is_tool,
+            "failed_calls": self.is_tool & self.failed, "aborted_requests": self.aborted,
+        }  # fmt: skip
+        counted = {
+            name: np.bincount(self.row[own & mask], minlength=len(self.ids))
+            for name, mask in masks.items()
+        }
         ended = self.by_length[self.value[self.by_length] != OPEN]
-        worse = (self.value > DONE) * 2 + (counted[2] > 0)
+        worse = (self.value > DONE) * 2 + (counted["failed_calls"] > 0)
         broken = self.by_length[np.argsort(-worse[self.by_length], kind="stable")]
         middle = max(0, (len(ended) - TYPICAL) // 2)
         chosen = {
@@ -255,9 +273,9 @@ class _Digest:
         }
         for why, rows in chosen.items():
             for row in rows.tolist():
-                yield self._in_full(row, why, *(int(column[row]) for column in counted))
+                yield self._in_full(row, why, {name: int(c[row]) for name, c in counted.items()})
 
-    def _in_full(self, row: int, why: str, requests: int, calls: int, failed: int) -> Shown:
+    def _in_full(self, row: int, why: str, counted: dict[str, int]) -> Shown:
         parts = list(self._parts_of(row))
         step, staleness = float(self.taken_step[row]), float(self.staleness[row])
         numbers = {name: float(column[row]) for name, column in self.facts.items()}
@@ -268,9 +286,7 @@ class _Digest:
             seconds=_short(self.length_s[row]),
             states={s: _short(v) for s, v in zip(STATES, self.spent[row]) if v > 0},
             numbers={name: value for name, value in numbers.items() if np.isfinite(value)},
-            requests=requests,
-            calls=calls,
-            failed_calls=failed,
+            **counted,
             taken_step=None if np.isnan(step) else int(step),
             staleness=None if np.isnan(staleness) else staleness,
             parts=parts[:_MOST_PARTS],
@@ -292,12 +308,12 @@ class _Digest:
                 failed = bool(self.failed[during].any())
             pieces = (
                 self.around.paused.split(begin, end)
-                if state == "generate"
+                if owner[at] in _ASKING
                 else [(begin, end, False)]
             )
             for low, high, frozen in pieces:
                 yield PartShown(
-                    state="paused" if frozen else state,
+                    state=PAUSED if frozen else state,
                     start_s=_short((low - zero_ns) / 1e9),
                     end_s=_short((high - zero_ns) / 1e9),
                     name=name,
@@ -313,6 +329,14 @@ def _evaluated(facts: Table, takes: Table) -> NDArray[np.int64]:
     marks = facts.of[facts.called(f"dropped/{EVALUATION}")]
     puts = facts.select(facts.called("put"))
     return puts.of[np.isin(puts.value, takes.value[np.isin(takes.of, marks)])]
+
+
+def _asking(facts: Table, of: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return whose part each is: of what an engine did for a request, theirs who asked for it."""
+    asks, serves = (facts.select(facts.called(name)) for name in ("asked", "serves"))
+    at = _found(asks.value, serves.value)
+    place = _found(serves.of[at >= 0], of)
+    return np.where(place >= 0, np.append(asks.of[at[at >= 0]], 0)[place], of)
 
 
 def _owner(name: str) -> int:
@@ -339,7 +363,13 @@ def _owned(
     return of[kept], first[kept], at_ns[kept], at_ns[kept + 1]
 
 
-def _rows(numbers: NDArray[np.int64], of: NDArray[np.int64]) -> Rows:
+def _found(values: NDArray[Any], wanted: NDArray[Any]) -> Rows:
+    """Return where the first that equals each of `wanted` is in `values`, -1 where none does."""
+    order = np.argsort(values, kind="stable")
+    return np.append(order, -1)[_rows(values[order], wanted)]
+
+
+def _rows(numbers: NDArray[Any], of: NDArray[Any]) -> Rows:
     """Return where each of `of` is in ascending `numbers`, -1 where it is not."""
     if not len(numbers):
         return np.full(len(of), -1)

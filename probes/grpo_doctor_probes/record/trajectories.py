@@ -21,6 +21,7 @@ from grpo_doctor_probes.record.spanfile import SpanFile, encoded_name
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
 OPEN, DONE, FAILED, TIMED_OUT, ABORTED = -1.0, 0.0, 1.0, 2.0, 3.0
 # States of a trajectory, as parts are named; a call is `tool/NAME`, a judged sample `reward/NAME`.
 QUEUE, GENERATE, TOOL, REWARD = "queue", "generate", "tool", "reward"
+# What the engine does with a request meanwhile, in rows of its own process; see `served`.
+ENGINE_QUEUE, PREFILL, DECODE, PAUSED = "engine queue", "prefill", "decode", "paused"
 EVALUATION = "evaluation"  # why a sample is none of the run's trajectories
 # Parts of no trajectory: what an environment does before one begins.
 NO_TRAJECTORY = 0
+_KEY_BYTES = 6  # so that a key is exact as a floating-point number
 _CHECK_EVERY_NS = 1_000_000
 _NAME = "trajectory"
 _LOCK = allocate_lock()
@@ -171,22 +175,56 @@ def begin() -> Trajectory | None:
 
 def part(name: str, of: Trajectory | None = None) -> AbstractContextManager[object]:
     """Return a part of a trajectory (default: the current one), for `with`. Never raises."""
-    try:
-        one = of or CURRENT.get()
-        return nullcontext() if one is None else one.part(name)
-    except Exception:  # noqa: BLE001 - a guest never raises into its host
-        recorder.note_error()
-        return nullcontext()
+    one = of or CURRENT.get()
+    return nullcontext() if one is None else _within(lambda: one.part(name))
 
 
 def apart(name: str) -> AbstractContextManager[object]:
     """Return a part of no trajectory, for `with`. Never raises."""
+    return _within(lambda: (file := opened()) and Part(file, layout.PART, NO_TRAJECTORY, name))
+
+
+def _within(make: Callable[[], Part | None]) -> AbstractContextManager[object]:
     try:
-        file = opened()
-        return nullcontext() if file is None else Part(file, layout.PART, NO_TRAJECTORY, name)
+        return make() or nullcontext()
     except Exception:  # noqa: BLE001 - a guest never raises into its host
         recorder.note_error()
         return nullcontext()
+
+
+def key_of(name: object) -> float:
+    """Return the same number for the same text, in every process."""
+    from hashlib import blake2b  # noqa: PLC0415 - the frameworks that give names have loaded it
+
+    return float(
+        int.from_bytes(blake2b(str(name).encode(), digest_size=_KEY_BYTES).digest(), "big")
+    )
+
+
+def asked(request: object) -> None:
+    """Note that the current trajectory asks the engine, by the name of the request there."""
+    one = CURRENT.get()
+    if one is not None:
+        one.note(asked=key_of(request))
+
+
+def served(request: object, since: list[tuple[str, int]], outcome: float = DONE) -> None:
+    """Record of whichever trajectory asks for this in which states it was, and since when each.
+
+    The last one ends now, with the outcome. To be called once `opened` was, since an older row
+    counts for nothing.
+    """
+    file, now_ns = opened(), monotonic_ns()
+    if file is None:
+        return
+    serial = file.next_serial()
+    file.append(layout.FACT, serial, "serves", now_ns, key_of(request))
+    ends_ns = [start_ns for _, start_ns in since[1:]]
+    outcomes = [DONE] * len(ends_ns)
+    for (name, start_ns), end_ns, value in zip(since, [*ends_ns, now_ns], [*outcomes, outcome]):
+        place = file.append(layout.PART, serial, name, start_ns, value)
+        if place is not None:
+            place[1][place[3]] = end_ns
 
 
 def taken(

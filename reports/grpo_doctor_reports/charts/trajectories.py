@@ -29,7 +29,7 @@ _LANES_SHOWN = 50
 _ROW_PX = 13
 _HALF = 0.4  # of a row
 _TICKS = 10
-_CURVES = {"produced": "generate", "trained": "reward", "dropped": "paused", "waiting": "buffer"}
+_CURVES = {"produced": "decode", "trained": "reward", "dropped": "paused", "waiting": "buffer"}
 
 
 def trajectories_chart(trajectories: Trajectories) -> Chart | None:

@@ -10,7 +10,10 @@ from msgspec import field
 
 from grpo_doctor_reports.schema.part import Name, Part
 
-STATES = ("queue", "generate", "tool", "reward", "paused", "buffer", "other")
+STATES = (
+    "queue", "engine queue", "prefill", "decode", "generate", "tool", "reward", "paused", "buffer",
+    "other",
+)  # fmt: skip
 
 
 class PartShown(Part, frozen=True):
@@ -38,6 +41,7 @@ class Shown(Part, frozen=True):
     requests: int = 0
     calls: int = 0
     failed_calls: int = 0
+    aborted_requests: int = 0
     taken_step: int | None = None
     staleness: float | None = None
     parts: list[PartShown] = []
@@ -103,6 +107,7 @@ class Trajectories(Part, frozen=True):
     tail_seconds: float = 0.0
     states: dict[Name, Spread] = {}
     staleness: Spread | None = None
+    aborted_requests: int = 0
     tools: list[ToolEntry] = []
     tools_left_out: int = 0
     flow: Flow = field(default_factory=Flow)

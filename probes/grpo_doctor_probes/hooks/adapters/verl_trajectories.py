@@ -9,31 +9,37 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextvars import ContextVar
+from time import monotonic_ns
 from typing import Any
 
 from grpo_doctor_probes.hooks.adapters.agent_trajectories import following, wrap_own
 from grpo_doctor_probes.hooks.table import Hook
-from grpo_doctor_probes.hooks.wrapping import Around, after, before, replacing
+from grpo_doctor_probes.hooks.wrapping import Around, after, before, on_result, replacing
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.trajectories import (
     CURRENT,
     DONE,
     FAILED,
     GENERATE,
+    PAUSED,
     QUEUE,
     REWARD,
     TOOL,
+    asked,
+    key_of,
+    opened,
     outcome_of,
     part,
+    served,
     taken,
 )
 
 _LOOP = "verl.experimental.agent_loop.agent_loop"
 _TOOL_LOOP = "verl.experimental.agent_loop.tool_agent_loop"
 _CLIENT = "verl.workers.rollout.llm_server"
+_SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
 _QUEUED = "verl.trainer.ppo.v1.agent_loop_tq"
 _BUFFER = "verl.trainer.ppo.v1.replay_buffer"
-_KEY_BYTES = 6  # so that a key is exact as a floating-point number
 _UNKNOWN = "unknown name"
 # verl gives the model the message of what a tool raised, and goes on.
 _ERRORS = ("Error executing tool", "Invalid JSON in arguments", "Unknown function")
@@ -58,13 +64,6 @@ HOOKS = (
 )  # fmt: skip
 
 
-def _key(uid: object) -> float:
-    """Return the same number for the same text, in every process."""
-    from hashlib import blake2b  # noqa: PLC0415 - verl has loaded it
-
-    return float(int.from_bytes(blake2b(str(uid).encode(), digest_size=_KEY_BYTES).digest(), "big"))
-
-
 def _is_evaluation(*args: Any, **kwargs: Any) -> bool:
     try:
         return bool(_about(*args, **kwargs)["validate"])
@@ -80,7 +79,7 @@ def _begun(one: Any, *args: Any, **prompt: Any) -> None:
     trajectory = _about(*args, **prompt)
     uid = prompt.get("uid")
     sample = prompt.get("session_id", trajectory.get("rollout_n"))
-    key = None if uid is None else _key(uid)
+    key = None if uid is None else key_of(uid)
     group = _whole(trajectory.get("sample_index"))
     one.note(group=group, put=key, sample=sample, step=trajectory.get("step"))
 
@@ -150,17 +149,32 @@ def _around_execute(_: type, __: str, execute: Callable[..., Any]) -> Callable[.
     return functools.update_wrapper(wrapper, execute)
 
 
+def _around_gate(park: Callable[..., Any]) -> Callable[..., Any]:
+    """A server keeps requests back while it gets new weights."""
+
+    async def wrapper(server: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
+        is_shut, start_ns = getattr(server, "_submission_paused", False), monotonic_ns()
+        if is_shut:
+            quietly(opened)
+        result = await park(server, request_id, *args, **kwargs)
+        if is_shut:
+            quietly(served, request_id, [(PAUSED, start_ns)])
+        return result
+
+    return wrapper
+
+
 def _note_taken(_buffer: Any, partition: str, uids: Any, *_: Any, **__: Any) -> None:
     if partition == "train":
         for uid in uids:
-            taken(_key(uid))
+            taken(key_of(uid))
 
 
 def _note_evicted(_buffer: Any, _step: Any, partition: str, reasons: Any) -> None:
     if partition == "train":
         for reason, uids in zip(_EVICTED, reasons):
             for uid in uids:
-                taken(_key(uid), reason)
+                taken(key_of(uid), reason)
 
 
 WORKER: dict[str, Around] = {
@@ -173,6 +187,11 @@ PATCHES = {
         "ToolAgentLoop._call_tool": _around_tool,
     }),
     _QUEUED: replacing({"AgentLoopWorkerTQ._agent_loop_postprocess": before(_note_output)}),
+    _CLIENT: replacing({
+        # Since 0.9 the client names each request.
+        "LLMServerClient._vllm_request_id": on_result(lambda name, *_, **__: asked(name)),
+    }),
+    _SERVER: replacing({"vLLMHttpServer._park_until_admitted": _around_gate}),  # since 0.9.1
     _BUFFER: replacing({
         "ReplayBuffer._materialize_batch": before(_note_taken),
         "ReplayBuffer._evict_terminal_groups": before(_note_evicted),

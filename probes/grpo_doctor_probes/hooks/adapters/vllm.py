@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes.hooks.engine_load import LOAD
+from grpo_doctor_probes.hooks.engine_requests import REQUESTS
 from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import HookedSpan, inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
@@ -20,12 +21,14 @@ from grpo_doctor_probes.hooks.wrapping import (
     after,
     before,
     by_arguments,
+    on_result,
     replace,
     replacing,
 )
 from grpo_doctor_probes.record.decorate import timed
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.sidecar import ROLE
+from grpo_doctor_probes.record.trajectories import asked
 
 _LLM = "vllm.entrypoints.llm"
 _OFFLINE = "vllm.entrypoints.rl.offline"
@@ -63,6 +66,18 @@ def _patch_async(module: ModuleType) -> None:
     if "RANK" not in os.environ:  # else it is part of a trainer
         replace(module, "AsyncLLM.__init__", with_role("rollout"))
     replace(module, "AsyncLLM.collective_rpc", _around_coroutine_rpc)
+    replace(module, "AsyncLLM.generate", before(_note_request))
+
+
+def _note_request(
+    _engine: Any,
+    _prompt: Any = None,
+    _sampling: Any = None,
+    request_id: Any = "",
+    *_: Any,
+    **__: Any,
+) -> None:
+    asked(request_id)
 
 
 def _patch_core(module: ModuleType) -> None:
@@ -126,9 +141,19 @@ def _end_work(core: Any, *_: Any, **__: Any) -> None:
         LOAD.finish()
 
 
+_follow_requests = replacing({
+    "Scheduler.add_request": after(REQUESTS.queued),
+    "Scheduler.schedule": on_result(REQUESTS.scheduled),
+    "Scheduler.update_from_output": after(REQUESTS.stepped),
+    "Scheduler._preempt_request": before(REQUESTS.preempted),
+    "Scheduler._free_request": before(REQUESTS.freed),
+})  # fmt: skip
+
+
 def _patch_scheduler(module: ModuleType) -> None:
     if replace(module, "Scheduler._preempt_request", before(LOAD.preempted)):
         LOAD.counts_preemptions()
+    _follow_requests(module)
 
 
 def _begin_pause(*_: Any, **__: Any) -> None:

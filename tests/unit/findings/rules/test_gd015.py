@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from grpo_doctor_reports.schema.trajectories import Spread, Trajectories
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import HEALTHY, counted, named, rows, run, with_knobs
 from tests.unit.findings.rules.served import beside_servers, served
@@ -28,6 +29,14 @@ def engine(
 
 def sick() -> TraceBuilder:
     return engine(8.0, 24.0, 30.0)
+
+
+def requests_of_trajectories() -> TraceBuilder:
+    build = sick()
+    build.trajectories = Trajectories(
+        states={"engine queue": Spread(total=7.0), "decode": Spread(total=3.0)}
+    )
+    return build
 
 
 def well() -> TraceBuilder:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from grpo_doctor_reports.schema.trajectories import Spread, Trajectories
 from tests.build import TraceBuilder
 from tests.unit.findings.rules.saying import named
 
@@ -50,6 +51,14 @@ def tools_against_the_engine_by_what_trajectories(tools_s: float) -> TraceBuilde
             "tools/latency_s": tools_s / 4, "tools/parallel_calls_mean": 2.0,
             "rollout/turns_mean": 3.0, "rollout/duration_s": 10.0,
         })  # fmt: skip
+    return build
+
+
+def requests_in_the_queue_of_the_engine(queued: float, tool: float = 0.0) -> TraceBuilder:
+    build = overlapping(4.0)
+    spent = {"engine queue": queued, "prefill": 1.0, "decode": 9.0 - queued, "tool": tool}
+    states = {state: Spread(total=seconds) for state, seconds in spent.items()}
+    build.trajectories = Trajectories(count=5, states={**states, "buffer": Spread(total=50.0)})
     return build
 
 
@@ -177,5 +186,6 @@ RUNS = {
         (5.0, 1.0, 5.0),
         (5.0, 1.0, 5.1),
     ),
+    **named(requests_in_the_queue_of_the_engine, (3.0, 0.0), (2.9, 0.0), (5.0, 10.1)),
     **named(tools_against_the_engine_by_what_trajectories, 6.0, 4.0),
 }

@@ -52,9 +52,12 @@ class Written:
     def trajectory(self, start: float, end: float, outcome: float = DONE, **facts: float) -> int:
         self._count += 1
         self._row(layout.TRAJECTORY, "trajectory", self._count, start, end, outcome)
-        for name, value in facts.items():
-            self._row(layout.FACT, name, self._count, start, start, value)
+        self.fact(self._count, start, **facts)
         return self._count
+
+    def fact(self, of: int, at: float = 0.0, **facts: float) -> None:
+        for name, value in facts.items():
+            self._row(layout.FACT, name, of, at, at, value)
 
     def part(self, of: int, name: str, start: float, end: float, outcome: float = DONE) -> None:
         self._row(layout.PART, name, of, start, end, outcome)

@@ -209,3 +209,20 @@ def test_a_million_trajectories_stay_small() -> None:
     assert found.count == count
     assert len(found.shown) == 60
     assert totals(found)["tool"] == pytest.approx(1.8 * count)
+
+
+def test_what_an_engine_did_for_a_request_is_of_the_trajectory_that_asked() -> None:
+    rows = Written()
+    one = rows.trajectory(0, 10, asked=77)
+    rows.part(one, "generate", 0, 10)
+    rows.trajectory(0, 5, asked=78)  # its engine was not seen
+    engine, other = 901, 902
+    rows.fact(engine, serves=77)
+    rows.fact(other, serves=79)  # of a request of an evaluation
+    for state, start, end in (("engine queue", 1, 4), ("prefill", 4, 5), ("decode", 5, 9)):
+        rows.part(engine, state, start, end)
+        rows.part(other, state, start, end)
+    found = rows.digest(around(paused=((6, 7),)))
+    assert totals(found) == {
+        "engine queue": 3, "prefill": 1, "decode": 3, "generate": 2, "paused": 1, "other": 5,
+    }  # fmt: skip
