@@ -181,7 +181,8 @@ def part(name: str, of: Trajectory | None = None) -> AbstractContextManager[obje
 
 def apart(name: str) -> AbstractContextManager[object]:
     """Return a part of no trajectory, for `with`. Never raises."""
-    return _within(lambda: (file := opened()) and Part(file, layout.PART, NO_TRAJECTORY, name))
+    kind, of = layout.PART, NO_TRAJECTORY
+    return _within(lambda: Part(file, kind, of, name) if (file := opened()) else None)
 
 
 def _within(make: Callable[[], Part | None]) -> AbstractContextManager[object]:

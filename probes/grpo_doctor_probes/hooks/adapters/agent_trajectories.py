@@ -1,14 +1,18 @@
-"""What the adapters of agents share: coroutines that are trajectories, and methods of users."""
+"""What the adapters of agents share: trajectories that are coroutines, or the samples of a rank
+that goes through each turn with all of them; and methods of users."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from grpo_doctor_probes.hooks.table import HOOKED
 from grpo_doctor_probes.hooks.wrapping import Around
+from grpo_doctor_probes.record.decorate import COROUTINE
 from grpo_doctor_probes.record.recorder import quietly
-from grpo_doctor_probes.record.trajectories import CURRENT, begin, outcome_of
+from grpo_doctor_probes.record.trajectories import CURRENT, Part, Trajectory, begin, outcome_of
 
 
 def following(
@@ -50,6 +54,77 @@ def following(
         return wrapper
 
     return around
+
+
+class Batch:
+    """The samples that a rank generates at once, in their order."""
+
+    now: Any = None  # the one that this process is in
+
+    def __init__(self, trainer: Any, ones: list[Trajectory]) -> None:
+        self.ones, self.state = ones, ""
+        self.parts: dict[int, Part] = {}
+        updates = trainer.state.global_step
+        for one in ones:
+            one.note(put=ones[0].key, version=updates, last_version=updates)
+
+    def be(self, state: str, samples: Iterable[int] | None = None) -> None:
+        """End the state of some samples (default: of all), and begin another if it has a name."""
+        self.state = state
+        for sample in range(len(self.ones)) if samples is None else samples:
+            part = self.parts.pop(sample, None)
+            if part is not None:
+                part.end()
+            if state:
+                self.parts[sample] = self.ones[sample].part(state)
+
+    def ready(self, error: type[BaseException] | None = None) -> None:
+        """What follows is of the training."""
+        self.be("")
+        for one in self.ones:
+            one.end(outcome_of(error))
+
+
+def begun_together(samples: list[Any]) -> list[Trajectory]:
+    """Return a trajectory for each of a rank's samples, [] where nothing is recorded."""
+    ones = [one for one in (begin() for _ in samples) if one is not None]
+    return ones if len(ones) == len(samples) else []
+
+
+def during(enter: Callable[..., object], leave: Callable[..., object]) -> Around:
+    """For `replace`: what becomes of the samples of a batch before and after a call."""
+
+    def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            batch = Batch.now
+            if batch is None:
+                return function(self, *args, **kwargs)
+            quietly(enter, batch, self, *args, **kwargs)
+            try:
+                return function(self, *args, **kwargs)
+            finally:
+                quietly(leave, batch, self)
+
+        return wrapper
+
+    return around
+
+
+def within(
+    where: Callable[..., AbstractContextManager[object]], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return a function whose calls are in what `where` gives, which may not raise."""
+
+    async def call_coroutine(*args: Any, **kwargs: Any) -> Any:
+        with where(*args, **kwargs):
+            return await function(*args, **kwargs)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with where(*args, **kwargs):
+            return function(*args, **kwargs)
+
+    is_coroutine = function.__code__.co_flags & COROUTINE
+    return functools.update_wrapper(call_coroutine if is_coroutine else call, function)
 
 
 def wrap_own(

@@ -160,6 +160,7 @@ ADAPTER = Adapter(
         _TRAINER: _patch_trainer, _ASYNC: _patch_async, _SAMPLES: _patch_samples,
         _EXPERIENCE: _patch_samples, _LAUNCHER: _patch_launcher, _ENGINE: _patch_engine,
         _AGENT: _patch_agent,
+        f"{_ENGINE}_async": replacing(trajectories.ENGINE),  # until 0.9.0
         _REWARD: replacing({"RemoteRewardModel.__init__": with_role("reward")}),
     },
 )  # fmt: skip

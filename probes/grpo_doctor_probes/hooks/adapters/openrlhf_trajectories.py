@@ -7,6 +7,7 @@ reward. Ray carries the answer to the process that generates samples, and from t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from time import monotonic_ns
 from types import SimpleNamespace
@@ -15,17 +16,26 @@ from typing import Any
 from grpo_doctor_probes.hooks.adapters.agent_trajectories import following, wrap_own
 from grpo_doctor_probes.hooks.spans import inside
 from grpo_doctor_probes.hooks.table import HOOKED, Hook
-from grpo_doctor_probes.hooks.wrapping import Around, after, before, in_state, on_result, shared
+from grpo_doctor_probes.hooks.wrapping import (
+    Around,
+    after,
+    before,
+    in_state,
+    on_result,
+    replace,
+    shared,
+)
 from grpo_doctor_probes.record import trajectories as record
 from grpo_doctor_probes.record.decorate import COROUTINE
 from grpo_doctor_probes.record.recorder import quietly
 
 _ENGINE, _AGENT = "openrlhf.trainer.ray.vllm_engine", "openrlhf.utils.agent"
 _MARK = "grpo_doctor"
+_TURNS = ("reset", "step")
 
 
 # What this process knows: weight updates that it got, or sent, and answers of this generation.
-_HERE: Any = SimpleNamespace(updates=0, sent=None, answers=[])
+_HERE: Any = SimpleNamespace(updates=0, sent=None, answers=[], environment="")
 
 
 def _around_responses(respond: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,7 +71,39 @@ def _around_step(owner: type, method: str, function: Callable[..., Any]) -> Call
 
 def _name_environment(_executor: Any, agent_instance_cls: type, *_: Any, **__: Any) -> None:
     """What a user's environment does before the first turn and between two of them."""
-    wrap_own(agent_instance_cls, ("reset", "step"), _around_step, bases=("AgentInstanceBase",))
+    wrap_own(agent_instance_cls, _TURNS, _around_step, bases=("AgentInstanceBase",))
+
+
+def _watch_executor(executor: Any, agent_instance_cls: Any = None, *_: Any, **__: Any) -> None:
+    """Until 0.9.0 an environment is an actor of Ray, and answers go into a queue."""
+    answers, kind = getattr(executor, "result_queue", None), agent_instance_cls
+    if answers is None:
+        return
+    _HERE.environment = getattr(kind, "__name__", "AgentInstance")
+    executor.execute = following(_begun)(executor.execute)
+    executor.semaphore.acquire = in_state(record.QUEUE)(executor.semaphore.acquire)
+    answers.put = before(_note_put)(answers.put)
+    actors = sys.modules["ray.actor"]
+    if not hasattr(actors.ActorMethod.remote, HOOKED):
+        replace(actors, "ActorMethod.remote", on_result(_follow_call))
+
+
+def _note_put(answer: Any) -> None:
+    one = record.CURRENT.get()
+    if one is not None:
+        _note_answer(one, answer)
+
+
+def _follow_call(reference: Any, method: Any, *_: Any, **__: Any) -> None:
+    one, name = record.CURRENT.get(), getattr(method, "_method_name", "")
+    if one is not None and name in _TURNS:
+        call = one.part(f"{record.TOOL}/{_HERE.environment}.{name}")
+        reference.future().add_done_callback(lambda future: quietly(_end_call, call, future))
+
+
+def _end_call(call: record.Part, future: Any) -> None:
+    error = future.exception()
+    call.end(record.outcome_of(error and type(error)))
 
 
 def _around_update(update: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,6 +165,7 @@ HOOKS = tuple(
     for module, qualname, span, versions, state in (
         (_ENGINE, "RolloutRayActor.generate", "rollout/generate", "0.10.2-", record.GENERATE),
         (_ENGINE, "LLMRayActor.generate", "rollout/generate", "0.9.1-0.10.1", record.GENERATE),
+        (_AGENT, "AgentExecutorBase.generate", "rollout/generate", "0.8.7-0.9.0", record.GENERATE),
         # First it waits for a thread.
         (_AGENT, "SingleTurnAgentExecutor._fetch_rewards_via_func", "reward", "0.9.1-", "queue"),
         (_AGENT, "SingleTurnAgentExecutor._fetch_rewards_via_http", "reward", "0.9.1-", "reward"),
@@ -130,13 +173,16 @@ HOOKS = tuple(
 )
 ENGINE: dict[str, Around] = {
     f"{actor}.{method}": around
-    for actor in ("RolloutRayActor", "LLMRayActor")
+    for actor in ("RolloutRayActor", "LLMRayActor", "LLMRayActorAsync")
     for method, around in {
         "generate_responses": _around_responses, "update_weight": _around_update,
         "update_weight_cuda_ipc": _around_update,
     }.items()
 }  # fmt: skip
-AGENT: dict[str, Around] = {"MultiTurnAgentExecutor.__init__": after(_name_environment)}
+AGENT: dict[str, Around] = {
+    "MultiTurnAgentExecutor.__init__": after(_name_environment),
+    "AgentExecutorBase.__init__": after(_watch_executor),
+}
 SAMPLES: dict[str, Around] = {
     "SamplesGenerator._generate_vllm": _around_generation,
     "SamplesGenerator._process_response_into_experience": on_result(_note_experience),

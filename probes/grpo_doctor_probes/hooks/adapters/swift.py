@@ -127,9 +127,14 @@ def _note_arguments(launch: Any, *_: Any, **__: Any) -> None:
 _patch_launch = replacing({"SwiftSft.train": before(_note_arguments)})
 
 
+def _patch_trainer(module: ModuleType) -> None:
+    patch_trainer(module)
+    replacing(swift_trajectories.TRAINER)(module)
+
+
 def _patch_old_trainer(module: ModuleType) -> None:
     """Before 3.8 rewards were computed, gathered and logged in one method."""
-    patch_trainer(module)
+    _patch_trainer(module)
     trainer = getattr(module, "GRPOTrainer", None)
     if trainer is not None and "_compute_rewards_per_func" not in vars(trainer):
         replace(module, "GRPOTrainer._score_completions", lambda f: spanned(f, "reward"))
@@ -141,7 +146,9 @@ def _time_turns(trainer: Any, *_: Any, **__: Any) -> None:
         time_method(scheduler, "step", "rollout/tools")
 
 
-_patch_mixin = replacing({"RolloutTrainerMixin._prepare_scheduler": after(_time_turns)})
+_patch_mixin = replacing({
+    "RolloutTrainerMixin._prepare_scheduler": after(_time_turns), **swift_trajectories.TRAINER,
+})  # fmt: skip
 
 
 ADAPTER = Adapter(
@@ -150,7 +157,7 @@ ADAPTER = Adapter(
     {
         _LAUNCH: _patch_launch,
         _LAUNCH_3: _patch_launch,
-        _TRAINER: patch_trainer,
+        _TRAINER: _patch_trainer,
         _TRAINER_3: _patch_old_trainer,
         _MIXIN: _patch_mixin,
         _MIXIN_3: _patch_mixin,

@@ -7,10 +7,11 @@ calls their tools one sample after the other. So a sample waits for the tools of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from grpo_doctor_probes.hooks.adapters import trl_trajectories as conversations
+from grpo_doctor_probes.hooks.adapters.agent_trajectories import Batch, begun_together, during
 from grpo_doctor_probes.hooks.wrapping import Around, after, before
 from grpo_doctor_probes.record import trajectories as record
 from grpo_doctor_probes.record.recorder import quietly
@@ -21,31 +22,15 @@ _ENVIRONMENTS = ("environment_factories", "environments")  # since 1.8, and befo
 _AGENTIC = ("tools", "rollout_func", *_ENVIRONMENTS)
 
 
-class _Batch:
+class _Batch(Batch):
     """The samples that this rank generates at once, in their order."""
 
-    now: _Batch | None = None  # that this process is in
-
     def __init__(self, trainer: Any, ones: list[Trajectory]) -> None:
-        self.ones, self.state = ones, ""
-        self.parts: dict[int, Part] = {}
+        super().__init__(trainer, ones)
         self.syncing: list[Part] = []
         # In the loop of tools: tokens of the samples, and who called tools since the last turn.
         self.tokens: tuple[Any, Any] | None = None
         self.calling: set[int] = set()
-        updates = trainer.state.global_step
-        for one in ones:
-            one.note(put=ones[0].key, version=updates, last_version=updates)
-
-    def be(self, state: str, samples: Iterable[int] | None = None) -> None:
-        """End the state of some samples (default: of all), and begin another if it has a name."""
-        self.state = state
-        for sample in range(len(self.ones)) if samples is None else samples:
-            part = self.parts.pop(sample, None)
-            if part is not None:
-                part.end()
-            if state:
-                self.parts[sample] = self.ones[sample].part(state)
 
     def speak(self, _trainer: Any, prompts: list[Any], *_: Any, **__: Any) -> None:
         """A turn, of all samples at first, then of those that called tools."""
@@ -70,18 +55,12 @@ class _Batch:
         for name in _TOOLS:
             setattr(trainer, name, list(getattr(trainer, name)))
 
-    def ready(self, error: type[BaseException] | None = None) -> None:
-        """What follows is of the training."""
-        self.be("")
-        for one in self.ones:
-            one.end(record.outcome_of(error))
-
 
 class _Tools(list[dict[str, Any]]):
     """The tools of each sample: who looks into them is the sample whose turn it is."""
 
     def __getitem__(self, sample: Any) -> Any:
-        tools, batch = super().__getitem__(sample), _Batch.now
+        tools, batch = super().__getitem__(sample), Batch.now
         if batch is None:
             return tools
         try:
@@ -112,17 +91,17 @@ def _begin(trainer: Any, inputs: Any) -> None:
     # Before 0.29 there are no environments, and all samples have the same tools.
     if not is_agentic or not trainer.model.training or not hasattr(trainer, "environments"):
         return
-    ones = [one for one in (record.begin() for _ in inputs) if one is not None]
-    if not ones or len(ones) != len(inputs):
+    ones = begun_together(inputs)
+    if not ones:
         return
-    batch = _Batch.now = _Batch(trainer, ones)
+    batch = Batch.now = _Batch(trainer, ones)
     conversations.RESETTING[:] = [iter(ones)]
     if any(getattr(trainer, name, None) for name in _ENVIRONMENTS):
         batch.be(QUEUE)  # for the environments of the others
 
 
 def _end(error: type[BaseException] | None = None) -> None:
-    batch, _Batch.now = _Batch.now, None
+    batch, Batch.now = Batch.now, None
     conversations.RESETTING.clear()
     conversations.BY_ENVIRONMENT.clear()
     if batch is not None:
@@ -131,29 +110,10 @@ def _end(error: type[BaseException] | None = None) -> None:
             record.taken(batch.ones[0].key)
 
 
-def _during(enter: Callable[..., object], leave: Callable[..., object]) -> Around:
-    """For `replace`: what becomes of the samples of a batch before and after a call."""
-
-    def around(function: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            batch = _Batch.now
-            if batch is None:
-                return function(self, *args, **kwargs)
-            quietly(enter, batch, self, *args, **kwargs)
-            try:
-                return function(self, *args, **kwargs)
-            finally:
-                quietly(leave, batch, self)
-
-        return wrapper
-
-    return around
-
-
 def _gather(*_: Any, **__: Any) -> None:
     """Rewards are there, and are gathered from the other ranks."""
-    if _Batch.now is not None and _Batch.now.state == REWARD:
-        _Batch.now.be(QUEUE)
+    if Batch.now is not None and Batch.now.state == REWARD:
+        Batch.now.be(QUEUE)
 
 
 def _watch_environments(trainer: Any, *_: Any, **__: Any) -> None:
@@ -166,19 +126,19 @@ def _watch_environments(trainer: Any, *_: Any, **__: Any) -> None:
 TRAINER: dict[str, Around] = {
     "GRPOTrainer.__init__": after(_watch_environments),
     "GRPOTrainer._generate_and_score_completions": _around_batch,
-    "GRPOTrainer._generate_single_turn": _during(
+    "GRPOTrainer._generate_single_turn": during(
         # Afterwards they wait for the tools of others, or for nothing that is known.
         _Batch.speak,
         lambda batch, _: batch.be("" if batch.tokens is None else QUEUE),
     ),
-    "GRPOTrainer._tool_call_loop": _during(_Batch.call, _Batch.called),
-    "GRPOTrainer._calculate_rewards": _during(
+    "GRPOTrainer._tool_call_loop": during(_Batch.call, _Batch.called),
+    "GRPOTrainer._calculate_rewards": during(
         lambda batch, *_, **__: batch.be(REWARD), lambda batch, _: batch.ready()
     ),
     "gather": before(_gather),
 }
 ENGINE: dict[str, Around] = {
-    "VLLMGeneration.sync_weights": _during(
+    "VLLMGeneration.sync_weights": during(
         # New weights before a turn: samples wait for them, within the state that they are in.
         lambda batch, *_, **__: batch.syncing.extend(one.part(QUEUE) for one in batch.ones),
         lambda batch, _: [part.end() for part in batch.syncing],

@@ -7,14 +7,13 @@ the moment at which it was put there, which the sample carries.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from grpo_doctor_probes.hooks.adapters.agent_trajectories import following, wrap_own
+from grpo_doctor_probes.hooks.adapters.agent_trajectories import following, within, wrap_own
 from grpo_doctor_probes.hooks.wrapping import Around, after
-from grpo_doctor_probes.record.decorate import COROUTINE, timed
+from grpo_doctor_probes.record.decorate import timed
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.trajectories import (
     CURRENT,
@@ -138,7 +137,7 @@ def watch_environment(kind: type) -> None:
 
 
 def _around_environment(_: type, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def where(environment: Any) -> AbstractContextManager[object]:
+    def where(environment: Any, *_: Any, **__: Any) -> AbstractContextManager[object]:
         full = f"{type(environment).__name__}.{name}"
         if name == _JUDGE:
             one, state = BY_ENVIRONMENT.pop(id(environment), None), REWARD
@@ -146,16 +145,7 @@ def _around_environment(_: type, name: str, function: Callable[..., Any]) -> Cal
             one, state = _reset(environment) if RESETTING else None, TOOL
         return apart(f"{TOOL}/{full}") if one is None else part(f"{state}/{full}", one)
 
-    async def call_coroutine(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with where(self):
-            return await function(self, *args, **kwargs)
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with where(self):
-            return function(self, *args, **kwargs)
-
-    is_coroutine = function.__code__.co_flags & COROUTINE
-    return functools.update_wrapper(call_coroutine if is_coroutine else call, function)
+    return within(where, function)
 
 
 def _reset(environment: Any) -> Trajectory | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from grpo_doctor_reports.schema.trajectories import Trajectories
@@ -165,3 +167,106 @@ def test_facts_of_an_answer_reach_the_trainer(found: Trajectories) -> None:
     one = next(each for each in found.shown if "reward" in each.states)
     assert (one.numbers["tokens"], one.numbers["reward"]) == (4, 0.25)
     assert (one.outcome, one.staleness) == ("trained", 1)  # no sync came between
+
+
+OLD_AGENT = """
+import asyncio
+import ray.actor
+from types import SimpleNamespace as S
+
+class AgentExecutorBase:
+    def __init__(self, agent_instance_cls, result_queue):
+        self.kind, self.result_queue = agent_instance_cls, result_queue
+        self.semaphore = asyncio.Semaphore(1)
+
+    async def generate(self, prompt):
+        await asyncio.sleep(0.02)
+
+    async def execute(self, prompt):
+        async with self.semaphore:
+            instance = self.kind()
+            methods = {name: ray.actor.ActorMethod(instance, name) for name in ("reset", "step")}
+            await methods["reset"].remote(prompt)
+            await self.generate(prompt)
+            await methods["step"].remote(prompt)
+            await self.result_queue.put({"action_ranges": [(0, 3)], "reward": 1.5})
+"""
+ACTOR = """
+import asyncio
+from concurrent.futures import Future
+
+class Reference:
+    def __init__(self, work):
+        self._work, self._future = asyncio.ensure_future(work), Future()
+        self._work.add_done_callback(self._end)
+
+    def _end(self, work):
+        if work.exception() is None:
+            self._future.set_result(work.result())
+        else:
+            self._future.set_exception(work.exception())
+
+    def future(self):
+        return self._future
+
+    def __await__(self):
+        return self._work.__await__()
+
+class ActorMethod:
+    def __init__(self, instance, name):
+        self._instance, self._method_name = instance, name
+
+    def remote(self, *args):
+        return Reference(getattr(self._instance, self._method_name)(*args))
+"""
+OLD_JOB = """
+import asyncio
+from openrlhf.trainer.ray.vllm_engine_async import LLMRayActorAsync
+from openrlhf.utils.agent import AgentExecutorBase
+
+class Maze:
+    async def reset(self, prompt):
+        await asyncio.sleep(0.03)
+
+    async def step(self, prompt):
+        await asyncio.sleep(0.01)
+        if prompt == "hard":
+            raise TimeoutError
+
+class AgentExecutor(AgentExecutorBase):
+    def __init__(self, queue):
+        super().__init__(Maze, queue)
+
+async def main():
+    executor = AgentExecutor(asyncio.Queue())
+    await LLMRayActorAsync().update_weight("last", empty_cache=True)
+    work = (executor.execute(prompt) for prompt in ("usual", "hard"))
+    await asyncio.gather(*work, return_exceptions=True)
+    print(executor.result_queue.qsize())
+
+asyncio.run(main())
+"""
+
+
+def test_until_0_9_0_an_environment_is_an_actor_of_ray(tmp_path: Path) -> None:
+    engine = ENGINE.replace("RolloutRayActor", "LLMRayActorAsync").replace(
+        "(self, executor)", "(self)"
+    )
+    modules = {
+        "ray.actor": ACTOR, "openrlhf.utils.agent": OLD_AGENT,
+        "openrlhf.trainer.ray.vllm_engine_async": engine.replace("executor\n", "None\n", 1),
+    }  # fmt: skip
+    result = run_job(tmp_path, OLD_JOB, modules=modules)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "1\n", "")
+    trace = recorded(tmp_path)
+    assert not any("internal" in note for note in trace.loss.notes)
+    found = trace.trajectories
+    assert found is not None
+    assert found.outcomes == {"ready": 1, "failed": 1}
+    calls = {tool.name: (tool.calls, tool.time_outs) for tool in found.tools}
+    assert calls == {"Maze.reset": (2, 0), "Maze.step": (2, 1)}
+    one = next(each for each in found.shown if each.outcome == "ready")
+    assert one.states["generate"] > 0.019
+    assert one.states["tool"] > 0.039
+    assert (one.numbers["tokens"], one.numbers["reward"], one.numbers["version"]) == (3, 1.5, 1)
+    assert max(each.states["queue"] for each in found.shown) > 0.059  # for the only place

@@ -53,15 +53,33 @@ class ToolAgentLoop:
         return SimpleNamespace(text=text), 0.0, {}
 """
 CLIENT = """
-import asyncio
+import asyncio, itertools
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
+
+NAMES, SERVER = itertools.count(), vLLMHttpServer()
 
 class LLMServerClient:
     async def _acquire_server(self, request_id, **extra):
         await asyncio.sleep(0.02)
 
+    def _vllm_request_id(self, request_id):
+        return f"name {next(NAMES)}"
+
     async def generate(self, request_id, **more):
         await self._acquire_server(request_id)
+        await SERVER._park_until_admitted(self._vllm_request_id(request_id))
         await asyncio.sleep(0.02)
+"""
+SERVER = """
+import asyncio
+
+class vLLMHttpServer:
+    _submission_paused = True  # until the first request is let in
+
+    async def _park_until_admitted(self, request_id):
+        if self._submission_paused:
+            await asyncio.sleep(0.04)
+        self._submission_paused = False
 """
 BUFFER = """
 class ReplayBuffer:
@@ -75,6 +93,7 @@ MODULES = {
     "verl.experimental.agent_loop.agent_loop": AGENT,
     "verl.experimental.agent_loop.tool_agent_loop": TOOLS,
     "verl.workers.rollout.llm_server": CLIENT,
+    "verl.workers.rollout.vllm_rollout.vllm_async_server": SERVER,
     "verl.trainer.ppo.v1.replay_buffer": BUFFER,
 }
 JOB = """
@@ -143,6 +162,7 @@ def test_its_time_is_divided(found: Trajectories) -> None:
     assert one.states["generate"] > 0.09
     assert one.states["tool"] > 0.009
     assert one.states["reward"] > 0.029
+    assert one.states["paused"] > 0.039  # its first request, by the server's own words
     facts = {"group": 12, "step": 4, "version": 1, "last_version": 2, "tokens": 2}
     assert {name: one.numbers[name] for name in facts} == facts
 
