@@ -283,7 +283,9 @@ def reported_by_nccl(case: Case) -> Iterator[Candidate]:
         if lags[0].ahead and not others_wait(view, rank):
             continue  # who only waits for its GPU may compute there, and be the one that is late
         proc = view.by_rank.get(rank)
-        if proc is not None and proc.waits and _waits_for_suspect(case, proc):
+        ahead = case.graph.reach.get(proc.node, frozenset()) if proc is not None else frozenset()
+        # As a stage of a pipeline waits: sends and receives are not counted.
+        if proc is not None and proc.waits and any(who.node in ahead for who in case.suspects):
             continue
         yield _behind(case, rank, lags)
 
@@ -307,12 +309,6 @@ def even_items(view: JobView) -> tuple[Item, ...]:
         "the network or the GPUs"
     )
     return (Item(SOURCE, None, text),)
-
-
-def _waits_for_suspect(case: Case, proc: Process) -> bool:
-    """As a stage of a pipeline does: sends and receives are not counted."""
-    reach = case.graph.reach.get(proc.node, frozenset())
-    return any(suspect.node in reach for suspect in case.suspects)
 
 
 def _behind(case: Case, rank: int, lags: list[LateRank]) -> Candidate:

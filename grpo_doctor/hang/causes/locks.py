@@ -132,7 +132,11 @@ def _blocked(view: JobView, proc: Process) -> Candidate:
         evidence=(
             kernel_item(proc),
             *_held_items(proc),
-            *_silent_disks(view, proc),
+            *(
+                Item("disk", proc.rank, f"{disk.path} ({disk.kind}): {disk.error}")
+                for disk in disks_of(view.evidence, proc.pid)
+                if disk.error
+            ),
             *standstill(proc),
         ),
         sink=Sink.HELPER,
@@ -167,12 +171,6 @@ def _held_items(proc: Process) -> tuple[Item, ...]:
         return ()
     note = f"; {hold.note}" if hold.note else ""
     return (Item("fd", proc.rank, f"{hold.kind} {hold.target}{note}"),)
-
-
-def _silent_disks(view: JobView, proc: Process) -> Iterator[Item]:
-    for disk in disks_of(view.evidence, proc.pid):
-        if disk.error:
-            yield Item("disk", proc.rank, f"{disk.path} ({disk.kind}): {disk.error}")
 
 
 _LOCKS = (".lock", ".lck")

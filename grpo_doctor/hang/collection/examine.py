@@ -117,7 +117,9 @@ def examine_dumps(folder: Path) -> Evidence:
 
 
 def _two_looks(visit: Visit, options: ExamineOptions, progress: Callable[[str], None]) -> None:
-    progress(f"inspecting {_ranks_text(len(visit.job.ranks()))}")
+    count = len(visit.job.ranks())
+    ranks = f"{count} rank{'s' if count > 1 else ''}"
+    progress(f"inspecting {ranks if count else 'a job without a rank on this host'}")
     with ThreadPoolExecutor(max_workers=6) as pool:
         first = time.monotonic()
         _look(visit)
@@ -134,12 +136,6 @@ def _two_looks(visit: Visit, options: ExamineOptions, progress: Callable[[str], 
         visit.gpus.append(gpus.result())
         visit.engines.append(engines.result())
         beside.result()
-
-
-def _ranks_text(count: int) -> str:
-    if count == 0:
-        return "a job without a rank on this host"
-    return "1 rank" if count == 1 else f"{count} ranks"
 
 
 def _look(visit: Visit) -> None:
@@ -255,7 +251,11 @@ def look_closer(
     progress("sampling ranks that use a core at one line")
     with visit.part("spinning"):
         if stop:
-            before, after = (_of_ranks(visit, processes) for processes in visit.looks[-2:])
+            pids = set(_pids(visit, *_AT_ONE_LINE))
+            before, after = (
+                replace(full, processes=tuple(p for p in full.processes if p.pid in pids))
+                for full in visit.looks[-2:]
+            )
             visit.positions += look.positions(before, after, at_most_s=POSITIONS_S)
         began = time.monotonic()
         spinning = _pids(visit, "spinning")[:MOST_DIGESTS]
@@ -283,12 +283,6 @@ def _works_beneath(visit: Visit) -> bool:
         for member in visit.job.members
         if member.role in _ASKED
     )
-
-
-def _of_ranks(visit: Visit, full: Look) -> Look:
-    pids = set(_pids(visit, *_AT_ONE_LINE))
-    ranks = tuple(process for process in full.processes if process.pid in pids)
-    return Look(full.at_ns, ranks)
 
 
 def _digest(visit: Visit, pids: list[int]) -> None:
@@ -397,19 +391,16 @@ class Visit:
     def evidence(self) -> Evidence:
         """All of it, as it is now."""
         rows: dict[str, Any] = {name: tuple(getattr(self, name)) for name in _LISTS}
+        pauses_ms = [stack.pause_ms for look in self.stacks for stack in look]
+        pauses_ms += [position.pause_ms for position in self.positions]
         return Evidence(
             job=self.job,
             taken_unix_ns=self.taken_unix_ns,
             host=self.host,
             problems=tuple(self.problems + self._refused()),
-            cost=Cost(self.seconds(), self._longest_pause_ms(), dict(self.parts)),
+            cost=Cost(self.seconds(), max(pauses_ms, default=0.0), dict(self.parts)),
             **rows,
         )
-
-    def _longest_pause_ms(self) -> float:
-        pauses = [stack.pause_ms for look in self.stacks for stack in look]
-        pauses += [position.pause_ms for position in self.positions]
-        return max(pauses, default=0.0)
 
     def _refused(self) -> list[Problem]:
         """What single records say they could not see: each text once, with the process where one

@@ -326,7 +326,10 @@ def _is_in(communicator: Communicator, lag: LateRank) -> bool:
 
 
 def _failures(report: RasReport) -> Iterator[Failure]:
-    lost = [_missing(mesh) for mesh in report.meshes]
+    lost = [
+        {(part.key, seat.rank): seat for part in mesh.communicators for seat in part.missing_ranks}
+        for mesh in report.meshes
+    ]
     for (key, number), seat in lost[-1].items() if lost else ():
         rank = report.rank(key, seat)
         if seat.status.considered_dead:
@@ -339,9 +342,3 @@ def _failures(report: RasReport) -> Iterator[Failure]:
                 if error not in (SUCCESS, IN_PROGRESS):
                     text = ERRORS.get(error, f"error {error}")
                     yield Failure(report.rank(communicator.key, seat), seat.process, text, error)
-
-
-def _missing(mesh: Mesh) -> dict[tuple[str, int], CommRank]:
-    return {
-        (item.key, seat.rank): seat for item in mesh.communicators for seat in item.missing_ranks
-    }

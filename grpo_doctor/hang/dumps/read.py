@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from pathlib import PurePath
 from typing import NamedTuple
@@ -108,7 +108,12 @@ def of_one_moment(
     for reaches in _reaches(recordings):
         strangers = dict(_strangers(reaches, apart))
         used = [span.rank for span in reaches if span.rank not in strangers.keys() | apart.keys()]
-        neighbours = {rank for rank in strangers if _is_near(rank, used, last_ns)}
+        # Dumps of a running job are written one after the other: those of one minute are near.
+        neighbours = {
+            rank
+            for rank in strangers
+            if any(abs(last_ns[rank] - last_ns[peer]) <= _CLOCKS_NS for peer in used)
+        }
         excluded = strangers if len(used) > len(strangers) else strangers.keys() - neighbours
         apart |= dict.fromkeys(excluded, _RULED_OUT)
         at_once |= neighbours
@@ -118,13 +123,6 @@ def of_one_moment(
         if recording.rank in apart
     ]
     return [recording for recording in recordings if recording.rank not in apart], problems
-
-
-def _is_near(rank: int, ranks: Sequence[int], last_ns: Mapping[int, int]) -> bool:
-    """Return whether its last call is of the same minute as theirs: dumps of a running job are
-    written one after the other.
-    """
-    return any(abs(last_ns[rank] - last_ns[peer]) <= _CLOCKS_NS for peer in ranks)
 
 
 def _strangers(spans: Sequence[_Span], apart: Container[int]) -> Iterator[tuple[int, _Age]]:

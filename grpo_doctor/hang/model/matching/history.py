@@ -32,12 +32,14 @@ def pace(recording: Recording, rank: int, signatures: Signatures) -> Pace:
     created = [at for entry in recording.entries if (at := entry.created_ns)]
     open_ones = [e for e in recording.entries if not e.done and e.created_ns]
     oldest = min(open_ones, key=lambda e: e.created_ns or 0, default=None)
+    taken_ns, newest_ns = recording.at_unix_ns, max(created, default=0)
+    believable = newest_ns <= taken_ns <= newest_ns + COPIED_S * SECOND_NS
     made = Pace(
         rank=rank,
         entries=len(created),
         last_enqueued_ns=max(created, default=None),
         waiting_since_ns=oldest.created_ns if oldest else None,
-        taken_ns=_taken_ns(recording.at_unix_ns, max(created, default=0)),
+        taken_ns=taken_ns if believable else 0,
         familiar=_familiar(recording.entries, oldest, signatures) if oldest else None,
     )
     return msgspec.structs.replace(made, longest_gap_ns=_longest_of_steps(recording.entries))
@@ -69,12 +71,6 @@ def _sort(entry: Entry) -> object:
     return entry.label, entry.group, entry.input_sizes
 
 
-def _taken_ns(at_unix_ns: int, newest_ns: int) -> int:
-    """When the dump was taken; 0 where its file's time is not to be believed."""
-    believable = newest_ns <= at_unix_ns <= newest_ns + COPIED_S * SECOND_NS
-    return at_unix_ns if believable else 0
-
-
 def _familiar(entries: Sequence[Entry], waiting: Entry, signatures: Signatures) -> bool:
     """Whether the rank did this operation before at this place, or has a whole life on record of
     many rounds that never had it. The first step of a job, and a ring that holds less than a step,
@@ -82,7 +78,8 @@ def _familiar(entries: Sequence[Entry], waiting: Entry, signatures: Signatures) 
     """
     if _done_before(entries, waiting, signatures):
         return True
-    return _from_the_start(entries, waiting) and _in_rounds(entries)
+    has_lost_none = min(e.record for e in entries if e.backend == waiting.backend) <= 1
+    return has_lost_none and _in_rounds(entries)
 
 
 def _done_before(entries: Sequence[Entry], waiting: Entry, signatures: Signatures) -> bool:
@@ -109,11 +106,6 @@ def _done_before(entries: Sequence[Entry], waiting: Entry, signatures: Signature
 def _kind(entry: Entry) -> object:
     partners = entry.is_p2p, entry.source, entry.target
     return entry.label, entry.input_sizes, entry.group, entry.backend, partners
-
-
-def _from_the_start(entries: Sequence[Entry], waiting: Entry) -> bool:
-    """Return whether the ring has lost nothing yet."""
-    return min(e.record for e in entries if e.backend == waiting.backend) <= 1
 
 
 def _in_rounds(entries: Sequence[Entry]) -> bool:

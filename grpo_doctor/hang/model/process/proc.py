@@ -369,7 +369,9 @@ class Process:
         rows = rows or [row for row in self.blocked if row.tid == self.pid]
         if self.activity.kind == "still" and any(row.kind == "sleep" for row in rows):
             rows = [row for row in rows if row.kind == "sleep"]  # one long sleep tries no lock
-        row = next((row for row in rows if not self._is_own_alarm(row)), None)
+        if self.place.call == "asyncio":  # a loop's own wake-up socket: no other process writes it
+            rows = [row for row in rows if row.peers != (self.pid,)]
+        row = next(iter(rows), None)
         unknown = row is None or (row.kind in ("poll", "futex") and not row.peers)
         return self._unread() or row if unknown else row
 
@@ -383,10 +385,6 @@ class Process:
             if row.kind in ("socket-receive", "socket-send") and row.peer_unread_bytes
         ]
         return rows[0] if len(rows) == 1 and rows[0].peers else None
-
-    def _is_own_alarm(self, row: Blocked) -> bool:
-        """Return whether it is an event loop's own wake-up socket: no other process writes it."""
-        return row.peers == (self.pid,) and self.place.call == "asyncio"
 
     @property
     def idle_loop(self) -> PythonThread | None:
