@@ -70,7 +70,7 @@ LAYERS = {
         {"process"},
         {"hosts"},
         {"matching"},
-        {"gpus", "parallelism"},
+        {"gpus"},
         {"nodes", "__init__"},
     ),
     "grpo_doctor.hang.decision": (

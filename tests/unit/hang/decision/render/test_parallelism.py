@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from grpo_doctor.hang.decision.render.document import coordinates, known_groups
 from grpo_doctor.hang.dumps import GroupSeen, read
-from grpo_doctor.hang.model.parallelism import coordinates, known_groups
 from tests.dumps import real_nccl
 
 # TP, PP, DP and EP sizes of the four real jobs of 16 ranks, by how many members their groups have.
