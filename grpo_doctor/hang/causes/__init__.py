@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from grpo_doctor.hang.causes.calls import mismatched_calls, unrecorded_calls
+from grpo_doctor.hang.causes.calls import group_order, mismatched_calls, unrecorded_calls
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Cause
 from grpo_doctor.hang.causes.connections import blocked_io, silent_network
 from grpo_doctor.hang.causes.engine import rollout_engine
 from grpo_doctor.hang.causes.gpu import gpu_faults, reported_by_nccl
-from grpo_doctor.hang.causes.group_order import group_order
 from grpo_doctor.hang.causes.helpers import child_processes, data_loader, ray_tasks
 from grpo_doctor.hang.causes.host import cpu, memory
 from grpo_doctor.hang.causes.locks import file_locks, storage, thread_locks

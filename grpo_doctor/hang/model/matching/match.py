@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from grpo_doctor.hang.dumps import Recordings
+from grpo_doctor.hang.dumps import Entry, Recordings
 from grpo_doctor.hang.model.matching import groups
 from grpo_doctor.hang.model.matching.graph import (
     DIRECTED,
@@ -332,3 +332,36 @@ def _at(context: MatchContext, key: str, front: int) -> GroupStatus:
         even=even,
         timed_out=any(track.timed_out for track in tracks.values()),
     )
+
+
+def novel_sequence(
+    recordings: Recordings, ranks: Iterable[int]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The few ranks that, since the last collective that all have called, called others than the
+    rest, and what the rest called. Who called less of the same is merely behind.
+
+    Groups are left aside: each rank may have its own for the same purpose. Empty where the ranks
+    are not clearly divided.
+    """
+    rings = {rank: ring.entries for rank in ranks if (ring := recordings.of(rank)) is not None}
+    if len(rings) < 3:
+        return (), ()
+    shared = set.intersection(*({_key(entry) for entry in entries} for entries in rings.values()))
+    called = {rank: _since(entries, shared) for rank, entries in rings.items()}
+
+    def followers(usual: tuple[str, ...]) -> int:
+        return sum(usual[: len(calls)] == calls for calls in called.values())
+
+    usual = max(called.values(), key=lambda calls: (len(calls), followers(calls), calls))
+    odd = tuple(sorted(rank for rank, calls in called.items() if usual[: len(calls)] != calls))
+    return (odd, usual) if odd and 2 * len(odd) < len(called) else ((), ())
+
+
+def _key(entry: Entry) -> tuple[str, int, str]:
+    return entry.group, entry.sequence, entry.op
+
+
+def _since(entries: Sequence[Entry], shared: set[tuple[str, int, str]]) -> tuple[str, ...]:
+    """What a rank called after the last that all have called."""
+    last = max((i for i, entry in enumerate(entries) if _key(entry) in shared), default=-1)
+    return tuple(entry.op for entry in entries[last + 1 :])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.causes import Candidate
-from grpo_doctor.hang.causes.group_order import group_order
+from grpo_doctor.hang.causes.calls import group_order
 from grpo_doctor.hang.model.matching.model import Blame, Cycle, Group, GroupStatus, Wait
 from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import CallArguments, Frame
