@@ -35,6 +35,8 @@ MUCH_WAITING = 0.10
 _NAMED = 4
 # With fewer of the checks that apply, no finding says nothing of the run.
 LEAST_JUDGED = 1 / 3
+# A finding about all phases is about none of them.
+_ALL = 0.99
 
 
 def verdict(
@@ -93,7 +95,7 @@ def _problem(analysis: Analysis, step_s: float, rule: Rule, finding: Finding) ->
     if gain >= 1:
         then = formatting.seconds(step_s * (1 - gain / 100))
         return f"{_from_to(now, then)} per step, {formatting.signed_percent(-gain)}: {cause}"
-    if taken := needed_share(analysis, finding):
+    if (taken := needed_share(analysis, finding)) and taken < _ALL:
         phases = " and ".join(finding.phases)
         verb = "takes" if len(finding.phases) == 1 else "take"
         return f"{now} per step, {phases} {verb} {formatting.share(taken)} of it: {cause}"
@@ -184,7 +186,9 @@ def _without_steps(analysis: Analysis) -> str:
     if len(analysis.steps.numbers):
         return "No step ended on every rank"
     if (logged := _logged(analysis)) is not None:
-        return f"{formatting.count(len(logged), 'step')} logged, without step times"
+        last, is_each = int(logged[-1]), len(logged) > logged[-1] - logged[0]
+        what = formatting.count(len(logged), "step" if is_each else "row")
+        return f"{what} logged{'' if is_each else f' up to step {last}'}, without step times"
     if any(process.carries_steps for process in analysis.trace.processes):
         return "No step was recorded"
     if run.framework == "bundled":

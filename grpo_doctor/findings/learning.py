@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.learning import METRICS, curve
+from grpo_doctor.analysis.learning import METRICS, RATE, curve
 from grpo_doctor.analysis.learning.curves import Curve, Mask, Numbers
 from grpo_doctor.analysis.learning.shape import (
     broken,
@@ -327,7 +327,7 @@ def fall_of(reward: Curve) -> Fall:
 
 # DAPO's upper bound, with 0.2 below.
 CLIP_HIGH = 0.28
-_RATE, _HIGH, _EPSILON = "train.learning_rate", "train.epsilon_high", "train.epsilon"
+_HIGH, _EPSILON = "train.epsilon_high", "train.epsilon"
 _BETA, _NORM, _ITERATIONS = "train.beta", "train.max_grad_norm", "train.num_iterations"
 # The weight of the KL term in DeepSeekMath.
 KL_BETA = 0.04
@@ -347,13 +347,13 @@ def learning_advice(
 
 def slower(view: RunView, divisor: int = 5) -> tuple[Fix, ...]:
     """Return a lower learning rate, as a value where the present one is known."""
-    now = view.now(_RATE)
+    now = view.stated(RATE)
     risk = "Training needs more steps."
     if not isinstance(now, (int, float)) or now <= 0:
         text = f"a learning rate of a {'fifth' if divisor == 5 else f'1/{divisor}'}"
         return (learning_advice(view, text, risk=risk),)
     rate = float(f"{now / divisor:.1g}")
-    return (learning_setting(view, _RATE, rate, risk=risk),)
+    return (learning_setting(view, RATE, rate, risk=risk),)
 
 
 def clip_higher(view: RunView) -> tuple[Fix, ...]:
@@ -367,11 +367,12 @@ def clip_higher(view: RunView) -> tuple[Fix, ...]:
 
 def stay_close(view: RunView, factor: float = 2.0) -> tuple[Fix, ...]:
     """Return a KL term, or a heavier one."""
-    now = view.now(_BETA)
-    if not isinstance(now, (int, float)):
-        return ()
-    beta = float(f"{now * factor:.2g}") if now else KL_BETA
+    now = view.stated(_BETA)
     risk = "Keeps the policy near its reference"
+    if not isinstance(now, (int, float)):
+        heavier = learning_advice(view, "a heavier KL term", risk=f"{risk}.")
+        return (heavier,) if view.trace.run.origin else ()
+    beta = float(f"{now * factor:.2g}") if now else KL_BETA
     risk += "." if now else "; its log-probs then cost a forward pass per step."
     return (learning_setting(view, _BETA, beta, risk=risk),)
 

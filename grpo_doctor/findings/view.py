@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.gpu import rank_gpus
+from grpo_doctor.analysis.learning import RATE, highest_rate
 from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.findings.readings import Readings, UntimedError
 from grpo_doctor.findings.rule import Answer, Evidence, Family, Finding, Fix, Outcome, Rule, Safety
@@ -135,6 +136,15 @@ class RunView(Readings):
         """Return a setting that was given or read; None where there is a default at most."""
         return None if self.is_default(name) else self.now(name)
 
+    def stated(self, name: str) -> Any:
+        """What a fix starts from: a fact, what the metrics show, or the default of a run whose
+        other settings are known. Of a log without settings a default says nothing."""
+        said, run = self.fact(name), self.trace.run
+        if said is None and name == RATE:
+            said = highest_rate(self.trace)
+        in_doubt = run.origin and not (run.command or run.config or run.knobs)
+        return self.now(name) if said is None and not in_doubt else said
+
     def is_default(self, name: str) -> bool:
         """Return whether what holds for a setting is a default that no job confirmed."""
         return self.now(name) is not None and not self.trace.run.settings.is_known(name)
@@ -249,8 +259,8 @@ class RunView(Readings):
         ways = [instruct(self.job, *setting) for setting in settings]
         known = [way for way in ways if way is not None]
         name, value = settings[0]
-        before = self.now(name)
-        if self.is_default(name):
+        before = self.stated(name)
+        if before is not None and self.is_default(name) and before == self.now(name):
             before = f"{spelled(before)} (default)"
         if len(known) < len(ways):
             words = " and ".join(map(self._in_words, settings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from grpo_doctor.trace.model import Trace
 from grpo_doctor_probes.record.rundir import RANKS, RUN_JSON, TRACE_JSON
 
 _OURS = b'"grpoDoctor"'
+_EVENT = re.compile(rb'"traceEvents"|"ph"')
 _READS = "`grpo-doctor report --help` lists the files it reads"
 
 
@@ -72,7 +74,9 @@ def _load_file(path: Path) -> Trace:
                 return importer.load(path)
         if is_log(head):
             fatal = f" {words}." if (words := fatal_sentence(path)) else ""
-            raise TraceError(f"{path} has no training step; {_READS}.{fatal}")
+            raise TraceError(f"{path} has no training step with a reward; {_READS}.{fatal}")
+        if head.strip() and b"\0" not in head and not _EVENT.search(head):
+            raise TraceError(f"{path} is no trace and has no step with a reward; {_READS}.")
     try:
         return recordings.load(path)
     except TraceError as problem:

@@ -1,7 +1,4 @@
-"""A trace from durations: what a log says of each step, laid end to end on one process.
-
-Durations laid end to end: each step after the one before, its phases in the order given.
-"""
+"""A trace from durations: what a log says of each step, laid end to end on one process."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from grpo_doctor.importers.text import FatalLines
@@ -191,7 +189,7 @@ def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
             knobs=facts.knobs,
             versions=facts.versions,
             exit=_exit(facts.fatal),
-            notes=(*facts.notes, *facts.fatal.notes, *log.notes, *rows.notes),
+            notes=(*facts.notes, *_slower(log), *facts.fatal.notes, *log.notes, *rows.notes),
             origin=Origin(
                 facts.what,
                 facts.limits,
@@ -209,6 +207,24 @@ def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
         metrics=metrics_from(metrics),
         loss=Loss(truncated=facts.truncated, notes=facts.problems),
     )
+
+
+# A tenth of 20 steps is two; batches of other prompts differ by a tenth or two in length.
+_ENOUGH, _SLOWER = 20, 1.25
+
+
+def _slower(log: StepLog) -> tuple[str, ...]:
+    """Return by how much steps got longer, where each quarter of the run is slower than the one
+    before."""
+    lengths = [step.seconds for step in log.steps.values() if step.seconds]
+    if len(lengths) < _ENOUGH:
+        return ()
+    size = len(lengths) // 4
+    quarters = [median(lengths[at * size : (at + 1) * size]) for at in range(4)]
+    first, last = (median(part) for part in (lengths[: size // 2], lengths[-(size // 2) :]))
+    if sorted(quarters) != quarters or last < _SLOWER * first:
+        return ()
+    return (f"Steps get longer: {first:.3g} s at first, {last:.3g} s at last.",)
 
 
 def _exit(fatal: FatalLines) -> Exit:

@@ -207,7 +207,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 # What Python prints of an exception that it goes on after.
 _IGNORED = "Exception ignored in"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Died)\b.*")
-_RANK = re.compile(r"^\s*\[(?:rank)?\d+\]: ?")
+_RANK = re.compile(r"^\s*\[(?:rank)?\d+\]: ?|\s*\[repeated \d+x across cluster\].*$")
 _TABLE = re.compile(r"\s*[│┃|┏┡└├]")
 _INTERRUPT = "KeyboardInterrupt"
 _LONGEST = 160
@@ -220,12 +220,12 @@ class FatalLines:
         self.text = ""
         self.number = 0
         self._in_traceback = self._ignored = False
-        self._survived: list[int] = []
+        self._survived: dict[int, str] = {}
 
     def step(self) -> None:
         """A line of a step: what was fatal before it was not."""
         if self.text:
-            self._survived.append(self.number)
+            self._survived[self.number] = self.text
         self.text, self._in_traceback = "", False
 
     def read(self, number: int, line: str) -> None:
@@ -239,12 +239,13 @@ class FatalLines:
         elif found := _FATAL.search(text):
             self._keep(number, text[found.start() :])
         elif self._in_traceback and (raised := _EXCEPTION.match(text)):
-            self._keep(number, raised[0])
+            # What the job went on after before does not end it now.
+            if _shortened(raised[0]) not in self._survived.values():
+                self._keep(number, raised[0])
+            self._in_traceback = False
 
     def _keep(self, number: int, text: str) -> None:
-        text = text.strip(" .")
-        self.text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-        self.number, self._in_traceback = number, False
+        self.text, self.number, self._in_traceback = _shortened(text), number, False
 
     @property
     def interrupted(self) -> bool:
@@ -261,8 +262,13 @@ class FatalLines:
         """Errors after which the job made further steps."""
         if not self._survived:
             return ()
-        lines = ", ".join(map(str, self._survived[:8]))
+        lines = ", ".join(map(str, list(self._survived)[:8]))
         return (f"The log has errors after which the job made further steps: line {lines}.",)
+
+
+def _shortened(text: str) -> str:
+    text = text.strip(" .")
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def fatal_sentence(path: Path) -> str:

@@ -1,10 +1,6 @@
 """What TRL and ms-swift print of each logged step: `{'loss': '0.01', 'reward': '0.5', ...}`, JSON
 lines, as wandb's, and the table that a notebook shows, also pasted as Markdown.
 
-A step's metrics as one row: printed as a dictionary or JSON, or as a line of a table.
-
-The time between two rows of a log: all of it, also what `step_time` leaves out.
-
 ms-swift 2 to 4 log `train_speed`, the mean since training began. Of others the progress bar is
 left, which counts whole seconds.
 """
@@ -28,6 +24,7 @@ from grpo_doctor.importers.trainer_state import (
     numbers,
     of_step_times,
     step_log,
+    whole_training,
 )
 from grpo_doctor.trace.model import Trace
 
@@ -170,6 +167,19 @@ class ProgressBar:
             before, before_s = step, now_s
         return steps, seconds, _WALL.format("progress bar")
 
+    def apart(self, rows: int) -> int:
+        """How many steps lie between two of so many rows, by a bar that counted all; else 0."""
+        total, begin = self.ended[0], self._states[0][0] if self._states else 0
+        apart = 0 if begin else total // max(rows, 1)
+        alone = apart and total // apart == rows != total // (apart - 1 or total + 1)
+        return apart if alone else 0
+
+    @property
+    def ended(self) -> tuple[int, int]:
+        """The steps that a whole run had and its seconds; zeros of another one."""
+        state = self._states[-1] if self._states else (0, 0)
+        return state if str(state[0]) == self._total else (0, 0)
+
 
 def wall_of(by_step: dict[int, list[dict[str, Any]]]) -> tuple[dict[int, float], str]:
     """The seconds of each step by `train_speed`, the mean since the row before, and what they
@@ -229,7 +239,7 @@ def load(path: Path) -> Trace:
     command: tuple[str, ...] = ()
     fatal, bar = FatalLines(), ProgressBar()
     cut_off = swift = counted = False
-    step = 0
+    step, runtime = 0, None
     for number, line, row, whole in _lines(path):
         bar.read(line)
         if not row:
@@ -241,6 +251,7 @@ def load(path: Path) -> Trace:
         cut_off = not whole
         swift |= "global_step/max_steps" in row
         if RUN_TIME in row:
+            runtime = numbers(row).get(RUN_TIME)
             continue
         numbered = step_of(row)
         if numbered is not None:
@@ -254,12 +265,12 @@ def load(path: Path) -> Trace:
             bar.mark(step)
         by_step.setdefault(step, []).append(row)
     wall, said = wall_of(by_step) if swift else ({}, "")
-    if counted and not any(STEP_TIME in row for rows in by_step.values() for row in rows):
-        steps, wall, said = bar.times(by_step)
-        by_step = {steps.get(step, step): rows for step, rows in by_step.items()}
-        counted = not steps
+    if counted:
+        by_step, wall, said, counted = _by_bar(by_step, bar)
     log = step_log({step: list(map(numbers, rows)) for step, rows in by_step.items()}, wall)
-    notes = [said if wall else of_step_times(log), *((_COUNTED,) if counted else ())]
+    steps, seconds = bar.ended
+    notes = [said if wall else of_step_times(log), *whole_training(runtime or seconds, steps)]
+    notes += [_COUNTED] if counted else []
     of_job = facts(_WHAT, path, log.steps.values(), notes)
     framework = "ms-swift" if swift else of_job.framework
     settings = of_job.knobs or knobs.from_command(framework, of_job.framework_version, command)
@@ -278,6 +289,18 @@ def load(path: Path) -> Trace:
         ),
         log,
     )
+
+
+def _by_bar(
+    by_step: dict[int, list[dict[str, Any]]], bar: ProgressBar
+) -> tuple[dict[int, list[dict[str, Any]]], dict[int, float], str, bool]:
+    """The rows at the steps that the bar shows, the seconds of these and what they cover, and
+    whether the rows are still counted only."""
+    timed = any(STEP_TIME in row for rows in by_step.values() for row in rows)
+    steps, wall, said = ({}, {}, "") if timed else bar.times(by_step)
+    apart = bar.apart(len(by_step))
+    numbered = {steps.get(row, (apart or 1) * row): rows for row, rows in by_step.items()}
+    return numbered, wall, said, not (steps or apart)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any], bool]]:

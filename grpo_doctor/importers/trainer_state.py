@@ -1,8 +1,5 @@
-"""`trainer_state.json`, which transformers' Trainer writes with a checkpoint: what TRL logged.
-
-What transformers' Trainer logs of a step, in `trainer_state.json` and in ms-swift's
-`logging.jsonl`: the metrics of TRL and ms-swift, and the few times among them.
-"""
+"""What transformers' Trainer logs of a step, in `trainer_state.json` and in ms-swift's
+`logging.jsonl`: the metrics of TRL and ms-swift, and the few times among them."""
 
 from __future__ import annotations
 
@@ -35,12 +32,14 @@ STEP_TIME_COVERS = (
     "The step time is the framework's `step_time`: rollout, rewards, forward and backward passes. "
     "It excludes the optimizer, data loading, logging and checkpoints."
 )
-_NO_TIMES = "The log has no step times; TRL logs `step_time` since 0.26."
+_NO_TIMES = "The log has no step times{}."
+_SINCE = "; TRL logs `step_time` since 0.26"
 _OWN_KEYS = {
     "trl": re.compile(r"completions/|completion_length|frac_reward_zero_std|reward_std$|rewards/"),
     "verl": re.compile(r"critic/score/|actor/"),
     "openrlhf": re.compile(r"rollout/reward_mean|policy_loss$"),
 }
+_UNTIMED = ("trl", "ms-swift")
 _EVAL_TIME = "eval_runtime"
 _PROFILED = re.compile(r"profiling/Time taken: \w+\.(.+)")
 # TRL's and ms-swift's profiled functions, where a log has them: the first of a span that is there.
@@ -83,8 +82,17 @@ def step_log(
 
 def of_step_times(log: StepLog) -> str:
     """Return what the step time is, where that is the framework's own; or that there is none."""
-    timed = any(step.seconds for step in log.steps.values())
-    return STEP_TIME_COVERS if timed else _NO_TIMES
+    steps = list(log.steps.values())
+    if any(step.seconds for step in steps):
+        return STEP_TIME_COVERS
+    return _NO_TIMES.format(_SINCE if framework_of(steps) == "trl" else "")
+
+
+def whole_training(seconds: float | None, steps: int) -> tuple[str, ...]:
+    """Return how long training took, where that and the number of its steps are known."""
+    if not seconds or not steps:
+        return ()
+    return (f"The whole training took {seconds:.0f} s, {seconds / steps:.3g} s a step.",)
 
 
 def logged_step(
@@ -127,7 +135,7 @@ def facts(what: str, path: Path, steps: Iterable[LoggedStep], notes: Sequence[st
     framework = "ms-swift" if config else framework_of(logged)
     version = text_or_none(config.get("swift_version"))
     spans = {name for step in logged for name, _ in (*step.phases, *step.beside)}
-    limits = LIMITS[: len(NO_STARTS)] if spans - {"eval"} else LIMITS
+    limits = LIMITS if framework in _UNTIMED and not spans - {"eval"} else NO_STARTS
     return LogFacts(
         what=what,
         framework=framework,
@@ -169,6 +177,8 @@ def _swift_arguments(path: Path) -> tuple[dict[str, Any], str | None]:
 
 _WHAT = "a trainer_state.json"
 _KEY = b'"log_history"'
+_ROWS = re.compile(rb"\s*\[\s*\{")
+_LINES = b"}\n{"  # of ms-swift's `logging.jsonl`, whose last row has all others once more
 # Damage costs the row that it touches; a row ends with its bracket, so few ends have to be tried.
 _MOST_ENDS = 100
 
@@ -179,8 +189,11 @@ class _State(msgspec.Struct):
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Return whether this is such a file, by its name or its keys."""
-    return head.lstrip().startswith(b"{") and (path.name == "trainer_state.json" or _KEY in head)
+    """Return whether this is such a file, by its name or its keys, or its `log_history` alone."""
+    if _ROWS.match(head):
+        return b'"step"' in head and b'"reward' in head
+    own = path.name == "trainer_state.json" or (_KEY in head and _LINES not in head)
+    return head.lstrip().startswith(b"{") and own
 
 
 def load(path: Path) -> Trace:
@@ -200,11 +213,7 @@ def load(path: Path) -> Trace:
             metrics.pop("step", None)
             by_step.setdefault(step, []).append(metrics)
     log = step_log(dict(sorted(by_step.items())), {})
-    notes = [of_step_times(log)]
-    if runtime and state.global_step:
-        notes.append(
-            f"The whole training took {runtime:.0f} s, {runtime / state.global_step:.3g} s a step."
-        )
+    notes = (of_step_times(log), *whole_training(runtime, state.global_step))
     of_job = facts(_WHAT, path, log.steps.values(), notes)
     return reconstruct(path, replace(of_job, truncated=cut_off), log)
 
@@ -214,6 +223,8 @@ def _decoded(path: Path) -> tuple[_State, bool]:
     text = read_all(path)
     # Python's json writes bare NaN; as text it keeps its meaning.
     text = BARE_NAN.sub(lambda match: b'"' + match[0].strip() + b'"', text)
+    if _ROWS.match(text):
+        text = b'{"log_history":' + text + b"}"
     try:
         return msgspec.json.decode(text, type=_State), False
     except BAD_JSON as problem:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from grpo_doctor import knobs
@@ -58,6 +61,9 @@ _PHASES = {
     "save_checkpoint": "checkpoint",
     "testing": "eval",
 }
+# The slowest worker's generation, without what `gen` times around it.
+_GENERATED = "timing_s/generation_timing/max"
+_LITTLE = 0.5
 # Parts of the timers above, and those of work that goes on beside the step.
 _WITHIN = {
     "step",
@@ -96,7 +102,21 @@ def load(path: Path) -> Trace:
         else:
             reader.fatal.read(number, text)
             reader.read(text)
-    return reconstruct(path, reader.facts(), log)
+    of_job = reader.facts()
+    return reconstruct(path, replace(of_job, notes=(*of_job.notes, *_around(log))), log)
+
+
+def _around(log: StepLog) -> tuple[str, ...]:
+    """Return how much of verl's `gen` the slowest engine generated, where that is little."""
+    rows = [step.metrics for step in log.steps.values() if _GENERATED in step.metrics]
+    whole, own = (
+        median(row.get(key, math.nan) for row in rows) if rows else math.nan
+        for key in (f"{_TIMER}gen", _GENERATED)
+    )
+    if not own < _LITTLE * whole:
+        return ()
+    rest = "engines waking and sleeping, weights and data on their way"
+    return (f"Of the {whole:.3g} s of `gen`, generation takes {own:.3g} s; the rest is {rest}.",)
 
 
 def _joined(path: Path) -> Iterator[tuple[int, str, bool]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor.analysis.learning.curves import Curve, components, curve
+from grpo_doctor.analysis.learning.curves import RATE, Curve, components, curve, highest_rate
 from grpo_doctor.analysis.learning.names import METRICS, spellings
 
-__all__ = ["METRICS", "Curve", "components", "curve", "spellings"]
+__all__ = ["METRICS", "RATE", "Curve", "components", "curve", "highest_rate", "spellings"]

@@ -16,6 +16,8 @@ Mask = NDArray[np.bool_]
 
 _COMPONENT = re.compile(r"rewards/(?P<name>.+?)(?P<part>/mean|/std)?")
 _OF_ALL = "rewards/missing_ratio"
+RATE = "train.learning_rate"
+_RATES = ("learning_rate", "actor/lr", "actor_lr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,7 @@ class Curve:
 
 def curve(trace: Trace, metric: str) -> Curve | None:
     """Return the canonical metric, under the first of its keys that any step said; None without."""
-    run = trace.run
-    for key in spellings(metric, run.framework, run.framework_version):
+    for key in spellings(metric, trace.run.framework):
         recorded = curve_of_key(trace, key)
         if recorded is not None:
             return recorded
@@ -70,6 +71,13 @@ def curve_of_key(trace: Trace, key: str) -> Curve | None:
     absent = metrics.absent.get(key)
     present = np.ones(len(values), np.bool_) if absent is None else ~absent
     return Curve(key, metrics.steps[present], values[present]) if present.any() else None
+
+
+def highest_rate(trace: Trace) -> float | None:
+    """Return the highest learning rate that any step logged; None where all said none, or 0."""
+    logged = (curve_of_key(trace, key) for key in _RATES)
+    found = [value for rate in logged if rate is not None for value in rate.finite.values.tolist()]
+    return max(found, default=0.0) or None
 
 
 def components(trace: Trace) -> dict[str, tuple[Curve, Curve | None]]:

@@ -1,9 +1,8 @@
-"""What a curve does: its ends, its noise, its trend, when something began and where it will end."""
+"""What a curve does: its ends, its noise, its trend, and when something began."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -93,34 +92,3 @@ def onset(curve: Curve, is_so: Mask) -> int | None:
     if not len(rows) or count - rows[0] < LASTING_POINTS:
         return None
     return int(curve.steps[rows[0]])
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """Where a falling curve meets a floor: the step, by which law, and how well that law fits."""
-
-    step: int
-    law: str  # "linear" or "exponential"
-    fit: float  # share of the variance that the law explains, at most 1
-
-
-def arrival(curve: Curve, floor: float) -> Arrival | None:
-    """Extend the better of a line and an exponential; None where neither comes down to it."""
-    steps, values = curve.steps.astype(np.float64), curve.values
-    total = float(((values - values.mean()) ** 2).sum())
-    if len(values) < LASTING_POINTS or not total:
-        return None
-    laws = []
-    slope, start = np.polyfit(steps, values, 1)
-    laws.append((float(((start + slope * steps - values) ** 2).sum()), "linear", slope, start))
-    goal = {"linear": floor}
-    if values.min() > 0 and floor > 0:
-        slope, start = np.polyfit(steps, np.log(values), 1)
-        error = float(((np.exp(start + slope * steps) - values) ** 2).sum())
-        laws.append((error, "exponential", slope, start))
-        goal["exponential"] = math.log(floor)
-    error, law, slope, start = min(laws)
-    if slope >= 0:
-        return None
-    step = (goal[law] - start) / slope
-    return Arrival(math.ceil(step), law, 1 - error / total) if step < 1e12 else None

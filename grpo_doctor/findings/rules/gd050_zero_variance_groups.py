@@ -103,7 +103,7 @@ def _fixes(view: RunView) -> tuple[Fix, ...]:
     if view.now(_SAMPLING) is not True and view.spell(_SAMPLING, True) is not None:
         risk = "Steps take longer: more is sampled until the batch is full."
         fixes.append(learning_setting(view, _SAMPLING, True, risk=risk))
-    generations = view.now(_GENERATIONS)
+    generations = view.stated(_GENERATIONS)
     if isinstance(generations, int) and 1 < generations < _ENOUGH:
         risk = "The same number of completions then covers half as many prompts per step."
         fixes.append(learning_setting(view, _GENERATIONS, 2 * generations, risk=risk))

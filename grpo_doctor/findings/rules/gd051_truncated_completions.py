@@ -20,7 +20,14 @@ from grpo_doctor.findings.shared import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 3
-RULE = rule(__name__, __doc__, "learning", metric("truncated", POINTS), uses=("length", "reward"))
+_LONGEST = ("completions/max_length", "response_length/max")
+RULE = rule(
+    __name__,
+    __doc__,
+    "learning",
+    metric("truncated", POINTS),
+    uses=("length", "reward", *_LONGEST),
+)
 # One in twenty is the tail of any length distribution. One in seven outweighs most groups' best
 # answer at 8 completions per prompt; at a half the reward is about length and nothing else.
 GRADES: dict[Severity, float] = {"high": 0.50, "medium": 0.15, "low": 0.05}
@@ -33,7 +40,6 @@ SHORT = 16
 SETTLED = 20
 _LIMIT = "rollout.max_completion_length"
 _MASK = "train.mask_truncated"
-_IMPOSSIBLE = 1.05
 _LONGER = "the full length of the completions is unknown"
 
 
@@ -53,7 +59,7 @@ def check(view: RunView) -> Answer:
             f"{percent(mean, 1)} of the completions are cut off in {len(truncated)} steps; "
             f"truncation is judged from {SETTLED} on"
         )
-    limit = view.fact(_LIMIT)
+    limit = _seen_limit(view)
     at = f" of {limit} tokens" if limit else ""
     reached = f"of the completions reach the limit{at} without an end token"
     cause = f"{percent(last)} {reached} in the last {ending}, {percent(first)} in the first"
@@ -64,7 +70,7 @@ def check(view: RunView) -> Answer:
         severity = "low"
     else:
         stopped = first < GRADES["high"] and last >= NEVER_ENDS
-        fixes = _fixes(view, truncated, never, stopped=stopped)
+        fixes = _fixes(view, never, stopped=stopped)
     return Finding(
         severity=severity,
         confidence=0.95,
@@ -91,12 +97,12 @@ def _evidence(view: RunView, truncated: Curve, mean: float) -> tuple[Evidence, .
         *over_run("truncated", truncated, "%"),
         Evidence("truncated, mean of the run", round(100 * mean, 1), "%", source(truncated)),
         Evidence("mean length", tokens, "tokens", source(length)),
-        Evidence("limit", view.fact(_LIMIT) or None, "tokens", "settings"),
+        Evidence("limit", _seen_limit(view), "tokens", "settings or the longest completion"),
     )
 
 
-def _fixes(view: RunView, truncated: Curve, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
-    limit = _limit(view, truncated)
+def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
+    limit = _seen_limit(view) or view.stated(_LIMIT)
     fixes: list[Fix] = []
     if never:
         text = "check the chat template and the end token: print a few complete completions"
@@ -125,12 +131,9 @@ def _fixes(view: RunView, truncated: Curve, never: bool, *, stopped: bool) -> tu
     )
 
 
-def _limit(view: RunView, truncated: Curve) -> int | None:
-    """Return the limit in tokens; None where the default cannot hold: what is truncated has the
-    limit's length, so all have at least its share of it on average."""
-    limit: int | None = view.now(_LIMIT)
-    length = finite(view, "length")
-    if not limit or not view.is_default(_LIMIT) or not len(length):
-        return limit
-    least = limit * float(truncated.values.mean())
-    return None if least / max(1.0, float(length.values.mean())) >= _IMPOSSIBLE else limit
+def _seen_limit(view: RunView) -> int | None:
+    """The limit that was set, or the longest completion: what is truncated has that length."""
+    if limit := view.fact(_LIMIT):
+        return int(limit)
+    longest = [found.finite for key in _LONGEST if (found := view.metric_called(key)) is not None]
+    return round(float(longest[0].values.max())) if longest and len(longest[0]) else None

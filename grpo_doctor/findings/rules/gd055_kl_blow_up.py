@@ -7,6 +7,7 @@ from grpo_doctor.findings.learning import (
     clip_gradients,
     finite,
     from_step,
+    learning_advice,
     metric,
     over_run,
     reward_rises,
@@ -24,6 +25,11 @@ RULE = rule(__name__, __doc__, "learning", metric("kl", POINTS), uses=("reward",
 # Nats per token. Runs that end well stay below 0.1 to 0.3; at 0.5 the sampled tokens are 1.6 times
 # likelier than under the reference on average, at 2 more than 7 times.
 GRADES: dict[Severity, float] = {"high": 2.0, "medium": 0.5}
+# At its first step a policy is its reference, and the divergence 0. One that is large there and has
+# not doubled since did not drift: another model is the reference, or the estimate is biased.
+AWAY = 2.0
+_APART = "The policy is far from its reference from the first step on"
+_CHECK_REFERENCE = "check that the reference is the model that training started from"
 
 
 def check(view: RunView) -> Answer:
@@ -37,6 +43,11 @@ def check(view: RunView) -> Answer:
     if severity == "medium" and reward_rises(view):
         return Passed(f"{goes}, and the reward rises with it")
     since = onset(numbers, smooth(numbers.values, 3) >= GRADES["medium"])
+    if apart := numbers.values[0] >= GRADES["medium"] and last < AWAY * numbers.values[0]:
+        goes += ": the policy was not the reference at the first step already"
+    fixes = (*slower(view), *stay_close(view), *clip_gradients(view))
+    if apart:
+        fixes = (learning_advice(view, _CHECK_REFERENCE), *stay_close(view))
     return Finding(
         severity=severity,
         confidence=0.9,
@@ -46,7 +57,7 @@ def check(view: RunView) -> Answer:
             *step_evidence("above 0.5 nats from step", since, numbers),
         ),
         cause=f"{goes}.",
-        fixes=(*slower(view), *stay_close(view), *clip_gradients(view)),
-        headline="" if since is None else f"{RULE.title} at step {since}",
+        fixes=fixes,
+        headline=_APART if apart else "" if since is None else f"{RULE.title} at step {since}",
         steps=from_step(numbers, since),
     )

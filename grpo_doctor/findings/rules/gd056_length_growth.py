@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.learning.shape import ends, onset, rising, smooth
+from grpo_doctor.analysis.learning import Curve
+from grpo_doctor.analysis.learning.shape import (
+    end_points,
+    ends,
+    error_of_mean,
+    onset,
+    rising,
+    smooth,
+)
 from grpo_doctor.findings.learning import (
+    ERRORS,
     finite,
     from_step,
     learning_advice,
@@ -47,7 +56,7 @@ def check(view: RunView) -> Answer:
     severity = graded(growth, GRADES) if lasting else None
     if severity is None:
         return Passed(f"completions are {first:.4g} tokens long at first, {last:.4g} at last")
-    if reward_rises(view) and not pays:
+    if not pays and (reward_rises(view) or _better(finite(view, "reward"))):
         return Passed(f"completions grow {growth:.1f}-fold, and so does the reward")
     since = onset(length, smooth(length.values, 3) >= GRADES["low"] * first)
     added = max(0.0, 1 - first / float(length.values.mean()))
@@ -75,6 +84,15 @@ def check(view: RunView) -> Answer:
         fixes=_fixes(view),
         steps=from_step(length, since),
     )
+
+
+def _better(reward: Curve) -> bool:
+    """Whether the end is better than the beginning by more than chance, whatever was between."""
+    width = end_points(len(reward))
+    first, last = reward.values[:width], reward.values[-width:]
+    error = float(np.hypot(error_of_mean(first), error_of_mean(last)))
+    gain = float(last.mean() - first.mean())
+    return gain > 0 and gain >= ERRORS * error
 
 
 def _fixes(view: RunView) -> tuple[Fix, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +34,8 @@ _WEIGHTS = "reward.weights"
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One function: its mean, and the deviation that it usually reaches at most, weighted."""
+    """One function: its mean, and the deviation that it usually reaches at most, weighted. Where
+    that is not logged, it is NaN, or 0 for a function whose mean is the same at every step."""
 
     name: str
     mean: float
@@ -46,16 +48,17 @@ class Component:
 def check(view: RunView) -> Answer:
     """Look for a function without deviation, then for one with nearly all of it."""
     rewards = _components(view)
-    if len(rewards) < 2:
+    dead = [reward for reward in rewards if reward.spread <= EQUAL]
+    whole = [reward for reward in rewards if not math.isnan(reward.spread)]
+    if len(rewards if dead else whole) < 2:
         return NotApplicable(
-            f"{len(rewards)} reward function{'s' * (len(rewards) != 1)} with a deviation at "
+            f"{len(whole)} reward function{'s' * (len(whole) != 1)} with a deviation at "
             f"{POINTS} steps or more; two are compared"
         )
-    total = sum(reward.spread for reward in rewards)
-    if total <= EQUAL:
+    if len(dead) == len(rewards):
         return NotApplicable("no reward function distinguishes completions, see GD059")
-    dead = [reward for reward in rewards if reward.spread <= EQUAL]
-    lead = max(rewards, key=lambda reward: reward.spread)
+    total = sum(reward.spread for reward in whole)
+    lead = max(whole, key=lambda reward: reward.spread)
     if not dead and lead.spread < MIN_PART * total:
         return Passed(f"{lead.name} has {percent(lead.spread / total)} of the deviation")
     if dead:
@@ -67,7 +70,7 @@ def check(view: RunView) -> Answer:
         phases=("reward",),
         evidence=_evidence(rewards, [lead], total),
         cause=f"{lead.name} has {part} of the deviation of all reward functions together.",
-        fixes=(_weigh_less(view, rewards, lead),),
+        fixes=(_weigh_less(view, whole, lead),),
         headline=f"Reward `{lead.name}` decides alone",
     )
 
@@ -77,12 +80,15 @@ def _components(view: RunView) -> list[Component]:
     weights = _weights(view, len(every))
     rewards = []
     for (name, (mean, spread)), weight in zip(every.items(), weights, strict=True):
-        if spread is None or len(spread.finite) < POINTS or not len(mean.finite):
+        known = mean.finite if spread is None else spread.finite
+        if len(known) < POINTS or not len(mean.finite):
             continue
-        usual = abs(weight) * float(np.percentile(spread.finite.values, 90))
         at, varies = mean.finite.values, bool(np.ptp(mean.finite.values) > EQUAL)
-        points = len(spread.finite)
-        rewards.append(Component(name, float(at.mean()), usual, varies, points, spread.key))
+        unlogged = math.nan if varies else 0.0
+        usual = abs(weight) * (
+            unlogged if spread is None else float(np.percentile(known.values, 90))
+        )
+        rewards.append(Component(name, float(at.mean()), usual, varies, len(known), known.key))
     return rewards
 
 
@@ -102,12 +108,13 @@ def _evidence(
     evidence = []
     for reward in dict.fromkeys([*first, *rewards]):
         where = f"{reward.key}, {reward.points} steps"
-        part = 100 * reward.spread / total
-        evidence += [
-            Evidence(f"{reward.name}: mean", reward.mean, "", where),
-            Evidence(f"{reward.name}: usual largest deviation, weighted", reward.spread, "", where),
-            Evidence(f"{reward.name}: share of all deviation", part, "%", where),
-        ]
+        evidence.append(Evidence(f"{reward.name}: mean", reward.mean, "", where))
+        if total and not math.isnan(reward.spread):
+            part, text = 100 * reward.spread / total, "usual largest deviation, weighted"
+            evidence += [
+                Evidence(f"{reward.name}: {text}", reward.spread, "", where),
+                Evidence(f"{reward.name}: share of all deviation", part, "%", where),
+            ]
     return tuple(evidence)
 
 
@@ -122,9 +129,10 @@ def _dead(
     headline = f"{noun} {names} always {verb} {value}"
     if any(reward.varies for reward in culprits):
         headline = f"{noun} {names} {verb} the same for all completions of a step"
-    too = lead.spread >= MIN_PART * total and len(rewards) > len(dead) + 1
+    too = lead.spread >= MIN_PART * total > 0 and len(rewards) > len(dead) + 1
     also = f" Of the others `{lead.name}` decides alone." if too else ""
-    text = f"print what {names} gets and returns for a few completions"
+    gets = "gets and returns" if len(culprits) == 1 else "get and return"
+    text = f"print what {names} {gets} for a few completions"
     return Finding(
         severity="medium" if never else "info",
         confidence=0.9,

@@ -177,3 +177,8 @@ def test_a_bar_that_is_coarse_or_lags_says_nothing(tmp_path: Path, bars: list[st
     trace = trl(bars, tmp_path / "job.log")
     assert trace.metrics.steps.tolist() == [1, 2]
     assert any("no step times" in note for note in trace.run.notes)
+
+
+def test_the_history_in_the_last_row_of_ms_swift_is_no_trainer_state(tmp_path: Path) -> None:
+    end = json.dumps({"log_history": [{"step": 1, "reward": 0.5}]}) + "\n"
+    assert swift_log(tmp_path, swift_row(1, 7.5), end=end).run.framework == "ms-swift"

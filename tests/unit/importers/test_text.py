@@ -130,3 +130,12 @@ def test_what_can_not_be_read_says_why(tmp_path: Path) -> None:
         assert str(problem.value) == f"can't read {missing}: No such file or directory."
     with pytest.raises(TraceError, match=r"can't read .*gone.*No such file"):
         read_head(missing)
+
+
+def test_an_error_that_the_job_went_on_after_does_not_end_it() -> None:
+    fatal = text.FatalLines()
+    for number, line in enumerate(("a", "a", "b")):
+        fatal.step()
+        fatal.read(number, "Traceback (most recent call last):")
+        fatal.read(number, f"(W pid=1) ValueError: {line} [repeated 9x across cluster]")
+        assert fatal.text == ("" if number == 1 else f"ValueError: {line}")

@@ -74,3 +74,17 @@ def test_whether_the_last_row_was_cut_off_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("times", "text"), [({}, "since 0.26"), ({"step_time": 1.0}, "optimizer")])
 def test_what_step_times_cover_is_told(times: dict[str, float], text: str, tmp_path: Path) -> None:
     assert any(text in note for note in console(tmp_path, printed(**times)).run.notes)
+
+
+@pytest.mark.parametrize(
+    ("total", "rows", "last"), [(1875, 93, 1860), (200, 40, 200), (200, 200, 200), (200, 67, 67)]
+)
+def test_a_bar_at_its_end_numbers_rows_that_came_late(
+    total: int, rows: int, last: int, tmp_path: Path
+) -> None:
+    bar = "".join(f" 1%|#| {n}/{total} [{n // 60:02}:{n % 60:02}<" for n in (0, total))
+    path = tmp_path / "x.log"
+    path.write_text(bar + "\n" + "{'loss': 0.1, 'reward': 0.5}\n" * rows)
+    run, steps = load(path).run, load(path).metrics.steps
+    assert (len(steps), steps[-1]) == (rows, last)
+    assert f"took {total} s, 1 s a step" in " ".join(run.notes)

@@ -71,7 +71,7 @@ def test_how_many_steps_a_row_is_of(steps: tuple[int, ...], text: str | None) ->
 def test_where_time_goes_is_open_without_timed_functions(
     phases: tuple[tuple[str, float], ...], limited: bool
 ) -> None:
-    log_facts = facts("a log", Path("x/y"), [LoggedStep(1, 1.0, phases)], ())
+    log_facts = facts("a log", Path("x/y"), [LoggedStep(1, 1.0, phases, {"reward_std": 0.1})], ())
     assert (log_facts.limits == LIMITS) is limited
     assert set(log_facts.spans) == {name for name, _ in phases}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -13,6 +14,12 @@ from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.load import load
 from grpo_doctor.importers.trainer_state import recognises as recognises_state
 from tests.unit.importers.trainer_rows import state_text, trainer_state, trl_row
+
+
+def test_a_log_history_alone_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(json.dumps([{"step": 5 * n, "reward": 0.1 * n} for n in range(1, 4)]))
+    assert load(path).metrics.steps.tolist() == [5, 10, 15]
 
 
 def test_step_times_and_metrics_of_a_trainer_state(tmp_path: Path) -> None:

@@ -132,6 +132,21 @@ def test_a_timer_of_a_newer_version_is_named(tmp_path: Path) -> None:
     assert any("teleport" in note for note in trace.run.notes)
 
 
+def test_what_gen_times_around_generation_is_told(tmp_path: Path) -> None:
+    for own, told in ((12.7, True), (12.8, False)):
+        notes = loaded(
+            tmp_path, step_line(1, 43.2, ACTOR, **{"generation_timing/max": own})
+        ).run.notes
+        assert any("generation takes" in note for note in notes) is told
+
+
+def test_steps_that_get_longer_throughout_are_told(tmp_path: Path) -> None:
+    for last, told in ((1.4, True), (1.2, False)):
+        longer = [step_line(n, 44 * (1 + (last - 1) * (n - 1) / 19)) for n in range(1, 21)]
+        notes = loaded(tmp_path, *longer).run.notes
+        assert any("Steps get longer" in note for note in notes) is told
+
+
 def test_a_line_that_is_cut_off_loses_its_last_value_only(tmp_path: Path) -> None:
     line = step_line(2)
     trace = loaded(tmp_path, step_line(1), line[: line.index("update_actor") + 15], end="")

@@ -8,9 +8,7 @@ import pytest
 
 from grpo_doctor.analysis.learning import components, curve, spellings
 from grpo_doctor.analysis.learning.curves import Curve
-from grpo_doctor.analysis.learning.names import Spelled
 from grpo_doctor.analysis.learning.shape import (
-    arrival,
     ends,
     error_of_mean,
     noise,
@@ -26,21 +24,16 @@ def made(values: Sequence[float]) -> Curve:
 
 
 @pytest.mark.parametrize(
-    ("framework", "version", "metric", "first"),
+    ("framework", "metric", "first"),
     [
-        ("bundled", "0.1.0", "length", "completions/mean_length"),
-        ("trl", "0.15.2", "length", "completion_length"),
-        ("trl", "1.16.0", "length", "completions/mean_length"),
-        ("ms-swift", "4.6.0", "clip", "clip_ratio/region_mean"),
-        ("verl", "0.9.1", "reward", "critic/score/mean"),
-        ("openrlhf", "0.11.2", "reward", "rollout/reward_mean"),
-        ("openrlhf", "0.9.0", "reward", "reward"),
+        ("bundled", "length", "completions/mean_length"),
+        ("ms-swift", "clip", "clip_ratio/region_mean"),
+        ("verl", "reward", "critic/score/mean"),
+        ("openrlhf", "reward", "rollout/reward_mean"),
     ],
 )
-def test_a_metric_has_its_frameworks_name(
-    framework: str, version: str, metric: str, first: str
-) -> None:
-    assert spellings(metric, framework, version)[0] == first
+def test_a_metric_has_its_frameworks_name(framework: str, metric: str, first: str) -> None:
+    assert spellings(metric, framework)[0] == first
 
 
 def test_a_metric_is_found_under_any_frameworks_name() -> None:
@@ -105,29 +98,6 @@ def test_onset_is_where_it_begins_to_last(flags: str, expected: int | None) -> N
     assert onset(made([0.0] * 10), is_so) == expected
 
 
-def test_arrival_takes_the_better_law() -> None:
-    steps = np.arange(40)
-    line = arrival(made((4 - 0.05 * steps).tolist()), 1.0)
-    assert line is not None
-    assert (line.step, line.law) == (60, "linear")
-    decay = arrival(made((4 * np.exp(-0.05 * steps)).tolist()), 0.04)
-    assert decay is not None
-    assert (decay.step, decay.law) == (math.ceil(math.log(100) / 0.05), "exponential")
-    assert arrival(made(steps.tolist()), 1.0) is None
-    assert arrival(made([1.0] * 9), 0.5) is None
-
-
-def test_only_a_line_comes_down_to_nothing_or_below() -> None:
-    decay = made([4 * 0.8**step for step in range(40)])
-    meeting = arrival(decay, 0.0)
-    assert meeting is not None
-    assert meeting.law == "linear"
-    below = arrival(made([3.0 - 0.1 * step for step in range(50)]), 0.5)
-    assert below is not None
-    assert below.law == "linear"
-    assert below.fit == pytest.approx(1.0)
-
-
 def test_an_onset_lasts_to_the_end() -> None:
     curve_ = made([0.0] * 20)
     late = np.array([False] * 12 + [True] * 8)
@@ -190,39 +160,10 @@ def test_three_points_last_of_which_one_in_five_may_differ(
     assert onset(made([0.0] * len(flags)), is_so) == expected
 
 
-@pytest.mark.parametrize(
-    ("values", "floor", "expected"),
-    [
-        ([3, 2], 0, None),
-        ([3, 2, 1], 0, (3, "linear")),
-        ([1, 2, 3], 0, None),
-        ([8, 4, 2, 1], 0.5, (4, "exponential")),
-        ([8, 4, 2, 1, 0], 0.5, (4, "linear")),  # zero has no logarithm
-    ],
-)
-def test_three_points_or_more_arrive_at_a_floor(
-    values: list[float], floor: float, expected: tuple[int, str] | None
-) -> None:
-    meeting = arrival(made(values), floor)
-    assert (meeting and (meeting.step, meeting.law)) == expected
-
-
 def test_a_curve_before_a_step() -> None:
     curve = made([5, 6, 7])
     assert curve.before(None) is curve
     assert curve.before(1).values.tolist() == [5]
-
-
-@pytest.mark.parametrize(
-    ("version", "key"),
-    [
-        ("0.16.9", "completion_length"),
-        ("0.17.0", "completions/mean_length"),
-        ("0.17.1", "completions/mean_length"),
-    ],
-)
-def test_a_name_begins_with_one_version_and_ends_before_another(version: str, key: str) -> None:
-    assert spellings("length", "trl", version)[0] == key
 
 
 def test_what_was_so_for_long_and_is_no_longer_does_not_last() -> None:
@@ -230,29 +171,3 @@ def test_what_was_so_for_long_and_is_no_longer_does_not_last() -> None:
     assert onset(made([0.0] * 23), is_so) is None
     assert onset(made([0.0] * 24), np.append(is_so, True)) == 0
     assert onset(made([0.0] * 2), np.array([True, True])) is None
-
-
-def test_the_fit_of_an_arrival_is_the_share_of_variance_that_its_law_explains() -> None:
-    values = 10 - np.arange(12) + np.array([0.3, -0.4] * 6)
-    met = arrival(made(values.tolist()), floor=-9.0)
-    assert met is not None
-    assert met.law == "linear"
-    assert met.fit == pytest.approx(np.corrcoef(values, np.arange(12))[0, 1] ** 2)
-
-
-def test_a_curve_that_reached_zero_falls_by_a_line() -> None:
-    met = arrival(made([4.0, 3.0, 2.0, 1.0, 0.0, 0.0]), floor=0.5)
-    assert met is not None
-    assert met.law == "linear"
-
-
-@pytest.mark.parametrize(
-    ("version", "logged"),
-    [("0.16.9", False), ("0.17.0", True), ("0.19.9", True), ("0.20.0", False)],
-)
-def test_a_key_is_logged_from_its_first_version_to_before_the_first_without(
-    version: str, logged: bool
-) -> None:
-    key = Spelled("key", ("trl", "ms-swift"), since="0.17.0", until="0.20.0")
-    assert key.covers("trl", version) is logged
-    assert key.covers("ms-swift", version)  # its own versions are others

@@ -31,7 +31,7 @@ def test_who_ended_half_and_then_hardly_any_has_stopped_to_end(
     build = learner({**FLAT, RATIO: lambda t, v, r: np.where(t > 0.4, at_last, at_first)})
     texts = [fix.spelling for fix in finding_in(build, "GD051").fixes]
     assert any("go back to a checkpoint" in text for text in texts) is stopped
-    assert any("raise the length limit" in text for text in texts) is not stopped
+    assert any("max_completion_length" in text for text in texts) is not stopped
 
 
 RUNS = {

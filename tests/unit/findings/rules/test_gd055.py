@@ -34,6 +34,14 @@ RUNS = {
     "one odd token is no blow up": lambda: learner(
         {"kl": lambda t, v, r: np.where(t == 1, 50.0, v)}
     ),
+    **rows(
+        "who was far from the reference at the first step drifts at twice that",
+        lambda last: learner(
+            {"reward": lambda t, v, r: 0.5 + r.normal(0, 0.05, 80), "kl": np.r_[1.0, [last] * 79]}
+        ),
+        1.99,
+        2.0,
+    ),
     "without a reference there is no question 1": lambda: learner({"kl": None}),
     "without a reference there is no question 2": lambda: learner(steps=4),
     "the kl term gets heavier 1": lambda: learner(

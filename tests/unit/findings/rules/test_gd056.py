@@ -46,6 +46,12 @@ def the_fewest_steps_that_are_judged_can_show_that() -> TraceBuilder:
 
 RUNS = {
     "growth that pays is what it is for": lambda: learner({KEY: lambda t, v, r: 200 * (1 + t)}),
+    "a better end counts whatever was before": lambda: learner(
+        {
+            KEY: lambda t, v, r: 200 * (1 + 2 * t) + r.normal(0, 10, len(t)),
+            "reward": lambda t, v, r: np.where(t > 0.88, 0.9, 0.5) + r.normal(0, 0.01, len(t)),
+        }
+    ),
     "one long batch at the end is none 1": lambda: learner(
         {**FLAT, KEY: lambda t, v, r: np.where(t > 0.93, 700.0, v)}
     ),

@@ -37,6 +37,14 @@ RUNS = {
             "rewards/format/std": lambda t, v, r: np.maximum(0, 0.5 - 2 * t),
         }
     ),
+    **rows(
+        "without deviations a function whose mean never changes is known to be one value",
+        lambda mean: learner(
+            {"rewards/accuracy/std": None, "rewards/format/std": None, "rewards/format/mean": mean}
+        ),
+        0.0,
+        1.0,
+    ),
     "one function alone and none 1": lambda: learner(
         {"rewards/format/mean": None, "rewards/format/std": None}
     ),
