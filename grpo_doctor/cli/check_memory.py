@@ -148,6 +148,9 @@ class MemoryCheck:
         if knob == "deepspeed.offload_param" and settings.get("deepspeed.stage") != _ZERO_3:
             return None
         how = instruct(Job(self.launch.framework, versions, settings), knob, value)
+        name, per_gpu, _ = how.text.partition("_per_gpu=") if how else ("", "", "")
+        if per_gpu and name in self.launch.options and how is not None:  # verl refuses both
+            return f"{how.sentence} in place of {name}"
         return how.sentence if how else None
 
     def _cost(self, edit: Edit) -> str:

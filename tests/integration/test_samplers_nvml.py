@@ -317,22 +317,22 @@ sampling.stop()
 def test_an_nvml_that_never_answers_silences_no_other_source(
     driver: FakeNvml, tmp_path: Path
 ) -> None:
-    driver.run(SILENT, str(tmp_path), "45", orders="gpus 2\nhang nvmlInitWithFlags -1 0")
+    driver.run(SILENT, str(tmp_path), "115", orders="gpus 2\nhang nvmlInitWithFlags -1 0")
     recording = Recording(sample_path(tmp_path, "a"))
     (note,) = [note for note in recording.notes if "NVML" in note]
-    assert note.startswith("NVML has not answered for 3 s")
+    assert note.startswith("NVML has not answered for 10 s")
     host = next(row["track"] for row in recording.tracks if row["name"].startswith("host."))
     assert host is not None
     (end,) = [row for row in recording.rows if "end" in row]
     # One tick waited for it, and a busy machine is late by itself; rows are of changed values only.
-    assert end["ticks"] >= 45
+    assert end["ticks"] >= 115
     assert end["late_ticks"] < 20
 
 
 def test_samples_go_on_when_nvml_answers_again(driver: FakeNvml, tmp_path: Path) -> None:
     free = tmp_path / "free"
     orders = f"gpus 1\npcie_block_ms 1\nno_file {free}\nhang nvmlInitWithFlags -1 0"
-    driver.run(SILENT, str(tmp_path), "40", str(free), orders=orders)
+    driver.run(SILENT, str(tmp_path), "110", str(free), orders=orders)
     recording = Recording(sample_path(tmp_path, "a"))
     silent, back = [note for note in recording.notes if "NVML" in note]
     assert silent.startswith("NVML has not answered")

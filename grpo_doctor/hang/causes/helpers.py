@@ -171,7 +171,9 @@ def _child(view: JobView, proc: Process) -> Candidate | None:
         return _waiting(proc, f"waits for a child process{in_phase(proc)}", ()) if seen else None
     everyone = family(view, children)
     working = [part for part in everyone if part.activity.progresses or part.ended_meanwhile]
-    if working or _just_started(view, proc):
+    hold = proc.hold
+    unknown = hold is not None and hold.kind == "child" and not set(hold.peers) <= set(view.by_pid)
+    if working or unknown:  # a process that was not there when the job was found
         return _works(proc, working or children)
     deepest = _deepest(view, children)
     if waits_in_fork(deepest):
@@ -223,12 +225,6 @@ def _unpickled(view: JobView) -> tuple[Item, ...]:
         if messages:
             return (Item("log", None, messages[0]),)
     return ()
-
-
-def _just_started(view: JobView, proc: Process) -> bool:
-    """Return whether it waits for a process that was not there when the job was found."""
-    hold = proc.hold
-    return hold is not None and hold.kind == "child" and not set(hold.peers) <= set(view.by_pid)
 
 
 def _awaited(view: JobView, proc: Process) -> list[Process]:

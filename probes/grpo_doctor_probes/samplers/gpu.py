@@ -12,6 +12,7 @@ from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 ANSWER_S = 0.2  # eight GPUs take a few ms, with PCIe counters up to 40% of a tick
 SILENT_S = 3.0  # from then on a note says that NVML does not answer
+STARTS_S = 10.0  # the same of a child that has never answered: on a busy host it starts slowly
 _PASSED_ON = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
@@ -35,7 +36,7 @@ class GpuSampler:
         self._answer_s, self._timer_s = answer_s, timer_s
         self._child: Child | None = None
         self._asked_s: float | None = None  # when what has not been answered yet was asked
-        self._silence_noted = False
+        self._silence_noted, self._silent_s = False, STARTS_S
         self._tracks: set[Track] = set()
 
     def read(self, now_ns: int) -> Reading:
@@ -50,7 +51,7 @@ class GpuSampler:
         waited_s = self._timer_s() - self._asked_s
         if line is None:
             return self._silent(self._child, waited_s)
-        self._asked_s = None
+        self._asked_s, self._silent_s = None, SILENT_S
         reading = _decoded(line)
         if self._silence_noted:
             self._silence_noted = False
@@ -65,7 +66,7 @@ class GpuSampler:
         self._child = None
 
     def _silent(self, child: Child, waited_s: float) -> Reading:
-        if waited_s < SILENT_S or self._silence_noted:
+        if waited_s < self._silent_s or self._silence_noted:
             return Reading()
         self._silence_noted = True
         in_driver = " (its process is in state D: inside the driver)" * (child.state() == "D")

@@ -11,6 +11,11 @@ from tests.unit.cli.test_check_domains import MAIN_PPO, OPENRLHF, SEVEN, SWIFT
 
 NAMELESS = f"{MAIN_PPO.replace('actor_rollout_ref.rollout.name=vllm ', '')}grpo"
 LARGE = f"{MAIN_PPO}grpo actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=512 "
+OLDER = (
+    MAIN_PPO.replace("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 ", "")
+    + "grpo actor_rollout_ref.actor.ppo_micro_batch_size=1024 data.train_batch_size=4096 "
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4096 data.max_response_length=8192"
+)
 IMAGES = OPENRLHF.replace(SEVEN, "Qwen/Qwen2.5-VL-7B-Instruct")
 
 
@@ -30,6 +35,7 @@ IMAGES = OPENRLHF.replace(SEVEN, "Qwen/Qwen2.5-VL-7B-Instruct")
         (f"{IMAGES}group_norm --prompt_max_len 1024", "smaller images", "MAX_PIXELS"),
         (NAMELESS, "not verified: actor_rollout_ref.rollout.name", "No: "),
         (f"--version verl=0.9.1 -- {NAMELESS}", "No: actor_rollout_ref.rollout.name", "probably"),
+        (OLDER, "in place of actor_rollout_ref.actor.ppo_micro_batch_size", "No: "),
         (f"{MAIN_PPO}gae trainer.save_freq=5", "each checkpoint takes 213 GB", "107 GB"),
     ],
 )  # fmt: skip

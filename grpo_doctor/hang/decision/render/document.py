@@ -119,14 +119,17 @@ def unseen_parts(view: JobView) -> tuple[Problem, ...]:
     ranks: dict[tuple[str, str], list[int]] = {}
     unranked: list[tuple[str, str]] = []
     recorders = {problem.what for problem in view.recordings.problems}
+    several = len(view.evidence.job.placements) > 1  # hosts, whose PIDs are translated
     for problem in view.evidence.problems:
         proc = view.by_pid.get(problem.pid) if problem.pid is not None else None
         if problem.what in recorders:
             continue  # said below, with its rank
         if proc is not None and proc.member.role == "rank" and proc.rank is not None:
             ranks.setdefault((problem.what, problem.remedy), []).append(proc.rank)
+        elif problem.pid is None or several or str(problem.pid) in problem.what:
+            unranked.append((problem.what, problem.remedy))
         else:
-            unranked.append((_of_process(view, problem.pid, problem.what), problem.remedy))
+            unranked.append((f"pid {problem.pid}: {problem.what}", problem.remedy))
     for unread in view.recordings.problems:
         if unread.source.startswith(_FILE):
             file = unread.source.removeprefix(_FILE)
@@ -145,12 +148,6 @@ def unseen_parts(view: JobView) -> tuple[Problem, ...]:
     ]
     every = dict.fromkeys((*unranked, *ranked))
     return tuple(Problem(what, remedy) for what, remedy in every)
-
-
-def _of_process(view: JobView, pid: int | None, text: str) -> str:
-    """Return `text` after the PID; without it for several hosts, whose PIDs are translated."""
-    several = len(view.evidence.job.placements) > 1
-    return text if pid is None or several or str(pid) in text else f"pid {pid}: {text}"
 
 
 MOST_FRAMES = 24

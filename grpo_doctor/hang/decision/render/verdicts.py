@@ -40,7 +40,7 @@ from grpo_doctor.hang.wording import (
 )
 from grpo_doctor_probes.evidence import LogTail
 
-_WORK: dict[Purpose, str] = {
+_WORK: dict[Purpose | None, str] = {
     "checkpoint": "writes a checkpoint",
     "compile": "compiles",
     "load": "loads a model",
@@ -196,7 +196,10 @@ def slow_work(view: JobView, stall: Stall) -> Verdict:
     waiting = f"; {ranks_text(victims)} {verb(victims, 'waits')}" if victims else ""
     since = view.wait_history.waited_s
     for_s = f" for {seconds_text(since)}" if victims and since else ""
-    doing = f"{_doing(first)}{in_phase(first)}{_rate(first)}"
+    work = _WORK.get(first.long_work or first.place.purpose, "works")
+    moved = first.activity.io_bytes
+    rate = f", {bytes_text(moved)} in {seconds_text(first.activity.seconds)}"
+    doing = f"{work}{in_phase(first)}{rate if moved >= 1_000_000 else ''}"
     left_s = seconds_left(first.pid, first.long_work, view.evidence.logs)
     outlook = f", with about {seconds_text(left_s)} left" if left_s is not None else ""
     # Long work has no class of its own, but for one line that burns a core in every look.
@@ -216,17 +219,6 @@ def slow_work(view: JobView, stall: Stall) -> Verdict:
         evidence=tuple(i for proc in workers[:4] for i in (activity_item(proc), stack_item(proc))),
         confirm=("Run attach again in a minute: a working rank will be at another line.",),
     )
-
-
-def _doing(proc: Process) -> str:
-    purpose = proc.long_work or proc.place.purpose
-    return _WORK.get(purpose, "works") if purpose is not None else "works"
-
-
-def _rate(proc: Process) -> str:
-    if proc.activity.io_bytes < 1_000_000:
-        return ""
-    return f", {bytes_text(proc.activity.io_bytes)} in {seconds_text(proc.activity.seconds)}"
 
 
 _WATCH_POWER = "nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat power"

@@ -97,6 +97,16 @@ def test_silence_is_told_after_three_seconds_and_ends_with_an_answer(clock: Cloc
     assert asking.read(3).notes == []
 
 
+def test_a_child_that_starts_slowly_is_not_called_silent(clock: Clock) -> None:
+    asking = sampler(clock)
+    FakeChild.answers = [None, None, None, answer(5.0)]
+    notes = []
+    for second in (0.0, 9.9, 10.0, 11.0):
+        clock.now_s = 100.0 + second
+        notes.append([note[:24] for note in asking.read(1).notes])
+    assert notes == [[], [], ["NVML has not answered fo"], ["NVML answers again, afte"]]
+
+
 def test_a_child_that_ended_is_no_source_any_more(clock: Clock) -> None:
     asking = sampler(clock)
     FakeChild.answers = [answer(1.0), EndedError("it ended"), '{"error": "boom"}']
