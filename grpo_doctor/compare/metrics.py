@@ -7,6 +7,7 @@ the runs have diverged where their difference leaves that noise and does not com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -28,14 +29,15 @@ _DIGITS = 6
 
 
 def metric_changes(
-    before: Trace, after: Trace, *, bits: Callable[[str], bool] = lambda _: True
+    before: Trace, after: Trace, *, bits: Callable[[str], float] = lambda _: math.inf
 ) -> list[MetricChange]:
     """Return every metric that both runs log, those that part first, in order of the step.
 
     Args:
         before: a recording.
         after: the one that is compared with it.
-        bits: whether a metric may be judged by its bits, as where two such runs are bit-identical.
+        bits: of how many common steps the bits of a metric count. All, as where two such runs are
+            bit-identical; 0: the noise alone.
     """
     first, second = before.metrics, after.metrics
     _, left, right = np.intersect1d(first.steps, second.steps, return_indices=True)
@@ -59,7 +61,7 @@ def _change(
     steps: NDArray[np.int64],
     a: NDArray[np.float64],
     b: NDArray[np.float64],
-    bits: bool,
+    bits: float,
 ) -> MetricChange:
     in_both = np.isfinite(a) & np.isfinite(b)
     steps, a, b = steps[in_both], a[in_both], b[in_both]
@@ -75,7 +77,7 @@ def _change(
 
 
 def _parting(
-    steps: NDArray[np.int64], a: NDArray[np.float64], b: NDArray[np.float64], bits: bool
+    steps: NDArray[np.int64], a: NDArray[np.float64], b: NDArray[np.float64], bits: float
 ) -> tuple[str, int | None, str]:
     differ = np.flatnonzero(a != b)
     if len(a) and not len(differ):
@@ -83,7 +85,7 @@ def _parting(
     if len(a) < NEEDS_POINTS:
         return UNKNOWN, None, f"{len(a)} steps in common; needs {NEEDS_POINTS}"
     # Two curves that both stood still, at 0 or 1, say nothing of the same bits.
-    if bits and differ[0] >= 2 and np.ptp(a[: differ[0]]) > 0:
+    if 2 <= differ[0] < bits and np.ptp(a[: differ[0]]) > 0:
         step = int(steps[differ[0]])
         return PARTED, step, f"bit-identical until step {int(steps[differ[0] - 1])}"
     return _from_noise(steps, a, b)

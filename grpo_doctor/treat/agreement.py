@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grpo_doctor.compare.metrics import IDENTICAL, PARTED, SAME, metric_changes
+from grpo_doctor.compare.metrics import IDENTICAL, NEEDS_POINTS, PARTED, SAME, metric_changes
 from grpo_doctor.trace.model import Trace
 from grpo_doctor.treat.decision import ALGORITHM
 from grpo_doctor_reports.schema.compare import MetricChange
@@ -15,9 +15,10 @@ _LOSS, _REWARDS = "loss", ("reward", "score")
 def disagreement(pairs: Sequence[tuple[Trace, Trace]], math: str) -> str:
     """Return why a change may not be kept: what parts in most pairs, or that nothing was logged.
 
-    Metrics of two runs without the change that are bit-identical are judged by their bits, unless
-    the change says that it rounds otherwise. Of a change of the algorithm the loss is another
-    quantity, so that rewards alone count.
+    Metrics of two runs without the change that are bit-identical are judged by the bits of their
+    first steps, unless the change says that it rounds otherwise. Not by those of all steps: a
+    second pass over the data may draw other samples (ms-swift 4.6 with loader processes). Of a
+    change of the algorithm the loss is another quantity, so that rewards alone count.
 
     Args:
         pairs: the recordings before and after; at least 2.
@@ -31,7 +32,9 @@ def disagreement(pairs: Sequence[tuple[Trace, Trace]], math: str) -> str:
         rows = [
             row
             for row in metric_changes(
-                before, after, bits=lambda name: math == "same-math" and name in exact
+                before,
+                after,
+                bits=lambda name: NEEDS_POINTS * (math == "same-math" and name in exact),
             )
             if _counts(row.name, math)
         ]

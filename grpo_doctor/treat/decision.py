@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import log, prod
 from typing import Literal, NamedTuple
 
 from grpo_doctor.treat.paired import MOST_PAIRS, interval
@@ -47,6 +47,8 @@ def pairs_of(trials: Sequence[TrialEntry], change: int) -> list[tuple[TrialEntry
 def judge(ratios: Sequence[float]) -> Judged:
     """Judge the pairs of a change by their time alone; only whole blocks of two pairs count.
 
+    Two pairs of which one gained are no answer yet: their interval may span from -58% to +144%.
+
     Args:
         ratios: logarithm of after over before, one for each pair.
     """
@@ -55,7 +57,8 @@ def judge(ratios: Sequence[float]) -> Judged:
     measured = interval(ratios)
     if measured.high < -LEAST_GAIN_PCT:
         return Judged("kept", measured, "the whole interval is a gain above 2%")
-    if measured.mid > -LEAST_GAIN_PCT:
+    has_gained = min(ratios) < log(1 - LEAST_GAIN_PCT / 100)
+    if measured.mid > -LEAST_GAIN_PCT and not (has_gained and len(ratios) == 2):
         return Judged("rolled back", measured, "no gain above 2%")
     if len(ratios) >= MOST_PAIRS:
         return Judged("rolled back", measured, f"not certain after {len(ratios)} pairs")

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.pages import put_section
+from tests.treat.again import confirmed
 from tests.treat.jobs import Job, jobs
 
 SECTION = "treat"
@@ -31,6 +32,7 @@ class Row:
     trials: int
     minutes: float
     said: str
+    again: str = ""
 
 
 def main() -> int:
@@ -38,6 +40,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.treat", description=__doc__)
     parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="of the jobs' names")
     parser.add_argument("--budget", default="15m")
+    parser.add_argument(
+        "--confirm", type=int, default=0, metavar="SEED",
+        help="run the rows of --json that kept something again: five pairs with this seed",
+    )  # fmt: skip
     parser.add_argument("--folder", type=Path, help="keep the treatments there")
     parser.add_argument("--json", type=Path, help="keep each row there; rows that it has stay")
     parser.add_argument("--beside", default="", metavar="WORDS", help="what else the host did")
@@ -50,11 +56,16 @@ def main() -> int:
         wanted = not arguments.only or any(part in job.name for part in arguments.only)
         for turn in range(job.again if wanted else 0):
             name = job.name if job.again == 1 else f"{job.name}, run {turn + 1}"
-            if name in {row.job for row in rows}:
+            place = folder / name.replace(" ", "-").replace(":", "").replace(",", "")
+            known = next((n for n, row in enumerate(rows) if row.job == name), None)
+            if known is None and not arguments.confirm:
+                rows.append(row_of(name, job, treated(job, place, arguments.budget)))
+            elif known is not None and _is_unconfirmed(rows[known]) and arguments.confirm:
+                text = confirmed(job, place, arguments.confirm)
+                rows[known] = replace(rows[known], again=text)
+            else:
                 continue
-            number = f"{len(rows):02d}-{name.replace(' ', '-').replace(':', '')}"
-            rows.append(row_of(name, job, treated(job, folder / number, arguments.budget)))
-            sys.stdout.write(f"{rows[-1]}\n")
+            sys.stdout.write(f"{rows[-1 if known is None else known]}\n")
             sys.stdout.flush()
             if arguments.json:
                 arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
@@ -69,6 +80,10 @@ def _kept(file: Path | None) -> list[Row]:
     if file is None or not file.exists():
         return []
     return [Row(**row) for row in json.loads(file.read_text())]
+
+
+def _is_unconfirmed(row: Row) -> bool:
+    return bool(row.measured) and not row.again
 
 
 def treated(job: Job, folder: Path, budget: str) -> dict[str, Any]:
@@ -123,12 +138,12 @@ def table(rows: Sequence[Row], beside: str = "") -> str:
     lines = [
         head,
         "",
-        "| job | kept | measured | within the prediction | trials | minutes |",
-        "|---|---|---|---|---:|---:|",
+        "| job | kept | measured | within the prediction | in five new pairs | trials | minutes |",
+        "|---|---|---|---|---|---:|---:|",
     ]
     lines += [
         f"| {r.job} | {f'`{r.kept}`' if r.measured else r.kept} | {r.measured} | {r.within} "
-        f"| {r.trials} | {r.minutes} |"
+        f"| {r.again} | {r.trials} | {r.minutes} |"
         for r in rows
     ]
     return "\n".join([*lines, ""])

@@ -31,6 +31,8 @@ def trial(side: str, state: str = MEASURED, why: str = "") -> TrialEntry:
         ([-0.5, -0.3], "more"),
         ([0.1, 0.1], "rolled back"),
         ([-0.01, -0.01], "rolled back"),  # a gain, but not above 2%
+        ([-0.05, 0.1], "more"),
+        ([-0.05, 0.1, 0.0, 0.0], "rolled back"),
         ([-0.5, 0.4] * (MOST_PAIRS // 2), "rolled back"),
     ],
 )
