@@ -16,7 +16,7 @@ def test_the_table_counts_jobs_and_healthy_runs() -> None:
     healthy = Row("healthy: trl, run 1", False, "--y 2", "-9%", "no", 5, 2.0, "")
     text = table([ROW, healthy])
     assert "found in 1 of 1 jobs; nothing was kept in 0 of 1 runs of healthy jobs" in text
-    assert "| demo | `--x 1` | -40% | yes | 5 | 2.5 |" in text
+    assert "| demo | `--x 1` | -40% | yes |  | 5 | 2.5 |" in text
 
 
 @pytest.mark.slow
