@@ -95,11 +95,12 @@ def _problem(analysis: Analysis, step_s: float, rule: Rule, finding: Finding) ->
     if gain >= 1:
         then = formatting.seconds(step_s * (1 - gain / 100))
         return f"{_from_to(now, then)} per step, {formatting.signed_percent(-gain)}: {cause}"
-    if (taken := needed_share(analysis, finding)) and taken < _ALL:
+    taken = needed_share(analysis, finding)
+    if 0 < taken < _ALL:
         phases = " and ".join(finding.phases)
         verb = "takes" if len(finding.phases) == 1 else "take"
         return f"{now} per step, {phases} {verb} {formatting.share(taken)} of it: {cause}"
-    if finding.cost >= 0.01:
+    if not taken and finding.cost >= 0.01:
         most = "up to " if finding.is_bound else ""
         return f"{now} per step, {most}{percent(finding.cost)} of it lost: {cause}"
     return f"{now} per step: {cause}"
