@@ -220,3 +220,33 @@ def test_a_scheduler_of_swift_with_an_engine_that_sleeps(tmp_path: Path) -> None
     assert {tool.name: tool.calls for tool in found.tools} == {
         "Maze.on_turn_end": 8 * 3, "Maze.step": 8 * 2,
     }  # fmt: skip
+
+
+@pytest.mark.skipif(not SWIFT.exists(), reason="needs ms-swift")
+def test_schedulers_in_the_ranks_of_swift(tmp_path: Path) -> None:
+    """Two ranks, four samples of each in each of two steps, and three turns of each."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    options = {
+        "external_plugins": CODE / "swift_maze.py", "multi_turn_scheduler": "maze",
+        "max_turns": 3, "max_steps": 2,
+    }  # fmt: skip
+    words = tuple(str(word) for name, value in options.items() for word in (f"--{name}", value))
+    setting = Setting(
+        "swift", SWIFT, write_model(tmp_path / "model"), write_prompts(tmp_path / "data"), folder,
+        words, {"TRUTH": str(folder)},
+    )  # fmt: skip
+    job, variables = command(setting)
+    code = run_logged([*recording(folder / "run"), *job], variables, folder)
+    assert code == 0, (folder / "job.log").read_text()[-3000:]
+    found = trajectories(folder / "run")
+    assert found.outcomes == {"trained": 16}
+    assert found.flow.trained == [8, 8]
+    (tool,) = found.tools
+    assert (tool.name, tool.calls, tool.errors) == ("Maze.step", 2 * 16, 0)
+    assert found.states["tool"].total == pytest.approx(truth_s(folder / "tool.txt"), rel=0.05)
+    # Three others of the rank wait for each call.
+    assert found.states["queue"].total > 3 * 0.95 * tool.seconds
+    assert found.states["reward"].total > 0
+    assert found.states["other"].total < 0.05 * found.seconds.total
+    assert {one.requests for one in found.shown} == {3}

@@ -147,7 +147,7 @@ def _time_turns(trainer: Any, *_: Any, **__: Any) -> None:
 
 
 _patch_mixin = replacing({
-    "RolloutTrainerMixin._prepare_scheduler": after(_time_turns), **swift_trajectories.TRAINER,
+    "RolloutTrainerMixin._prepare_scheduler": after(_time_turns), **swift_trajectories.MIXIN,
 })  # fmt: skip
 
 

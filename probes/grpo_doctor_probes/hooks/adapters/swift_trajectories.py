@@ -108,21 +108,22 @@ def _end(reason: str = "", error: type[BaseException] | None = None) -> None:
             record.taken(batch.ones[0].key, reason)
 
 
-TRAINER: dict[str, Around] = {
-    f"{owner}.{method}": around
-    for owner in ("RolloutTrainerMixin", "GRPOTrainer")  # the first since 3.10
-    for method, around in {
-        "_infer_single_or_multi_turn": _around_turns,
-        "_rollout": during(
-            lambda batch, _, requests, *__, **___: batch.be(GENERATE, _places(requests)),
-            # Afterwards they wait for what the scheduler does for others.
-            lambda batch, _: batch.be(QUEUE, list(batch.parts)),
-        ),
-        "_compute_rewards_per_func": during(
-            lambda batch, *_, **__: batch.be(REWARD), lambda *_: _end()
-        ),
-    }.items()
+_TURNS_OF_A_RANK: dict[str, Around] = {
+    "_infer_single_or_multi_turn": _around_turns,
+    "_rollout": during(
+        lambda batch, _, requests, *__, **___: batch.be(GENERATE, _places(requests)),
+        # Afterwards they wait for what the scheduler does for others.
+        lambda batch, _: batch.be(QUEUE, list(batch.parts)),
+    ),
+    "_compute_rewards_per_func": during(
+        lambda batch, *_, **__: batch.be(REWARD), lambda *_: _end()
+    ),
 }  # fmt: skip
+# The first two are the mixin's since 3.10, whose class the trainer's module has too.
+MIXIN, TRAINER = (
+    {f"{owner}.{method}": around for method, around in _TURNS_OF_A_RANK.items()}
+    for owner in ("RolloutTrainerMixin", "GRPOTrainer")
+)
 PATCHES = dict.fromkeys(
     ("swift.rollout.multi_turn", "swift.plugin.multi_turn"),  # since 4.0, and before
     replacing({"RolloutScheduler.__init__": after(_watch)}),

@@ -69,7 +69,7 @@ def test_each_run_of_a_scheduler_is_a_trajectory(tmp_path: Path) -> None:
     assert {one.numbers["tokens"] for one in ready} == {3}
 
 
-TRAINER = """
+MIXIN = """
 from types import SimpleNamespace as S
 
 class RolloutTrainerMixin:
@@ -85,14 +85,18 @@ class RolloutTrainerMixin:
 
     def _rollout(self, samples, request_config, is_global_inputs=False):
         self.generate(len(samples))
+"""
+TRAINER = """
+from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
 
+class GRPOTrainer(RolloutTrainerMixin):
     def _compute_rewards_per_func(self, samples):
         return self.score(samples)
 """
 RANK = """
 import time
 from types import SimpleNamespace as S
-from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
+from swift.rlhf_trainers.grpo_trainer import GRPOTrainer
 from swift.rollout.multi_turn import MultiTurnScheduler
 
 class Maze(MultiTurnScheduler):
@@ -103,7 +107,7 @@ class Maze(MultiTurnScheduler):
             raise KeyError(request)
         return request.turns
 
-class Trainer(RolloutTrainerMixin):
+class Trainer(GRPOTrainer):
     multi_turn_scheduler, enable_server_multi_turn = Maze(max_turns=3), False
     args, model, state = S(async_generate=False), S(training=True), S(global_step=5)
 
@@ -132,7 +136,10 @@ except KeyError:
 
 
 def test_the_samples_of_a_rank_take_turns_together(tmp_path: Path) -> None:
-    modules = {"swift.rollout.multi_turn": TURNS, "swift.rlhf_trainers.rollout_mixin": TRAINER}
+    modules = {
+        "swift.rollout.multi_turn": TURNS, "swift.rlhf_trainers.rollout_mixin": MIXIN,
+        "swift.rlhf_trainers.grpo_trainer": TRAINER,
+    }  # fmt: skip
     result = run_job(tmp_path, RANK, modules=modules)
     assert (result.returncode, result.stdout, result.stderr) == (0, "raised\n", "")
     trace = recorded(tmp_path)
