@@ -123,11 +123,11 @@ def test_a_request_waits_for_its_turn_in_the_engine(tmp_path: Path, without_stat
         states = ones[number].states
         assert sum(states.values()) == pytest.approx(ones[number].seconds, rel=0.01)
         engine = [states[state] for state in ("engine queue", "prefill", "decode")]
-        # By the client's stopwatch: until its first token came, then until its last.
-        assert sum(engine[:2]) == pytest.approx(first - asked, rel=0.05, abs=0.02)
-        assert engine[2] == pytest.approx(end - first, rel=0.05, abs=0.02)
+        # By the client's stopwatch, which has the way there and back: its first token, its last.
+        assert sum(engine[:2]) == pytest.approx(first - asked, rel=0.05, abs=0.1)
+        assert engine[2] == pytest.approx(end - first, rel=0.05, abs=0.1)
         if number > 1:  # its turn comes when the one before it has ended
             before = answers[number - 2][2]
-            assert engine[0] == pytest.approx(before - asked, rel=0.05, abs=0.02)
+            assert engine[0] == pytest.approx(before - asked, rel=0.05, abs=0.1)
         if stats and number < len(answers):  # vLLM's own of one that was aborted end early
             assert engine == pytest.approx(np.diff(stats), rel=0.05, abs=0.002)
