@@ -41,16 +41,23 @@ def check(view: RunView) -> Answer:
     min_drop = max(MIN_LOST_SHARE * gained, MIN_OF_DEVIATION * typical)
     if drop <= 0 or errors < MIN_ERRORS or drop < min_drop:
         return Passed(f"the reward is {fall.peak:.3g} at best and {fall.end:.3g} at the end")
+    evidence = _evidence(fall, errors, source(reward))
+    if gained <= 0:  # the largest window inside the run is no peak
+        return Finding(
+            severity="high",
+            confidence=min(0.95, 0.6 + errors / 50),
+            evidence=(evidence[0], *evidence[2:]),
+            cause=f"The reward falls from an initial {fall.start:.3g} to {fall.end:.3g}.",
+            fixes=(*slower(view), *stay_close(view)),
+            headline="The reward falls from the start",
+        )
     back = f"go back to a checkpoint before step {fall.peak_step}"
     risk = "The steps since the peak are lost; they made the model worse."
     below = fall.end < fall.start - 2 * fall.error
     return Finding(
         severity="high" if below else "medium",
         confidence=min(0.95, 0.6 + errors / 50),
-        evidence=(
-            *_evidence(fall, errors, source(reward)),
-            *step_evidence("peak at step", fall.peak_step, reward),
-        ),
+        evidence=(*evidence, *step_evidence("peak at step", fall.peak_step, reward)),
         cause=f"The reward falls from {fall.peak:.3g} at step {fall.peak_step} to {fall.end:.3g}, "
         + ("below its initial value." if below else f"from an initial {fall.start:.3g}."),
         fixes=(learning_advice(view, back, risk=risk), *slower(view), *stay_close(view)),
