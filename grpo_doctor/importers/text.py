@@ -207,7 +207,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 # What Python prints of an exception that it goes on after.
 _IGNORED = "Exception ignored in"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Died)\b.*")
-_RANK = re.compile(r"^\s*\[(?:rank)?\d+\]: ?|\s*\[repeated \d+x across cluster\].*$")
+_RANK = re.compile(r"^\s*\[(?:rank)?\d+\]: ?|\[repeated \d+x across cluster\].*$")
 _TABLE = re.compile(r"\s*[│┃|┏┡└├]")
 _INTERRUPT = "KeyboardInterrupt"
 _LONGEST = 160
