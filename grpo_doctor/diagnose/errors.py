@@ -99,10 +99,14 @@ def errors(text: str) -> list[Error]:
 
 
 def _errors(text: str) -> Iterator[Error]:
-    end = 0
+    begin = end = line_end = 0
+    found = None
     for named in _NAMED.finditer(text):
-        begin = text.rfind("\n", 0, named.start()) + 1
-        found = _ERROR.match(text, begin) if begin >= end else None
+        if named.start() >= line_end:  # one match for a line, however often it names one
+            begin = text.rfind("\n", line_end - 1 if line_end else 0, named.start()) + 1
+            line_end = text.find("\n", named.start())
+            line_end = line_end if line_end >= 0 else len(text)
+            found = _ERROR.match(text, begin) if begin >= end else None
         if found is None or found.end("name") != named.end():
             continue
         since = max(end, begin - _LONGEST)

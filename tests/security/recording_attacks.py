@@ -65,6 +65,14 @@ _LOGS: Texts = {
         ),
     ),
 }
+_PASTED: Texts = {
+    "pasted-errors-of-a-line": (20_000, lambda n: "Error: " * n),
+    "pasted-blanks": (50_000, lambda n: " " * n + "x"),
+    "pasted-ranks": (50_000, lambda n: "[rank0]: " * n),
+    "pasted-frames": (20_000, lambda n: '  File "a.py", line 1, in f\n' * n + "ValueError: x"),
+    "pasted-fields": (50_000, lambda n: 'examples["a"]\n' * n),
+    "pasted-paths": (50_000, lambda n: "a/" * n + ".py:1, in f\n" + "a." * n),
+}
 
 
 def _pack(path: Path, head: bytes, piece: bytes, times: int) -> None:
@@ -165,6 +173,7 @@ def _dumps_of_nested_lists(folder: Path, size: int) -> list[str]:
 
 RECORDINGS = [
     *in_file("a.log", "report a.log --format text", _LOGS),
+    *in_file("a.log", "diagnose a.log", _PASTED),
     *by_name(
         {
             _gzip_without_line_ends: 20,
