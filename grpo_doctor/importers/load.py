@@ -76,7 +76,7 @@ def _load_file(path: Path) -> Trace:
             fatal = f" {words}." if (words := fatal_sentence(path)) else ""
             raise TraceError(f"{path} has no training step with a reward; {_READS}.{fatal}")
         if head.strip() and b"\0" not in head and not _EVENT.search(head):
-            raise TraceError(f"{path} is no trace and has no step with a reward; {_READS}.")
+            raise TraceError(f"{path} is not a trace and has no step with a reward; {_READS}.")
     try:
         return recordings.load(path)
     except TraceError as problem:

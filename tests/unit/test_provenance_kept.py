@@ -22,6 +22,8 @@ _MAY_READ_ALL = {
     "document/facts.py": 2,
     "document/memory.py": 1,
     "findings/signals.py": 1,
+    "findings/view.py": 1,
+    "cli/whatif.py": 1,
     "compare/settings.py": 1,
 }
 
