@@ -155,9 +155,8 @@ class MemoryCheck:
 
     def _cost(self, edit: Edit) -> str:
         """What a change costs, in the framework's words; some count accumulation themselves."""
-        cost, rest = (*edit.cost.split("; raise train.grad_accumulation"), "")[:2]
-        flag = self.launch.spell("train.grad_accumulation", 2) if rest else None
-        return f"{cost}; raise {flag.split()[0]}{rest}" if flag else cost
+        flag = self.launch.spell(edit.raises, 2) if edit.raises else None
+        return f"{edit.cost}; raise {flag.split()[0]} in step" if flag else edit.cost
 
     def _change(self, change: Change) -> parts.ChangeOfLaunch:
         settings = dict(self.launch.settings)

@@ -9,7 +9,7 @@ import numpy as np
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
 from grpo_doctor.analysis.intervals import Intervals, intersect, none, subtract, union
-from grpo_doctor.findings.rule import Evidence
+from grpo_doctor.findings.rule import Evidence, scaled
 from grpo_doctor.findings.view import RunView
 from grpo_doctor.trace.model import Kind
 
@@ -143,6 +143,12 @@ def queued_of_requests(view: RunView) -> float | None:
         return None
     others = set(found.states) - {"engine queue", "prefill", "decode"}
     return _share_of_trajectories(view, ("engine queue",), without=tuple(others))
+
+
+def queue_evidence(view: RunView) -> Evidence:
+    """Return that as evidence."""
+    share = scaled(queued_of_requests(view), 100)
+    return Evidence("a request's time in the engine's queue", share, "%", "trajectories")
 
 
 def _share_of_trajectories(

@@ -93,13 +93,13 @@ def spell(
     unbroken = bool(rows) and ends == [*(row.since for row in rows[1:]), None]
     if version_of(version) is None and not unbroken:
         return None
-    texts = {say(syntax or syntax_of(framework), row, BY_NAME[knob].kind, value) for row in rows}
+    texts = {written(framework, row, value, syntax) for row in rows}
     return texts.pop() if len(texts) == 1 else None
 
 
-def written(framework: str, row: Spelling, value: Any) -> str | None:
+def written(framework: str, row: Spelling, value: Any, syntax: Syntax | None = None) -> str | None:
     """Return a setting under one of its names."""
-    return say(syntax_of(framework), row, BY_NAME[row.knob].kind, value)
+    return say(syntax or syntax_of(framework), row, BY_NAME[row.knob].kind, value)
 
 
 def _rows(framework: str, version: str | None, knob: str) -> list[Spelling]:

@@ -23,7 +23,8 @@ class Edit:
     """One setting at another value; `cost` says in words what that costs in time.
 
     `slowdown` orders edits by it, 0 costs nothing. What a run with another `experiment` learns is
-    not what was asked for.
+    not what was asked for. `raises` is the setting that has to grow as this one shrinks, where the
+    framework has it.
     """
 
     knob: str
@@ -31,6 +32,7 @@ class Edit:
     cost: str
     slowdown: int
     experiment: Literal["same", "another"] = "same"
+    raises: str = ""
 
 
 _TABLE = shipped("edits.json")
@@ -91,8 +93,8 @@ def relieving(setup: Setup) -> Iterator[Edit]:
 def _batch_relief(setup: Setup) -> Iterator[Edit]:
     if setup.micro_batch > 1 and not setup.train_tokens:
         for part in sorted({max(1, setup.micro_batch // share) for share in _PARTS}):
-            yield Edit("train.micro_batch", part, "more, smaller passes; raise "
-                       "train.grad_accumulation in step", 2)  # fmt: skip
+            yield Edit("train.micro_batch", part, "more, smaller passes", 2,
+                       raises="train.grad_accumulation")  # fmt: skip
     longest = setup.prompt_tokens + setup.completion_tokens
     for share in _PARTS[:-1] if setup.train_tokens else ():
         if (setup.train_tokens or 0) // share >= longest:

@@ -23,7 +23,7 @@ def ledger_of(
     states = states_of(setup, factors)
     pools = [_train_pool(setup, states, factors)]
     if setup.critic is not None and setup.critic_apart:
-        _, phase = _critic(setup.critic, factors, ())
+        phase = _critic_phase(setup.critic, factors, ())
         pools.append(Pool("critic", setup.card_bytes, (phase,), "every card of the critic"))
     if server is not None:
         pools.append(server_pool(server, factors))
@@ -43,7 +43,7 @@ def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
     fixed = context(setup, factors)
     alone = (*fixed, *_models_beside(setup, factors))
     critic = None if setup.critic_apart else setup.critic
-    kept = _critic(critic, factors, ())[0] if critic else ()
+    kept = _critic_idle(critic, factors) if critic else ()
     resident = (*alone, *kept)
     at_start = (*resident, *_weights_at_start(setup, states))
     used = sum(entry.bytes for entry in at_start)
@@ -66,7 +66,7 @@ def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
         phases.extend(_rollout_phases(setup, states, engine, resident, factors))
     if critic:
         idle = (*alone, *asleep, *_held_idle(setup, states))
-        phases.append(_critic(critic, factors, idle)[1])
+        phases.append(_critic_phase(critic, factors, idle))
     return Pool(
         "train and rollout" if engine else "train",
         setup.card_bytes,
@@ -113,31 +113,33 @@ def _held_idle(setup: Setup, states: States) -> tuple[Component, ...]:
     return (*weights, *(() if setup.offload_optimizer else states.between_steps))
 
 
-def _critic(
-    critic: Setup, factors: Calibration, others: Sequence[Component]
-) -> tuple[tuple[Component, ...], Phase]:
-    """What the critic leaves on the GPU for other phases, and the worst moment of its own, next to
-    `others`: a forward and backward pass, its optimizer's step, or the values of completions."""
-    states, working = states_of(critic, factors), buffers(critic, factors)
-    process = context(critic, factors) if critic.framework == "openrlhf" else ()  # of its own
+def _critic_idle(critic: Setup, factors: Calibration) -> tuple[Component, ...]:
+    """What the critic leaves on the GPU for other phases."""
+    return _of_critic((*_process(critic, factors), *_held_idle(critic, states_of(critic, factors))))
+
+
+def _critic_phase(critic: Setup, factors: Calibration, others: Sequence[Component]) -> Phase:
+    """The worst moment of the critic's own, next to `others`: a forward and backward pass, its
+    optimizer's step, or the values of completions."""
+    states = states_of(critic, factors)
     idle = () if critic.offload_optimizer else states.between_steps
+    always = (*others, *_process(critic, factors), *buffers(critic, factors))
     moments = (
         (*states.all, *train_activations(critic, factors)),
         (*states.at_step, *states.scratch),
         (*states.weights, *idle, *logprob_activations(critic, factors)),
     )
-    phases = [
-        Phase(
-            "critic",
-            (*others, *process, *working, *(replace(e, name=f"critic's {e.name}") for e in moment)),
-        )
-        for moment in moments
-    ]
-    held = (*process, *_held_idle(critic, states))
-    return (
-        tuple(replace(entry, name=f"critic's {entry.name}") for entry in held),
-        max(phases, key=lambda phase: phase.bytes),
-    )
+    phases = [Phase("critic", (*always, *_of_critic(moment))) for moment in moments]
+    return max(phases, key=lambda phase: phase.bytes)
+
+
+def _process(critic: Setup, factors: Calibration) -> tuple[Component, ...]:
+    """What a process of its own takes, which OpenRLHF's critic has."""
+    return context(critic, factors) if critic.framework == "openrlhf" else ()
+
+
+def _of_critic(entries: Sequence[Component]) -> tuple[Component, ...]:
+    return tuple(replace(entry, name=f"critic's {entry.name}") for entry in entries)
 
 
 def _weights_at_start(setup: Setup, states: States) -> tuple[Component, ...]:

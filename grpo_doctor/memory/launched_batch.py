@@ -74,7 +74,7 @@ def _rows_of_verl(setup: Setup, launch: Launch) -> Setup:
     answers = int(launch.value("rollout.num_generations") or 1)
 
     def rows(prefix: str, name: str) -> int | None:
-        each, every = (_count(launch, f"{prefix}{name}{tail}") for tail in ("_per_gpu", ""))
+        each, every = (count(launch, f"{prefix}{name}{tail}") for tail in ("_per_gpu", ""))
         return each or (max(1, every // copies) if every else None)
 
     def part(prompts: Any) -> int:
@@ -96,12 +96,12 @@ def _with_budgets(setup: Setup, launch: Launch) -> Setup:
     trained = int(launch.value("train.max_tokens_per_gpu") or 0) or None
     names = [f"{prefix}log_prob_max_token_len_per_gpu" for prefix in _PASSES]
     names += ["rollout.max_tokens_per_gpu", "rollout_max_tokens_per_gpu"]
-    passes = [tokens for name in names if (tokens := _count(launch, name))]
+    passes = [tokens for name in names if (tokens := count(launch, name))]
     return replace(setup, train_tokens=trained, logprob_tokens=max(passes, default=trained))
 
 
-def _count(launch: Launch, option: str) -> int | None:
-    """A whole number that an option without a name of ours has."""
+def count(launch: Launch, option: str) -> int | None:
+    """Return a whole number that an option without a name of ours has; None without one."""
     text = str(launch.options.get(option, ""))
     return int(text) if text.isdecimal() else None
 

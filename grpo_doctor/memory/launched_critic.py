@@ -11,6 +11,7 @@ from grpo_doctor.launches import Launch
 from grpo_doctor.launches.domain import kind_of
 from grpo_doctor.memory.cards import Machine
 from grpo_doctor.memory.facts import holds_since
+from grpo_doctor.memory.launched_batch import count
 from grpo_doctor.memory.launched_trainer import trainer_of
 from grpo_doctor.memory.models import ModelShape, model_shape
 from grpo_doctor.memory.setup import Setup
@@ -48,7 +49,7 @@ def with_critic(setup: Setup, launch: Launch, machine: Machine, assumptions: lis
     critic = _verl_s(launch, machine, shape) if verl else setup
     apart = not verl and not _shares_gpus(launch)
     if apart:
-        sizes = [_count(launch, f"num_{what}", n) for what, n in _GROUP.items()]
+        sizes = [_size(launch, f"num_{what}", n) for what, n in _GROUP.items()]
         critic = replace(critic, ranks=sizes[0] * sizes[1], ranks_per_node=sizes[1])
     critic = replace(
         critic,
@@ -64,9 +65,9 @@ def with_critic(setup: Setup, launch: Launch, machine: Machine, assumptions: lis
 _GROUP = {"nodes": 1, "gpus_per_node": 8}
 
 
-def _count(launch: Launch, name: str, otherwise: int) -> int:
-    text = launch.options.get(f"critic_{name}", launch.options.get(f"critic.{name}", otherwise))
-    return int(text) if str(text).isdecimal() else otherwise
+def _size(launch: Launch, name: str, otherwise: int) -> int:
+    said = (count(launch, f"critic{mark}{name}") for mark in "_.")
+    return next((size for size in said if size is not None), otherwise)
 
 
 def _shares_gpus(launch: Launch) -> bool:

@@ -13,9 +13,9 @@ from grpo_doctor.findings.rollout_servers import (
     engines,
     unheard,
 )
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, scaled
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import CACHE_FULL_PCT, percent, severity_of
-from grpo_doctor.findings.sides import queued_of_requests
+from grpo_doctor.findings.sides import queue_evidence
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Settings
 
@@ -36,7 +36,6 @@ MIN_ROLLOUT_SHARE = 0.20
 # A server's peaks are sampled once a second: so near to its limit it has been at it.
 _REACHED = 0.9
 _SLOTS, _PER_ROLLOUT = "vllm.max_num_seqs", "rollout.steps_per_generation"
-_QUEUED = "a request's time in the engine's queue"
 _REASON = "how the server's speed grows with its batch was not measured"
 
 
@@ -74,7 +73,7 @@ def check(view: RunView) -> Answer:
         evidence=(
             *worst.evidence("requests", "cache"),
             limit,
-            Evidence(_QUEUED, scaled(queued_of_requests(view), 100), "%", "trajectories"),
+            queue_evidence(view),
             *view.phase_evidence("rollout"),
         ),
         cause=f"{percent(worst.queued_share)} of the requests at {worst.name} wait: at most "

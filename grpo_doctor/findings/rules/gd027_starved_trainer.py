@@ -16,6 +16,7 @@ from grpo_doctor.findings.sides import (
     Sides,
     evidence_of,
     loop_shares,
+    queue_evidence,
     queued_of_requests,
     sides_of,
     slowest_part,
@@ -31,7 +32,6 @@ MIN_SHARE = 0.1
 _MOST = 0.8
 # With so much of their time in its queue requests wait for places, not for their first pass.
 MIN_QUEUED = 0.3
-_QUEUED = "a request's time in the engine's queue"
 _TOOLS = "a trajectory's time in tools"
 _WITHHELD = "how both sides scale with their GPUs was not measured"
 
@@ -67,7 +67,7 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
                 for name, part in busy.items()
             ),
             Evidence(_TOOLS, scaled(in_tools, 100), "%", "trajectories or metrics"),
-            Evidence(_QUEUED, scaled(queued_of_requests(view), 100), "%", "trajectories"),
+            queue_evidence(view),
             *evidence_of(view, sides),
         ),
         cause=f"The training ranks wait {percent(share)} of each step for samples"
