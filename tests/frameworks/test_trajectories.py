@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,12 @@ def truth_s(path: Path) -> float:
 def calls_s(path: Path) -> list[float]:
     times_ns = np.loadtxt(path, dtype=np.int64, ndmin=2)
     return list(np.diff(times_ns, axis=1)[:, 0] / 1e9)
+
+
+def ran(words: Sequence[str], variables: Mapping[str, str], folder: Path) -> Trajectories:
+    code = run_logged([*recording(folder / "run"), *words], variables, folder)
+    assert code == 0, (folder / "job.log").read_text()[-3000:]
+    return trajectories(folder / "run")
 
 
 def trajectories(run: Path) -> Trajectories:
@@ -127,9 +134,7 @@ def openrlhf(agent: str, tmp_path: Path, *options: str) -> tuple[Trajectories, P
         {"AGENT": agent, "TRUTH": str(folder), **slept},
     )  # fmt: skip
     job, variables = command(setting)
-    code = run_logged([*recording(folder / "run"), *job], variables, folder)
-    assert code == 0, (folder / "job.log").read_text()[-3000:]
-    found = trajectories(folder / "run")
+    found = ran(job, variables, folder)
     assert found.outcomes == {"trained": 96}
     assert found.flow.trained == [16] * 6
     assert found.states["other"].total < 0.01 * found.seconds.total
@@ -177,9 +182,8 @@ def test_a_trainer_of_trl_with(way: str, tmp_path: Path) -> None:
         CODE / "trl_tools.py", write_model(folder / "model"), folder, times, way,
     ]  # fmt: skip
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    code = run_logged([*recording(folder / "run"), *map(str, words)], variables, folder)
-    assert code == 0, (folder / "job.log").read_text()[-3000:]
-    found, slept = trajectories(folder / "run"), stopwatch(folder)  # of rank 0; both do the same
+    found = ran(list(map(str, words)), variables, folder)
+    slept = stopwatch(folder)  # of rank 0; both do the same
     assert found.outcomes == {"trained": 4 * batches}
     assert found.flow.trained == found.flow.produced == [4 * ranks] * 3
     queue = {"tools": 8, "environment": 8 + 3 * 4, "rollout_func": 0}[way]  # sleeps of others
@@ -210,9 +214,7 @@ SWIFT = python_of(ENVIRONMENTS / "env-swift")
 @pytest.mark.skipif(not SWIFT.exists(), reason="needs ms-swift")
 def test_a_scheduler_of_swift_with_an_engine_that_sleeps(tmp_path: Path) -> None:
     words = [str(word) for word in (SWIFT, CODE / "swift_turns.py", tmp_path, SECONDS)]
-    code = run_logged([*recording(tmp_path / "run"), *words], os.environ, tmp_path)
-    assert code == 0, (tmp_path / "job.log").read_text()[-3000:]
-    found = trajectories(tmp_path / "run")
+    found = ran(words, os.environ, tmp_path)
     assert found.outcomes == {"ready": 8}
     for state, part in {"tool": "tool", "generate": "engine"}.items():
         seconds = truth_s(tmp_path / f"{part}.txt")
@@ -237,9 +239,7 @@ def test_schedulers_in_the_ranks_of_swift(tmp_path: Path) -> None:
         words, {"TRUTH": str(folder)},
     )  # fmt: skip
     job, variables = command(setting)
-    code = run_logged([*recording(folder / "run"), *job], variables, folder)
-    assert code == 0, (folder / "job.log").read_text()[-3000:]
-    found = trajectories(folder / "run")
+    found = ran(job, variables, folder)
     assert found.outcomes == {"trained": 16}
     assert found.flow.trained == [8, 8]
     (tool,) = found.tools

@@ -12,6 +12,7 @@ from pathlib import Path
 from grpo_doctor.trace.model import Kind, Trace
 from grpo_doctor.trace.read import load
 from grpo_doctor_probes.supervisor.launch import STARTUP
+from grpo_doctor_reports.schema.trajectories import Trajectories
 
 TRAINER = '''
 class State:
@@ -98,6 +99,14 @@ def run_job(
 def recorded(folder: Path) -> Trace:
     """What the job left."""
     return load(folder / "run")
+
+
+def trajectories(folder: Path) -> Trajectories:
+    """The trajectories that the job left; nothing went wrong in the hooks."""
+    trace = recorded(folder)
+    assert not any("internal" in note or "damaged" in note for note in trace.loss.notes)
+    assert trace.trajectories is not None
+    return trace.trajectories
 
 
 def span_names(trace: Trace) -> list[str]:

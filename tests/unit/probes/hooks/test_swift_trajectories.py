@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.probes.hooks.hooked_job import recorded, run_job
+from tests.unit.probes.hooks.hooked_job import run_job, trajectories
 
 TURNS = """
 import asyncio
@@ -57,10 +57,7 @@ Tips(max_turns=2)  # in a rank
 def test_each_run_of_a_scheduler_is_a_trajectory(tmp_path: Path) -> None:
     result = run_job(tmp_path, JOB, modules={"swift.rollout.multi_turn": TURNS})
     assert (result.returncode, result.stdout, result.stderr) == (0, "raised\n", "")
-    trace = recorded(tmp_path)
-    assert not any("internal errors" in note for note in trace.loss.notes)
-    found = trace.trajectories
-    assert found is not None
+    found = trajectories(tmp_path)
     assert found.outcomes == {"ready": 2, "failed": 1}
     (tool,) = found.tools  # what the base has is no call
     assert (tool.name, tool.calls, tool.errors) == ("Tips.step", 5, 1)
@@ -142,10 +139,7 @@ def test_the_samples_of_a_rank_take_turns_together(tmp_path: Path) -> None:
     }  # fmt: skip
     result = run_job(tmp_path, RANK, modules=modules)
     assert (result.returncode, result.stdout, result.stderr) == (0, "raised\n", "")
-    trace = recorded(tmp_path)
-    assert not any("internal errors" in note for note in trace.loss.notes)
-    found = trace.trajectories
-    assert found is not None
+    found = trajectories(tmp_path)
     assert found.outcomes == {"trained": 4, "dropped: not used": 4, "failed": 4}
     (tool,) = found.tools
     assert (tool.name, tool.calls, tool.errors) == ("Maze.step", 4 + 2 + 1 + 4 + 4, 1)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from grpo_doctor_reports.schema.trajectories import Trajectories
-from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job
+from tests.unit.probes.hooks.hooked_job import TRAINER, run_job, trajectories
 
 WORKER = """
 import asyncio, inspect, queue, time
@@ -128,13 +127,6 @@ def ran(
     result = run_job(folder, program, modules=modules)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
-
-
-def trajectories(folder: Path) -> Trajectories:
-    trace = recorded(folder)
-    assert not any("internal errors" in note for note in trace.loss.notes)
-    assert trace.trajectories is not None
-    return trace.trajectories
 
 
 def test_a_conversation_is_followed_from_its_first_turn_to_the_trainer(tmp_path: Path) -> None:
