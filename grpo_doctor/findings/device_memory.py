@@ -293,6 +293,8 @@ def offload_off(view: RunView, room: Fit) -> Fix:
         if room.fits
         else f"First check that GPU memory is large enough during a rollout: {room.text}."
     )
+    if on_cpu(view.analysis):
+        risk = "No GPU memory is at stake: this model is in host memory."
     on = switched_on(view)
     if not on and view.now("vllm.sleep_level"):
         return view.setting("vllm.sleep_level", 0, change, risk=risk)

@@ -115,7 +115,7 @@ def _remedy(signal: Signal, trace: Trace) -> str:
     if origin is None and trace.run.exit.state != "unknown":  # that was just done
         of_steps = signal in (STEPS, PHASES) and trace.run.framework != "bundled"
         if of_steps and not _is_marked(trace):
-            if trace.run.framework_failed:
+            if trace.run.failed:
                 return "steps and phases: the run failed, and none was recorded"
             return "steps and phases: none were recorded, see GD075"
         return _RECORD.sub(_saw_none, signal.text)

@@ -160,12 +160,11 @@ def over_run(what: str, shown: Curve, unit: str = "") -> tuple[Evidence, ...]:
     rises, where = rising(shown.values), source(shown)
     falls = rises <= -RISES and last < first
     trend = "falling" if falls else "rising" if rises >= RISES and last > first else "no trend"
+    ends_said = f"{begins} at first, {finishes} at last (medians, {trend})"
     return (
-        Evidence(
-            f"{what}, over the run", f"{begins} at first, {finishes} at last ({trend})", "", where
-        ),
-        Evidence(f"{what}, last {count}", factor * last, unit, where),
-        Evidence(f"{what}, first {count}", factor * first, unit, where),
+        Evidence(f"{what}, over the run", ends_said, "", where),
+        Evidence(f"{what}, median of the last {count}", factor * last, unit, where),
+        Evidence(f"{what}, median of the first {count}", factor * first, unit, where),
     )
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from grpo_doctor.analysis.intervals import union
 from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.sampled import values_in
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
+from grpo_doctor.findings.view import MAX_HOST_CPU_PCT, RunView
 from grpo_doctor.trace.model import Trace
 
 # Spans within `reward` that are not reward functions.
@@ -17,6 +19,10 @@ OTHERS = ("log_completions", "decode", "gather", "advantages")
 _PREFIX = "reward/"
 # The seconds of each call of a function.
 FUNCTION_COUNTERS = "reward/*_s"
+SCORING_CPUS = ("host.cpu", "rank.cpu", "rank.cpu_wait")
+# Of one core, with the time in which a rank and its workers wait for it: what uses less than half
+# waits for a server or a program, and more of that fits on busy CPUs.
+COMPUTES_PCT = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,20 @@ def reward_seconds(view: RunView) -> NDArray[np.float64]:
     view.must_time("reward")
     mean: NDArray[np.float64] = view.analysis.phase_work("reward").mean(axis=0)
     return mean
+
+
+def busy_while_scoring(view: RunView) -> float | None:
+    """Return how busy the host's CPUs are during `reward`, in percent, where they have no time for
+    more processes; None where they have, the functions hardly use any, or nothing was sampled."""
+    windows = [phase_windows(view, column, "reward") for column in stepping_columns(view)]
+    scoring = union(
+        np.concatenate([each.start_ns for each in windows]),
+        np.concatenate([each.end_ns for each in windows]),
+    )
+    busy = view.highest_mean("host.cpu", scoring)
+    own = [view.highest_mean(name, scoring) for name in ("rank.cpu", "rank.cpu_wait")]
+    waits = None not in own and sum(mean or 0.0 for mean in own) < COMPUTES_PCT
+    return busy if busy is not None and busy > MAX_HOST_CPU_PCT and not waits else None
 
 
 def call_seconds(view: RunView, name: str) -> list[NDArray[np.float64]]:

@@ -6,7 +6,8 @@ Settings as numbers, and whether a host has room for more processes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.findings.readings import Readings, UntimedError
 from grpo_doctor.findings.rule import Answer, Evidence, Family, Finding, Fix, Outcome, Rule, Safety
 from grpo_doctor.findings.signals import PHASES, STEPS, Signal
-from grpo_doctor.knobs.advice import Job, instruct, joined
+from grpo_doctor.knobs.advice import Instruction, Job, instruct, joined
 from grpo_doctor.knobs.values import spelled
 from grpo_doctor.trace.instructions import job_of, place_of_run
 from grpo_doctor.trace.model import Process, Trace
@@ -158,8 +159,22 @@ class RunView(Readings):
 
     def spell(self, name: str, value: Any) -> str | None:
         """Return the setting as this run takes it, if it does; see `knobs.advice`."""
-        how = instruct(self.job, name, value)
+        how = self._instruct(name, value)
         return how.sentence if how else None
+
+    def _instruct(self, name: str, value: Any) -> Instruction | None:
+        """What `instruct` returns, where this run can take it: verl prints its whole configuration,
+        and refuses a key that is not in it."""
+        how, config = instruct(self.job, name, value), self.trace.run.config
+        if how is None or self.trace.run.framework != "verl" or "actor_rollout_ref" not in config:
+            return how
+        for key in re.findall(r"(?<![\w+.])([a-z_]\w*(?:\.\w+)+)=", how.text):
+            part: Any = config
+            for step in key.split("."):
+                if not isinstance(part, Mapping) or step not in part:
+                    return None
+                part = part[step]
+        return how
 
     @cached_property
     def gains(self) -> dict[WhatIf, Prediction | Withheld]:
@@ -256,7 +271,7 @@ class RunView(Readings):
     ) -> Fix:
         """Return a fix that changes the first of some settings, and the others with it."""
         change = change or Settings(tuple(settings))
-        ways = [instruct(self.job, *setting) for setting in settings]
+        ways = [self._instruct(*setting) for setting in settings]
         known = [way for way in ways if way is not None]
         name, value = settings[0]
         before = self.stated(name)

@@ -292,9 +292,10 @@ class Run:
         return self.settings[knob]
 
     @property
-    def framework_failed(self) -> bool:
-        """Whether a job of a known framework ended with an error or was killed."""
-        return self.framework != "unknown" and self.exit.state in ("failed", "killed")
+    def failed(self) -> bool:
+        """Whether the job ended with an error, or is one of a known framework and was killed."""
+        known = self.framework != "unknown"
+        return self.exit.state == "failed" or (known and self.exit.state == "killed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,7 @@ def key_numbers(report: ReportDocument) -> list[KeyNumber]:
         _tokens(report),
         KeyNumber("GPU busy", formatting.percent(summary.gpu_busy_pct), _gpu_truly(report)),
         _utilization(report),
-        KeyNumber("Steps", formatting.number(summary.steps), _steps_detail(report)),
+        _steps(report),
         KeyNumber("Ranks", formatting.number(_ranks(run) or None), _hosts(run)),
         KeyNumber("Exit", run.exit.state, _exit_detail(run)),
     ]
@@ -352,14 +352,19 @@ def _gpu_truly(report: ReportDocument) -> str:
     return f"{formatting.percent(summary.gpu_truly_busy_pct)}{by}"
 
 
-def _steps_detail(report: ReportDocument) -> str:
-    summary = report.summary
+def _steps(report: ReportDocument) -> KeyNumber:
+    """How many steps the means are over; of a log that has one row for several, how many rows."""
+    summary, numbers = report.summary, report.views.step_buckets
+    known = sum(numbers.steps)
+    if known > 1 and not report.run.hosts and numbers.last[-1] - numbers.first[0] > known:
+        up_to = f"of the log, up to step {numbers.last[-1]:,}"
+        return KeyNumber("Rows", formatting.number(summary.steps), up_to)
     parts = []
     if summary.steps_total > summary.steps:
         parts.append(f"of {summary.steps_total:,} recorded")
     if summary.warmup_steps:
         parts.append(f"{summary.warmup_steps:,} warm-up")
-    return ", ".join(parts)
+    return KeyNumber("Steps", formatting.number(summary.steps), ", ".join(parts))
 
 
 def _ranks(run: RunEntry) -> int:

@@ -38,7 +38,8 @@ def check(view: RunView) -> Answer:
     own = Replay((without(_SPAN),), "without garbage collection after offloads")
     unknown = "the time of the collections was not recorded"
     change = Settings(((_KNOB, False),), own) if known else unknown
-    risk = "Memory peaks when vLLM wakes up; watch for OOM there."
+    risk = "Unreachable objects keep their memory until Python's own collector runs"
+    risk += "; watch for OOM when vLLM wakes up." if view.now("vllm.use") is True else "."
     return Finding(
         severity=severity_of(share) if known else "low",
         confidence=0.9 if known else 0.4,

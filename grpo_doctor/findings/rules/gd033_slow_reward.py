@@ -6,7 +6,9 @@ import numpy as np
 
 from grpo_doctor.findings.reward_functions import (
     FUNCTION_COUNTERS,
+    SCORING_CPUS,
     Scoring,
+    busy_while_scoring,
     functions,
     reward_seconds,
     typical,
@@ -17,7 +19,7 @@ from grpo_doctor.findings.view import RunView, integer, timed_rule
 from grpo_doctor.whatif import Prediction, Replay, Settings, without
 from grpo_doctor.whatif.models.reward import BUILT_IN
 
-RULE = timed_rule(__name__, __doc__, "reward", uses=(FUNCTION_COUNTERS,))
+RULE = timed_rule(__name__, __doc__, "reward", uses=(FUNCTION_COUNTERS, *SCORING_CPUS))
 # Rules that compare strings take far less than a percent; a twentieth is worth a profile.
 MIN_SHARE = 0.05
 # One function dominates where it takes half as much again as all others together.
@@ -89,7 +91,7 @@ def _part(scoring: Scoring, scorings: list[Scoring]) -> float:
 
 def _fixes(view: RunView, first: Scoring | None) -> list[Fix]:
     fixes = []
-    if _takes_processes(view, first):
+    if _takes_processes(view, first) and busy_while_scoring(view) is None:
         each = "" if _spreads_any(view) else " per rank"
         risk = f"Takes {_WORKERS} processes{each} and their CPU time."
         reason = "no model predicts the effect of more processes on these functions"

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from grpo_doctor.findings.reward_functions import (
     FUNCTION_COUNTERS,
+    SCORING_CPUS,
     Scoring,
+    busy_while_scoring,
     function_names,
     functions,
     reward_seconds,
@@ -16,7 +18,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplica
 from grpo_doctor.findings.shared import MIN_SCORING_S, percent
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import times_per_step
-from grpo_doctor.findings.view import RunView, busy_host, integer, timed_rule
+from grpo_doctor.findings.view import RunView, integer, timed_rule
 from grpo_doctor.whatif import Edit, Replay, Settings, WhatIf
 from grpo_doctor.whatif.models.reward import BUILT_IN
 
@@ -28,7 +30,7 @@ RULE = timed_rule(
         "a span for each reward function, `reward/NAME`, by grpo_doctor_probes.phase",
         lambda a: bool(function_names(a.trace)),
     ),
-    uses=(FUNCTION_COUNTERS, "host.cpu", "rank.cpu"),
+    uses=(FUNCTION_COUNTERS, *SCORING_CPUS),
 )
 # What running at once would save, as a share of the step.
 MIN_SHARE = 0.05
@@ -77,6 +79,9 @@ def check(view: RunView) -> Answer:
             f"more of {count} function{'s' * (count != 1)} at once could save "
             f"{percent(share, 1)} of the step at most"
         )
+    busy = busy_while_scoring(view)
+    if busy is not None:
+        return Passed(f"the host's CPUs are {busy:.0f}% busy while scoring: none is left for more")
     single = plan.calls >= SINGLE_CALLS
     return Finding(
         confidence=0.8,
@@ -133,9 +138,6 @@ def _evidence(view: RunView, plan: _Plan) -> tuple[Evidence, ...]:
 
 
 def _change(view: RunView, plan: _Plan) -> WhatIf:
-    busy = busy_host(view)
-    if busy is not None:
-        return busy
     scenario = f"with its rewards at once ({plan.processes} processes)"
     own = Replay((Edit(("reward",), plan.remaining),), scenario, half=True)
     if integer(view.now(_KNOB)) is None:

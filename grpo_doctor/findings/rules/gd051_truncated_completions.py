@@ -48,10 +48,10 @@ def check(view: RunView) -> Answer:
     truncated = finite(view, "truncated")
     first, last = ends(truncated)
     mean = float(truncated.values.mean())
-    ending = counted_steps(truncated)
+    ending = f"in the median of the last {counted_steps(truncated)}"
     severity = _capped(view, graded(last, GRADES))
     if severity is None:
-        now = f"{percent(last, 1)} of the completions are truncated in the last {ending}"
+        now = f"{percent(last, 1)} of the completions are truncated {ending}"
         return Passed(f"{now}, {percent(first, 1)} in the first")
     never = min(mean, first, last) >= NEVER_ENDS
     if len(truncated) < SETTLED and not never and mean < GRADES["high"]:
@@ -62,7 +62,7 @@ def check(view: RunView) -> Answer:
     limit = _seen_limit(view)
     at = f" of {limit} tokens" if limit else ""
     reached = f"of the completions reach the limit{at} without an end token"
-    cause = f"{percent(last)} {reached} in the last {ending}, {percent(first)} in the first"
+    cause = f"{percent(last)} {reached} {ending}, {percent(first)} in the first"
     if falls(truncated):
         text = "wait, and raise the limit only if the truncated share stops falling"
         fixes: tuple[Fix, ...] = (learning_advice(view, text),)

@@ -62,7 +62,7 @@ def check(view: RunView) -> Answer:
         confidence=0.9,
         evidence=(
             Evidence("initial entropy", first, "nats", where),
-            Evidence(f"entropy, last {counted_steps(entropy)}", last, "nats", where),
+            Evidence(f"entropy, median of the last {counted_steps(entropy)}", last, "nats", where),
             *step_evidence("below a tenth of its initial value from step", since, entropy),
         ),
         cause=f"Entropy goes from {first:.3g} to {last:.3g} nats per token and {below} a tenth of "

@@ -43,7 +43,8 @@ def check(view: RunView) -> Answer:
     worst, at = float(minima[first]), tuple(clip.steps[first : first + WHILE].tolist())
     if severity is None and worst < GRADES["medium"]:
         return Passed(
-            f"{percent(last, 1)} of the tokens are clipped in the last {counted_steps(clip)}"
+            f"{percent(last, 1)} of the tokens are clipped in the median of the last "
+            f"{counted_steps(clip)}"
         )
     if severity is None:
         return _for_a_while(view, clip, worst, at)
@@ -56,8 +57,8 @@ def check(view: RunView) -> Answer:
             *over_run("tokens clipped", clip, "%"),
             *step_evidence("a tenth or more from step", since, clip),
         ),
-        cause=f"{percent(last)} of the tokens are clipped in the last {counted_steps(clip)} "
-        "and have no gradient.",
+        cause=f"{percent(last)} of the tokens are clipped in the median of the last "
+        f"{counted_steps(clip)} and have no gradient.",
         fixes=_fixes(view),
         steps=from_step(clip, since),
     )

@@ -107,5 +107,5 @@ def _fix(view: RunView, tokens: _Tokens) -> Fix:
         risk = "The same gradients up to rounding; needs attention with custom masks."
         return view.setting(_SHARED, True, change, safety="changes-numerics", risk=risk)
     text = "use a forward pass that computes the prompt of a group once, for all its completions"
-    risk = "This framework has no setting for it."
+    risk = "This version of the framework has no setting for it."
     return view.advice(text, change, safety="needs-code", risk=risk)

@@ -79,7 +79,7 @@ FAILED = Exit(state="failed", code=1)
         (
             STEPS,
             unmarked("unknown", exit=FAILED),
-            "steps and phases: none were recorded, see GD075",
+            "steps and phases: the run failed, and none was recorded",
         ),
         (STEPS, unmarked("bundled"), STEPS.text),
         (SETTINGS, unmarked(), SETTINGS.text),

@@ -12,6 +12,7 @@ from grpo_doctor_reports import digest, render_text
 from grpo_doctor_reports.digest import gpus_words, key_numbers
 from grpo_doctor_reports.formatting import seconds
 from grpo_doctor_reports.schema.report import read_report
+from grpo_doctor_reports.schema.views import StepBuckets
 from tests.first_screens import SCREENS
 
 _WORDS = 24  # what is read in five seconds
@@ -80,3 +81,13 @@ def test_a_machine_without_gpus_shows_no_gpu_numbers() -> None:
     assert gpus_words(report.run) == "8 ranks without a GPU"
     labels = [item.label for item in key_numbers(report)]
     assert labels == ["Step time", "Tokens/s", "Steps", "Ranks", "Exit"]
+
+
+def test_rows_of_a_log_that_each_stand_for_steps_are_no_steps() -> None:
+    document = document_of("nothing wrong")
+    rows = StepBuckets(first=[5, 10, 15], last=[5, 10, 15], steps=[1, 1, 1])
+    views = structs.replace(document.views, step_buckets=rows)
+    run = structs.replace(document.run, hosts=[])
+    shown = key_numbers(structs.replace(document, run=run, views=views))
+    assert [item.detail for item in shown if item.label == "Rows"] == ["of the log, up to step 15"]
+    assert "Steps" not in [item.label for item in shown]

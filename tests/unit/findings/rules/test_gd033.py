@@ -89,4 +89,7 @@ RUNS = {
         4,
         "auto",
     ),
+    "busy cores take no more processes": lambda: (
+        the_trainers_own_functions_take_more_processes()
+    ).series("host.cpu", "%", [0.0, 100.0], [97.0, 97.0]),
 }

@@ -61,10 +61,11 @@ def in_calls(times: int, judge_s: float = 1.9, other_s: float = 0.0, **facts: An
     return inside(build, "reward/other", other_s, begin=judge_s)
 
 
-def cores_are_busy_above_a_limit_and_what_could(cpu: float) -> TraceBuilder:
+def cores_are_busy_above_a_limit_and_what_could(cpu: float, own: float = 50.0) -> TraceBuilder:
     build = sick()
     build.series("host.cpu", "%", [0.0, 100.0], [cpu, cpu])
-    return build
+    build.series("rank.cpu", "%", [0.0, 100.0], [own - 10, own - 10], scope="rank", rank=0)
+    return build.series("rank.cpu_wait", "%", [0.0, 100.0], [10, 10], scope="rank", rank=0)
 
 
 RUNS = {
@@ -100,7 +101,7 @@ RUNS = {
         1,
         2,
     ),
-    **named(cores_are_busy_above_a_limit_and_what_could, 85.0, 85.1),
+    **named(cores_are_busy_above_a_limit_and_what_could, (85.0, 50.0), (85.1, 50.0), (85.1, 49.9)),
     **rows(
         "eight calls are calls of single completions 1",
         lambda workers: in_calls(

@@ -52,6 +52,13 @@ def test_what_was_seen_of_a_plain_script_is_said() -> None:
     assert 'with phase("rollout")' in fix.spelling
 
 
+def test_what_a_job_of_seconds_used_at_most_was_not_sampled() -> None:
+    build = TraceBuilder(ranks=0, framework="unknown", framework_version=None, hosts=["host-a"])
+    build.series("job.rss", "bytes", [0, 0.5, 4.9], [4e5, 3e6, 3e6])
+    build.series("host.cpu", "%", [0, 5.0], [40.0, 50.0])
+    assert [e.source for e in finding_in(build.build()).evidence] == ["host.cpu", "run.json"]
+
+
 def test_a_known_framework_is_named_with_its_prefix() -> None:
     finding = finding_in(started("swift", "rlhf", "--rlhf_type", "grpo"))
     assert finding.headline == "ms-swift ran without its phases"
@@ -67,10 +74,11 @@ def test_a_known_framework_is_named_with_its_prefix() -> None:
         ("swift", "killed", NotApplicable),
         ("swift", "finished", Finding),
         ("swift", "interrupted", Finding),
-        ("unknown", "failed", Finding),
+        ("unknown", "failed", NotApplicable),
+        ("unknown", "killed", Finding),
     ],
 )
-def test_a_framework_that_failed_at_its_start_is_not_told_to_mark_phases(
+def test_a_run_that_failed_is_not_told_to_mark_phases(
     framework: str, state: str, answer: type
 ) -> None:
     trace = started("swift", "rlhf", "--rlhf_type", "grpo")

@@ -78,6 +78,8 @@ def test_verls_lengths_are_enough_and_its_own_switch_is_named() -> None:
     finding = finding_in(build, RULE)
     assert value(finding, "repeated") == pytest.approx(100 * 512 * 7 / 8 / 576)
     assert "use_prefix_grouper" in finding.fixes[0].spelling
+    build.config = {"actor_rollout_ref": {"actor": {"strategy": "fsdp"}}}  # of an older version
+    assert finding_in(build, RULE).fixes[0].knob is None
 
 
 def test_without_a_switch_it_is_advice() -> None:
