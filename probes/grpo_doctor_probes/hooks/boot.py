@@ -125,14 +125,13 @@ def _own(cls: type) -> list[tuple[str, Any]]:
 
 
 def _wrap(adapter: Adapter, module: ModuleType, hooks: list[Hook]) -> None:
-    from grpo_doctor_probes.hooks.wrapping import wrap_hook  # noqa: PLC0415 - most processes: never
+    from grpo_doctor_probes.hooks import wrapping  # noqa: PLC0415 - most processes: never
 
     for hook in hooks:
         if hook.module == module.__name__:
-            COVERAGE.note_hook(adapter, hook, wrapped=wrap_hook(module, hook))
-    patch = adapter.patches.get(module.__name__)
-    if patch is not None:
+            COVERAGE.note_hook(adapter, hook, wrapped=wrapping.wrap_hook(module, hook))
+    for qualname, around in adapter.patches.get(module.__name__, {}).items():
         try:
-            patch(module)
+            wrapping.replace(module, qualname, around)
         except Exception as problem:  # noqa: BLE001 - a version from tomorrow
             COVERAGE.note_problem(adapter, module.__name__, problem)

@@ -5,22 +5,15 @@ completions that rank 0 writes next to the metrics.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes import counter
 from grpo_doctor_probes.hooks.spans import HookedSpan, inside
-from grpo_doctor_probes.hooks.wrapping import before, replace
+from grpo_doctor_probes.hooks.wrapping import Around, before
 
 PLACES = "train/token_places"
 COMPLETIONS = "optimizer/log_completions"
 _WRITING: list[HookedSpan] = []
-
-
-def patch_trainer(module: ModuleType, owner: str = "GRPOTrainer") -> None:
-    """Count the padded tokens of each pass of a trainer, and time how it logs completions."""
-    replace(module, f"{owner}.compute_loss", before(_count_places))
-    replace(module, f"{owner}.log", _around_log)
 
 
 def metrics_logged() -> None:
@@ -58,3 +51,8 @@ def _around_log(log: Callable[..., Any]) -> Callable[..., Any]:
             span.__exit__(None, None, None)
 
     return wrapper
+
+
+def of_trainer(owner: str = "GRPOTrainer") -> dict[str, Around]:
+    """Count the padded tokens of each pass of a trainer, and time how it logs completions."""
+    return {f"{owner}.compute_loss": before(_count_places), f"{owner}.log": _around_log}

@@ -5,7 +5,9 @@ from __future__ import annotations
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
+    from typing import Any
+
+    Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 # An attribute of functions that were replaced, and of what is wrapped around them later.
 HOOKED = "__grpo_doctor_hooked__"
@@ -64,8 +66,8 @@ class Adapter:
     Args:
         distribution: the package's name on the package index, for its version.
         hooks: functions that become spans.
-        patches: module name to a function of that module, called once after its import, for what
-            is more than a span. It may raise; that is noted and the job continues.
+        patches: by module and name, what is made of a function for what is more than a span, once
+            after the import. It may raise; that is noted and the job continues.
     """
 
     __slots__ = ("distribution", "hooks", "patches")
@@ -74,7 +76,7 @@ class Adapter:
         self,
         distribution: str,
         hooks: tuple[Hook, ...],
-        patches: dict[str, Callable[[ModuleType], None]] | None = None,
+        patches: dict[str, dict[str, Around]] | None = None,
     ) -> None:
         self.distribution = distribution
         self.hooks = hooks

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
-from grpo_doctor_probes.hooks.concurrent import SharedSpan
+from grpo_doctor_probes.hooks.longspans import SharedSpan
 from grpo_doctor_probes.hooks.spans import HookedSpan
 from grpo_doctor_probes.hooks.table import HOOKED, Hook
-from grpo_doctor_probes.record.decorate import timed
+from grpo_doctor_probes.record import recorder
+from grpo_doctor_probes.record.decorate import COROUTINE, flags_of, timed
 from grpo_doctor_probes.record.recorder import note_error, quietly
+from grpo_doctor_probes.record.sidecar import ROLE
 from grpo_doctor_probes.record.trajectories import part as part_of_trajectory
 
 Around = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -21,7 +24,7 @@ _MARK = "__grpo_doctor_hook__"
 def wrap_hook(module: ModuleType, hook: Hook) -> bool:
     """Put the hook's span around its function; False where the module has no such function."""
 
-    def make() -> HookedSpan | SharedSpan:
+    def make(*_: Any, **__: Any) -> HookedSpan | SharedSpan:
         if hook.shared:
             return SharedSpan(hook.span)
         return HookedSpan(hook.span, hook.unless, hook.direction)
@@ -29,51 +32,64 @@ def wrap_hook(module: ModuleType, hook: Hook) -> bool:
     if hook.state:
         replace(module, hook.qualname, in_state(hook.state))
     if hook.span_of is None:
-        return replace(module, hook.qualname, lambda function: timed(make, function))
+        return replace(module, hook.qualname, within(make))
     return replace(module, hook.qualname, by_arguments(hook.span_of))
+
+
+def within(where: Callable[..., AbstractContextManager[object]]) -> Around:
+    """For `replace`: each call is in what `where` gives for its arguments, and may not raise."""
+    return lambda function: timed(where, function)
 
 
 def by_arguments(span_of: Callable[..., str | None]) -> Around:
     """For `replace`: a span that `span_of` chooses by the arguments of a call; None for no span."""
 
-    def around(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                span = span_of(*args, **kwargs)
-            except Exception:  # noqa: BLE001 - a guest never raises into its host
-                note_error()
-                span = None
-            if span is None:
-                return function(*args, **kwargs)
-            with HookedSpan(span):
-                return function(*args, **kwargs)
+    def where(*args: Any, **kwargs: Any) -> AbstractContextManager[object]:
+        try:
+            span = span_of(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - a guest never raises into its host
+            note_error()
+            span = None
+        return nullcontext() if span is None else HookedSpan(span)
 
-        return call
-
-    return around
+    return within(where)
 
 
 def shared(span: str) -> Around:
     """For `replace`: one span for all calls that are in it at once."""
-    return lambda function: timed(lambda: SharedSpan(span), function)
+    return within(lambda *_, **__: SharedSpan(span))
 
 
 def in_state(name: str) -> Around:
     """For `replace`: a part of the current trajectory for each call."""
-    return lambda function: timed(lambda: part_of_trajectory(name), function)
+    return within(lambda *_, **__: part_of_trajectory(name))
 
 
-def before(note: Callable[..., object]) -> Around:
-    """For `replace`: calls `note` with the function's arguments before each call, `quietly`."""
+def before(*notes: Callable[..., object]) -> Around:
+    """For `replace`: calls the notes with the function's arguments before each call, `quietly`."""
 
-    def around(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def where(*args: Any, **kwargs: Any) -> AbstractContextManager[object]:
+        for note in notes:
             quietly(note, *args, **kwargs)
-            return function(*args, **kwargs)
+        return nullcontext()
 
-        return call
+    return within(where)
 
-    return around
+
+def with_role(name: str) -> Around:
+    """For `replace`, of an actor's `__init__` and the like: takes a role for its process first."""
+    return before(lambda *_, **__: ROLE.take(name))
+
+
+def _watch_cuda(*_: Any, **__: Any) -> None:
+    # Of what works on the GPU in a process without steps, at which others look for CUDA.
+    active = recorder.ACTIVE or recorder.start_if_asked()
+    if active is not None:
+        active.watch_cuda()
+
+
+# Spans in the function's process are timed on the GPU too, once CUDA is in use.
+with_gpu_times = before(_watch_cuda)
 
 
 def after(note: Callable[..., object]) -> Around:
@@ -94,16 +110,26 @@ def on_result(note: Callable[..., object]) -> Around:
             quietly(note, result, *args, **kwargs)
             return result
 
-        return call
+        async def call_coroutine(*args: Any, **kwargs: Any) -> Any:
+            result = await function(*args, **kwargs)
+            quietly(note, result, *args, **kwargs)
+            return result
+
+        return call_coroutine if flags_of(function) & COROUTINE else call
 
     return around
+
+
+def each(*arounds: Around) -> Around:
+    """For `replace`: all of these, the first innermost."""
+    return lambda function: functools.reduce(lambda inner, around: around(inner), arounds, function)
 
 
 def spanned(function: Callable[..., Any], span: str) -> Callable[..., Any]:
     """Return a function of the job's within a span, its name and signature kept."""
     if hasattr(function, _MARK):
         return function
-    wrapper = timed(lambda: HookedSpan(span), function)
+    wrapper = timed(lambda *_, **__: HookedSpan(span), function)
     setattr(wrapper, _MARK, span)
     return wrapper
 
@@ -123,21 +149,13 @@ def replace(module: ModuleType, qualname: str, make: Around) -> bool:
     if function is None:
         return False
     wrapper = make(function)
+    if wrapper is function:
+        return True
     inner, outer = getattr(function, "__func__", function), getattr(wrapper, "__func__", wrapper)
     functools.update_wrapper(outer, inner)
     setattr(outer, HOOKED, True)
     setattr(owner, qualname.rpartition(".")[2], wrapper)
     return True
-
-
-def replacing(arounds: dict[str, Around]) -> Callable[[ModuleType], None]:
-    """Return a patch that replaces these functions of a module, by their names; see `replace`."""
-
-    def patch(module: ModuleType) -> None:
-        for qualname, around in arounds.items():
-            replace(module, qualname, around)
-
-    return patch
 
 
 def _lookup(module: ModuleType, qualname: str) -> tuple[Any, Any]:

@@ -107,7 +107,7 @@ class phase:  # noqa: N801 - reads like the built-in context managers it sits be
 
         return timed(self._again, function)
 
-    def _again(self) -> phase:
+    def _again(self, *_: object, **__: object) -> phase:
         if isinstance(self._key, tuple):
             name, details = self._key
             return phase(name, **dict(details))
@@ -168,7 +168,7 @@ class step(phase):  # noqa: N801
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             recorder.note_error()
 
-    def _again(self) -> step:
+    def _again(self, *_: object, **__: object) -> step:
         return step(self._number)
 
 

@@ -3,14 +3,11 @@ that goes through each turn with all of them; and methods of users."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from typing import Any
 
 from grpo_doctor_probes.hooks.table import HOOKED
 from grpo_doctor_probes.hooks.wrapping import Around
-from grpo_doctor_probes.record.decorate import COROUTINE
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.trajectories import CURRENT, Part, Trajectory, begin, outcome_of
 
@@ -108,23 +105,6 @@ def during(enter: Callable[..., object], leave: Callable[..., object]) -> Around
         return wrapper
 
     return around
-
-
-def within(
-    where: Callable[..., AbstractContextManager[object]], function: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Return a function whose calls are in what `where` gives, which may not raise."""
-
-    async def call_coroutine(*args: Any, **kwargs: Any) -> Any:
-        with where(*args, **kwargs):
-            return await function(*args, **kwargs)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with where(*args, **kwargs):
-            return function(*args, **kwargs)
-
-    is_coroutine = function.__code__.co_flags & COROUTINE
-    return functools.update_wrapper(call_coroutine if is_coroutine else call, function)
 
 
 def wrap_own(

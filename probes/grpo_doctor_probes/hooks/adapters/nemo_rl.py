@@ -14,11 +14,10 @@ from typing import Any
 from grpo_doctor_probes import describe, metrics
 from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions
-from grpo_doctor_probes.hooks.roles import with_role
+from grpo_doctor_probes.hooks.longspans import TimerSpans
 from grpo_doctor_probes.hooks.spans import STEPS
 from grpo_doctor_probes.hooks.table import Adapter, Hook
-from grpo_doctor_probes.hooks.timers import TimerSpans
-from grpo_doctor_probes.hooks.wrapping import after, before, replacing
+from grpo_doctor_probes.hooks.wrapping import after, before, with_role
 from grpo_doctor_probes.record.rundir import DRIVER
 from grpo_doctor_probes.record.sidecar import ROLE
 
@@ -126,20 +125,17 @@ ADAPTER = Adapter(
         for method, span in _METHODS.items()
     ),
     {
-        "nemo_rl.utils.timer": replacing({
+        "nemo_rl.utils.timer": {
             "Timer.start": before(_begin), "Timer.stop": before(_end), "Timer.reset": after(_reset),
-        }),
-        "nemo_rl.utils.logger": replacing({
+        },
+        "nemo_rl.utils.logger": {
             "Logger.log_metrics": before(_write_metrics),
             "Logger.log_hyperparams": before(_describe),
-        }),
-        **{
-            module: replacing({f"{owner}.__init__": with_role("actor")})
-            for module, owner in _POLICIES.items()
         },
         **{
-            module: replacing({f"{owner}.__init__": with_role("rollout")})
-            for module, owner in _ENGINES.items()
+            module: {f"{owner}.__init__": with_role(role)}
+            for role, owners in (("actor", _POLICIES), ("rollout", _ENGINES))
+            for module, owner in owners.items()
         },
     },
 )  # fmt: skip

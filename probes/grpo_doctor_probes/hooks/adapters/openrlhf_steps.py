@@ -6,15 +6,14 @@ ends where the next begins: logging, evaluation and checkpoints are part of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from grpo_doctor_probes import describe, metrics
 from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions
-from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan, inside
-from grpo_doctor_probes.hooks.wrapping import before, spanned
-from grpo_doctor_probes.record.recorder import quietly
+from grpo_doctor_probes.hooks.spans import STEPS, inside
+from grpo_doctor_probes.hooks.wrapping import after, before, by_arguments, each, spanned
 from grpo_doctor_probes.record.rundir import DRIVER
 from grpo_doctor_probes.record.sidecar import ROLE
 
@@ -28,23 +27,6 @@ class _Loop:
     is_due = True  # whether the next samples begin a step
 
 
-def around_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the controller's loop: it first describes the run, and ends the last step after it."""
-
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if ROLE.of_this_process() == DRIVER:
-            quietly(_describe, self)
-            quietly(_name_queue, self, args, kwargs)
-        result = fit(self, *args, **kwargs)
-        if _Loop.is_due:
-            STEPS.end()
-        else:  # the last call of a loader or queue: there was nothing left
-            quietly(STEPS.drop)
-        return result
-
-    return wrapper
-
-
 def resume(states: Any, *_: Any, **__: Any) -> None:
     """A run that resumes from these states continues counting where it was."""
     _Loop.number = int(states["global_step"]) + 1
@@ -55,25 +37,6 @@ def begin_if_due(*_: Any, **__: Any) -> None:
     if _Loop.is_due and ROLE.of_this_process() == DRIVER and not inside("eval"):
         _Loop.is_due = False
         STEPS.begin(_Loop.number)
-
-
-def around_logging(save_logs_and_checkpoints: Callable[..., Any]) -> Callable[..., Any]:
-    """The last of a step: its metrics are kept, and a checkpoint is a phase if one is due."""
-
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        number, logs = _logged([*args, *kwargs.values()])
-        if number is None:
-            return save_logs_and_checkpoints(self, *args, **kwargs)
-        quietly(metrics, number, logs)
-        if _saves(self, number):
-            with HookedSpan("checkpoint"):
-                result = save_logs_and_checkpoints(self, *args, **kwargs)
-        else:
-            result = save_logs_and_checkpoints(self, *args, **kwargs)
-        _Loop.number, _Loop.is_due = number + 1, True
-        return result
-
-    return wrapper
 
 
 def write_evaluation(logs: Any, *_: Any, **__: Any) -> None:
@@ -91,7 +54,14 @@ def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", item
 
 
-def _describe(controller: Any) -> None:
+def _prepare(controller: Any, *args: Any, **kwargs: Any) -> None:
+    if ROLE.of_this_process() != DRIVER:
+        return
+    # The trainer of an asynchronous run waits for samples at a queue.
+    for queue in (getattr(controller, "rollout_queue", None), *args, *kwargs.values()):
+        if hasattr(queue, "get") and hasattr(queue, "put"):
+            queue.get = before(begin_if_due)(spanned(queue.get, "rollout/wait"))
+            break
     settings = dict(flat(controller.strategy.args))
     nodes = settings.get("actor.num_nodes", settings.get("actor_num_nodes"))
     gpus = settings.get("actor.num_gpus_per_node", settings.get("actor_num_gpus_per_node"))
@@ -100,21 +70,43 @@ def _describe(controller: Any) -> None:
     describe("openrlhf", version, settings, package_versions(), world_size=ranks)
 
 
-def _name_queue(controller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """The trainer of an asynchronous run waits for samples at a queue."""
-    for queue in (getattr(controller, "rollout_queue", None), *args, *kwargs.values()):
-        if hasattr(queue, "get") and hasattr(queue, "put"):
-            queue.get = before(begin_if_due)(spanned(queue.get, "rollout/wait"))
-            return
+def _finish(*_: Any, **__: Any) -> None:
+    if _Loop.is_due:
+        STEPS.end()
+    else:  # the last call of a loader or queue: there was nothing left
+        STEPS.drop()
 
 
-def _logged(values: list[Any]) -> tuple[int | None, dict[str, Any]]:
+# The controller's loop: it first describes the run, and ends the last step after it.
+around_fit = each(before(_prepare), after(_finish))
+
+
+def _logged(*values: Any, **named: Any) -> tuple[int | None, dict[str, Any]]:
     """Return the step and its metrics; the order of arguments differs from version to version."""
-    number = next((value for value in values if type(value) is int), None)
-    return number, next((value for value in values if isinstance(value, dict)), {})
+    everything = (*values, *named.values())
+    number = next((value for value in everything if type(value) is int), None)
+    return number, next((value for value in everything if isinstance(value, dict)), {})
 
 
-def _saves(controller: Any, number: int) -> bool:
-    args = getattr(controller, "args", None)
-    every = getattr(getattr(args, "ckpt", args), "save_steps", None)
-    return isinstance(every, int) and every > 0 and number % every == 0
+def _write_metrics(_controller: Any, *args: Any, **kwargs: Any) -> None:
+    number, logs = _logged(*args, **kwargs)
+    if number is not None:
+        metrics(number, logs)
+
+
+def _span_of_logging(controller: Any, *args: Any, **kwargs: Any) -> str | None:
+    number, _ = _logged(*args, **kwargs)
+    settings = getattr(controller, "args", None)
+    every = getattr(getattr(settings, "ckpt", settings), "save_steps", None)
+    saves = number is not None and isinstance(every, int) and every > 0 and number % every == 0
+    return "checkpoint" if saves else None
+
+
+def _end_step(_controller: Any, *args: Any, **kwargs: Any) -> None:
+    number, _ = _logged(*args, **kwargs)
+    if number is not None:
+        _Loop.number, _Loop.is_due = number + 1, True
+
+
+# The last of a step: its metrics are kept, and a checkpoint is a phase if one is due.
+around_logging = each(by_arguments(_span_of_logging), before(_write_metrics), after(_end_step))

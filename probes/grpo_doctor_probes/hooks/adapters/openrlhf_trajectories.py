@@ -7,7 +7,6 @@ reward. Ray carries the answer to the process that generates samples, and from t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from time import monotonic_ns
 from types import SimpleNamespace
@@ -22,34 +21,23 @@ from grpo_doctor_probes.hooks.wrapping import (
     before,
     in_state,
     on_result,
-    replace,
     shared,
 )
 from grpo_doctor_probes.record import trajectories as record
-from grpo_doctor_probes.record.decorate import COROUTINE
 from grpo_doctor_probes.record.recorder import quietly
 
 _ENGINE, _AGENT = "openrlhf.trainer.ray.vllm_engine", "openrlhf.utils.agent"
 _MARK = "grpo_doctor"
-_TURNS = ("reset", "step")
 
 
 # What this process knows: weight updates that it got, or sent, and answers of this generation.
-_HERE: Any = SimpleNamespace(updates=0, sent=None, answers=[], environment="")
+_HERE: Any = SimpleNamespace(updates=0, sent=None, answers=[])
 
 
-def _around_responses(respond: Callable[..., Any]) -> Callable[..., Any]:
+def _follow(actor: Any, *_: Any, **__: Any) -> None:
     """All samples of one prompt, by an executor that may be of the user's own class."""
-
-    def follow(actor: Any) -> None:
-        if not hasattr(actor.executor.execute, HOOKED):
-            actor.executor.execute = following(_begun, _note_answer)(actor.executor.execute)
-
-    async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(follow, self)
-        return await respond(self, *args, **kwargs)
-
-    return wrapper
+    if not hasattr(actor.executor.execute, HOOKED):
+        actor.executor.execute = following(_begun, _note_answer)(actor.executor.execute)
 
 
 def _begun(one: record.Trajectory, *_: Any, **__: Any) -> None:
@@ -64,59 +52,19 @@ def _note_answer(one: record.Trajectory, answer: Any, *_: Any) -> None:
         one.note(reward=answer.get("reward"))
 
 
-def _around_step(owner: type, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    state = in_state(f"{record.TOOL}/{owner.__name__}.{method}")
-    return shared("rollout/tools")(state(function))
-
-
 def _name_environment(_executor: Any, agent_instance_cls: type, *_: Any, **__: Any) -> None:
     """What a user's environment does before the first turn and between two of them."""
-    wrap_own(agent_instance_cls, _TURNS, _around_step, bases=("AgentInstanceBase",))
+
+    def around(owner: type, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        state = in_state(f"{record.TOOL}/{owner.__name__}.{method}")
+        return shared("rollout/tools")(state(function))
+
+    wrap_own(agent_instance_cls, ("reset", "step"), around, bases=("AgentInstanceBase",))
 
 
-def _watch_executor(executor: Any, agent_instance_cls: Any = None, *_: Any, **__: Any) -> None:
-    """Until 0.9.0 an environment is an actor of Ray, and answers go into a queue."""
-    answers, kind = getattr(executor, "result_queue", None), agent_instance_cls
-    if answers is None:
-        return
-    _HERE.environment = getattr(kind, "__name__", "AgentInstance")
-    executor.execute = following(_begun)(executor.execute)
-    executor.semaphore.acquire = in_state(record.QUEUE)(executor.semaphore.acquire)
-    answers.put = before(_note_put)(answers.put)
-    actors = sys.modules["ray.actor"]
-    if not hasattr(actors.ActorMethod.remote, HOOKED):
-        replace(actors, "ActorMethod.remote", on_result(_follow_call))
-
-
-def _note_put(answer: Any) -> None:
-    one = record.CURRENT.get()
-    if one is not None:
-        _note_answer(one, answer)
-
-
-def _follow_call(reference: Any, method: Any, *_: Any, **__: Any) -> None:
-    one, name = record.CURRENT.get(), getattr(method, "_method_name", "")
-    if one is not None and name in _TURNS:
-        call = one.part(f"{record.TOOL}/{_HERE.environment}.{name}")
-        reference.future().add_done_callback(lambda future: quietly(_end_call, call, future))
-
-
-def _end_call(call: record.Part, future: Any) -> None:
-    error = future.exception()
-    call.end(record.outcome_of(error and type(error)))
-
-
-def _around_update(update: Callable[..., Any]) -> Callable[..., Any]:
+def _count_update(*_: Any, **options: Any) -> None:
     """The last part of new weights is the one with which the caches are emptied."""
-    if not update.__code__.co_flags & COROUTINE:  # before 0.9.1 an engine without agents
-        return update
-
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        result = await update(*args, **kwargs)
-        _HERE.updates += bool(kwargs.get("empty_cache"))
-        return result
-
-    return wrapper
+    _HERE.updates += bool(options.get("empty_cache"))
 
 
 def _note_experience(experience: Any, _generator: Any, answer: Any, *_: Any, **__: Any) -> None:
@@ -165,24 +113,21 @@ HOOKS = tuple(
     for module, qualname, span, versions, state in (
         (_ENGINE, "RolloutRayActor.generate", "rollout/generate", "0.10.2-", record.GENERATE),
         (_ENGINE, "LLMRayActor.generate", "rollout/generate", "0.9.1-0.10.1", record.GENERATE),
-        (_AGENT, "AgentExecutorBase.generate", "rollout/generate", "0.8.7-0.9.0", record.GENERATE),
         # First it waits for a thread.
         (_AGENT, "SingleTurnAgentExecutor._fetch_rewards_via_func", "reward", "0.9.1-", "queue"),
         (_AGENT, "SingleTurnAgentExecutor._fetch_rewards_via_http", "reward", "0.9.1-", "reward"),
     )
 )
+ACTORS = ("RolloutRayActor", "LLMRayActor")
 ENGINE: dict[str, Around] = {
     f"{actor}.{method}": around
-    for actor in ("RolloutRayActor", "LLMRayActor", "LLMRayActorAsync")
+    for actor in ACTORS
     for method, around in {
-        "generate_responses": _around_responses, "update_weight": _around_update,
-        "update_weight_cuda_ipc": _around_update,
+        "generate_responses": before(_follow), "update_weight": after(_count_update),
+        "update_weight_cuda_ipc": after(_count_update),
     }.items()
 }  # fmt: skip
-AGENT: dict[str, Around] = {
-    "MultiTurnAgentExecutor.__init__": after(_name_environment),
-    "AgentExecutorBase.__init__": after(_watch_executor),
-}
+AGENT: dict[str, Around] = {"MultiTurnAgentExecutor.__init__": after(_name_environment)}
 SAMPLES: dict[str, Around] = {
     "SamplesGenerator._generate_vllm": _around_generation,
     "SamplesGenerator._process_response_into_experience": on_result(_note_experience),

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from grpo_doctor_probes.hooks.table import Adapter
-from grpo_doctor_probes.hooks.wrapping import on_result, replacing
+from grpo_doctor_probes.hooks.wrapping import on_result
 from grpo_doctor_probes.record import recorder
 
 _LOADING, _CONNECTING = "ray._private.function_manager", "ray._private.worker"
@@ -90,11 +90,11 @@ ADAPTER = Adapter(
     "ray",
     (),
     {
-        _LOADING: replacing({
+        _LOADING: {
             "FunctionActorManager._load_actor_class_from_gcs": on_result(_hook),
             "FunctionActorManager._load_actor_class_from_local": on_result(_hook),
-        }),
-        _CONNECTING: replacing({"init": _around_init}),
-        _SUBMITTING: replacing({"JobSubmissionClient.submit_job": _around_submit}),
+        },
+        _CONNECTING: {"init": _around_init},
+        _SUBMITTING: {"JobSubmissionClient.submit_job": _around_submit},
     },
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor_probes.hooks.table import Adapter, Hook
-from grpo_doctor_probes.hooks.wrapping import replacing, shared
+from grpo_doctor_probes.hooks.wrapping import shared
 
 _ENGINE = "sglang.srt.entrypoints.engine"
 
@@ -19,5 +19,5 @@ ADAPTER = Adapter(
         Hook(_ENGINE, "Engine.update_weights_from_disk", "sync", "0.4.6-"),
         Hook(_ENGINE, "Engine.update_weights_from_ipc", "sync", "0.5.9-"),
     ),
-    {_ENGINE: replacing({"Engine.async_generate": shared("rollout/generate")})},
+    {_ENGINE: {"Engine.async_generate": shared("rollout/generate")}},
 )

@@ -9,18 +9,22 @@ and offloads within that time are spans of their own, by slime's timer
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from grpo_doctor_probes import describe, metrics
 from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions
-from grpo_doctor_probes.hooks.roles import with_gpu_times, with_role
-from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
+from grpo_doctor_probes.hooks.longspans import LongSpan, TimerSpans
+from grpo_doctor_probes.hooks.spans import STEPS
 from grpo_doctor_probes.hooks.table import Adapter, Hook
-from grpo_doctor_probes.hooks.timers import TimerSpans
-from grpo_doctor_probes.hooks.wrapping import before, on_result, replacing
-from grpo_doctor_probes.record.recorder import quietly
+from grpo_doctor_probes.hooks.wrapping import (
+    after,
+    before,
+    each,
+    on_result,
+    with_gpu_times,
+    with_role,
+)
 from grpo_doctor_probes.record.sidecar import ROLE
 
 _CLASS = "MegatronTrainRayActor"
@@ -30,24 +34,7 @@ _LABELS = {
     "save_model": "checkpoint", "sleep": "offload", "wake_up": "offload",
 }  # fmt: skip
 _TIMER = TimerSpans(_LABELS.get)
-
-
-class _Wait:
-    """The span between two calls of `train`."""
-
-    open: HookedSpan | None = None
-
-    @classmethod
-    def begin(cls, step: int) -> None:
-        STEPS.begin(step)
-        cls.open = HookedSpan("rollout/wait")
-        cls.open.__enter__()
-
-    @classmethod
-    def end(cls, *_: Any, **__: Any) -> None:
-        span, cls.open = cls.open, None
-        if span is not None:
-            span.__exit__(None, None, None)
+_WAIT = LongSpan("rollout/wait")  # between two calls of `train`
 
 
 def _take_role(_actor: Any, _args: Any, role: Any, *_: Any, **__: Any) -> None:
@@ -64,28 +51,19 @@ def _started(start: Any, actor: Any, args: Any, role: Any, *_: Any, **__: Any) -
         settings = {name: value for name, value in vars(args).items() if name[:1] != "_"}
         world = getattr(actor, "_world_size", None)
         describe(package, version_of(package), settings, package_versions(), world_size=world)
-    _Wait.begin(int(start))
+    _begin_step(int(start))
 
 
-def _around_init(init: Callable[..., Any]) -> Callable[..., Any]:
-    return before(_take_role)(on_result(_started)(init))
+def _begin_step(number: int) -> None:
+    STEPS.begin(number)
+    _WAIT.begin()
 
 
-def _around_train(train: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, rollout_id: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(_Wait.end)
-        result = train(self, rollout_id, *args, **kwargs)
-        quietly(_trained, self, int(rollout_id))
-        return result
-
-    return wrapper
-
-
-def _trained(actor: Any, rollout_id: int) -> None:
+def _trained(actor: Any, rollout_id: Any, *_: Any, **__: Any) -> None:
     if actor.role != "actor":
         return
-    if rollout_id + 1 < actor.args.num_rollout:
-        _Wait.begin(rollout_id + 1)
+    if int(rollout_id) + 1 < actor.args.num_rollout:
+        _begin_step(int(rollout_id) + 1)
     else:
         STEPS.end()
 
@@ -95,15 +73,10 @@ def _log(_args: Any, values: Any, step_key: str) -> None:
         metrics(int(values[step_key]), values)
 
 
-def _begin(_timer: Any, name: str) -> None:
-    _TIMER.begin(name)
-
-
-def _end(_timer: Any, name: str) -> None:
-    _TIMER.end(name)
-
-
-_PATCH_TIMER = replacing({"Timer.start": before(_begin), "Timer.end": before(_end)})
+_PATCH_TIMER = {
+    "Timer.start": before(lambda _timer, name: _TIMER.begin(name)),
+    "Timer.end": before(lambda _timer, name: _TIMER.end(name)),
+}
 
 
 def of_package(package: str, rollouts: str, logs: str) -> Adapter:
@@ -117,13 +90,13 @@ def of_package(package: str, rollouts: str, logs: str) -> Adapter:
         {
             f"{package}.observability.timer": _PATCH_TIMER,
             f"{package}.utils.timer": _PATCH_TIMER,
-            logs: replacing({"log": before(_log)}),
-            f"{package}.backends.megatron_utils.actor": replacing({
-                f"{_CLASS}.init": _around_init,
-                f"{_CLASS}.train": _around_train,
+            logs: {"log": before(_log)},
+            f"{package}.backends.megatron_utils.actor": {
+                f"{_CLASS}.init": each(on_result(_started), before(_take_role)),
+                f"{_CLASS}.train": each(after(_trained), before(lambda *_, **__: _WAIT.end())),
                 f"{_CLASS}.train_actor": with_gpu_times,
-            }),
-            rollouts: replacing({"RolloutManager.__init__": with_role("rollout")}),
+            },
+            rollouts: {"RolloutManager.__init__": with_role("rollout")},
         },
     )  # fmt: skip
 

@@ -7,17 +7,16 @@ its methods, so nothing of TRL's is set here. Megatron's trainers have a module 
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
+from grpo_doctor_probes.hooks import passes
 from grpo_doctor_probes.hooks.adapters import swift_megatron, swift_trajectories
 from grpo_doctor_probes.hooks.describing import PARSED, plain_settings
 from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
-from grpo_doctor_probes.hooks.passes import patch_trainer
 from grpo_doctor_probes.hooks.spans import inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import time_method
-from grpo_doctor_probes.hooks.wrapping import after, before, replace, replacing, spanned
+from grpo_doctor_probes.hooks.wrapping import Around, after, before
 
 _TRAINER, _TRAINER_3 = (
     "swift.rlhf_trainers.grpo_trainer",
@@ -40,16 +39,12 @@ def _trainer(method: str, span: str, since_4: str | None, until_4: str | None) -
 
 
 def _moved(
-    method: str,
-    span: str,
-    until_3: str | None,
-    in_mixin: str = "3.10-",
-    direction: str | None = None,
+    method: str, span: str, until_3: str | None, since: str = "3.10-", direction: str | None = None
 ) -> tuple[Hook, ...]:
     """Return a method that was the trainer's, and is the mixin's under two paths of its module."""
     homes = [(_MIXIN, "RolloutTrainerMixin", "4.0-")]
-    if not in_mixin.startswith("4"):
-        homes.append((_MIXIN_3, "RolloutTrainerMixin", f"{in_mixin}3.12"))
+    if not since.startswith("4"):
+        homes.append((_MIXIN_3, "RolloutTrainerMixin", f"{since}3.12"))
     if until_3:
         homes.append((_TRAINER_3, "GRPOTrainer", until_3))
     return tuple(
@@ -66,78 +61,55 @@ def _client(method: str, since_3: str) -> tuple[Hook, ...]:
     )
 
 
-def _logprobs(module: str, method: str, versions: str) -> Hook:
-    return Hook(module, f"GRPOTrainer.{method}", "logprob", versions, span_of=logprob_span)
+def _logprobs(module: str, versions: str) -> Hook:
+    method = "GRPOTrainer._get_per_token_logps_and_entropies"
+    return Hook(module, method, "logprob", versions, span_of=logprob_span)
 
 
 def _encoding(module: str, versions: str) -> Hook:
-    return Hook(module, "Template.encode", _ENCODE, versions, span_of=_span_of_encoding)
+    # Engines and data sets encode as well; what prepares a batch also computes log-probs.
+    def span_of(*_: Any, **__: Any) -> str | None:
+        return _ENCODE if inside(_PREPARING) else None
+
+    return Hook(module, "Template.encode", _ENCODE, versions, span_of=span_of)
 
 
-def _span_of_encoding(*_: Any, **__: Any) -> str | None:
-    """Engines and data sets encode as well; what prepares a batch also computes log-probs."""
-    return _ENCODE if inside(_PREPARING) else None
-
-
-_LOGPS = "_get_per_token_logps_and_entropies"
 _HOOKS = (
-    *_trainer("_prepare_inputs", "rollout", "4.0-", "3.4-3.12"),
-    *_trainer("_generate_and_score_completions", "rollout", "4.0-4.3", "3.2-3.12"),
+    *_trainer("_prepare_inputs", "rollout", "4.0-", "3.8-3.12"),
+    *_trainer("_generate_and_score_completions", "rollout", "4.0-4.3", "3.8-3.12"),
     Hook(_MIXIN, "RolloutTrainerMixin._generate_and_score_completions", "rollout", "4.4-"),
-    *_moved("_engine_infer", "rollout/generate", "3.4-3.9"),
+    *_moved("_engine_infer", "rollout/generate", "3.8-3.9"),
     *_moved("_preprocess_inputs", "rollout/gather", None, "4.0-"),
     *_moved("_postprocess_rollout_outputs", "rollout/postprocess", "3.8-3.9"),
-    *_trainer("_prepare_batch_inputs", _PREPARING, "4.0-", "3.3-3.12"),
+    *_trainer("_prepare_batch_inputs", _PREPARING, "4.0-", "3.8-3.12"),
     _encoding("swift.template.base", "4.0-"),
-    _encoding("swift.llm.template.base", "3.2-3.12"),
-    *_moved("_wait_queue", "rollout/wait", "3.2-3.9"),
+    _encoding("swift.llm.template.base", "3.8-3.12"),
+    *_moved("_wait_queue", "rollout/wait", "3.8-3.9"),
     *_trainer("_compute_rewards_per_func", "reward", "4.0-", "3.8-3.12"),
     *_trainer("_compute_advantages", "reward/advantages", "4.0-", None),
     *_trainer("_log_rollout", "rollout/gather_texts", "4.4-", None),
-    _logprobs(_TRAINER, _LOGPS, "4.0-"),
-    _logprobs(_TRAINER_3, _LOGPS, "3.7-3.12"),
-    _logprobs(_TRAINER_3, "_get_per_token_logps", "3.2-3.6"),
-    *_trainer("compute_loss", LOSS, "4.0-", "3.2-3.12"),
-    *_moved("_move_model_to_vllm", "sync", "3.5-3.9"),
-    Hook(_TRAINER_3, "GRPOTrainer._move_model_to_vllm_lmdeploy", "sync", "3.2-3.4"),
+    _logprobs(_TRAINER, "4.0-"),
+    _logprobs(_TRAINER_3, "3.8-3.12"),
+    *_trainer("compute_loss", LOSS, "4.0-", "3.8-3.12"),
+    *_moved("_move_model_to_vllm", "sync", "3.8-3.9"),
     *_moved("_collect_state_dict_for_vllm", "sync/gather", None, "4.0-"),
     *_moved("_load_state_dict_to_vllm", "sync/load", None),
-    *_client("update_named_param", "3.4-3.12"),
+    *_client("update_named_param", "3.8-3.12"),
     *_client("update_flattened_params", "3.10-3.12"),
     *_client("update_adapter_flattened_param", "3.10-3.12"),
     *_client("update_adapter_param", "3.11-3.12"),
-    *_moved("offload_model", "offload", "3.3-3.9", direction=_TO_CPU),
-    *_moved("offload_optimizer", "offload", "3.3-3.9", direction=_TO_CPU),
-    *_moved("load_model", "offload", "3.3-3.9", direction=_TO_DEVICE),
-    *_moved("load_optimizer", "offload", "3.3-3.9", direction=_TO_DEVICE),
+    *_moved("offload_model", "offload", "3.8-3.9", direction=_TO_CPU),
+    *_moved("offload_optimizer", "offload", "3.8-3.9", direction=_TO_CPU),
+    *_moved("load_model", "offload", "3.8-3.9", direction=_TO_DEVICE),
+    *_moved("load_optimizer", "offload", "3.8-3.9", direction=_TO_DEVICE),
     Hook(_UTILS, "sleep_vllm_engine", "offload", "4.6-", direction=_TO_CPU),
     Hook(_UTILS, "aggressive_empty_cache", "offload/collect", "4.0-"),
     Hook(_UTILS_3, "aggressive_empty_cache", "offload/collect", "3.10-3.12"),
     *_moved("resample_encode_failed_inputs", "dataload/resample", "3.8-3.11", "3.12-"),
-    Hook(_BASE, "SwiftMixin._save_checkpoint", "checkpoint", "3.2-"),
+    Hook(_BASE, "SwiftMixin._save_checkpoint", "checkpoint", "3.8-"),
     Hook(_BASE, "SwiftMixin._save_flash_checkpoint", "checkpoint", "3.8-"),
-    Hook(_BASE, "SwiftMixin._evalscope_eval", "eval", "3.3-"),
+    Hook(_BASE, "SwiftMixin._evalscope_eval", "eval", "3.8-"),
 )  # fmt: skip
-
-
-def _note_arguments(launch: Any, *_: Any, **__: Any) -> None:
-    PARSED.update(plain_settings(launch.args))
-
-
-_patch_launch = replacing({"SwiftSft.train": before(_note_arguments)})
-
-
-def _patch_trainer(module: ModuleType) -> None:
-    patch_trainer(module)
-    replacing(swift_trajectories.TRAINER)(module)
-
-
-def _patch_old_trainer(module: ModuleType) -> None:
-    """Before 3.8 rewards were computed, gathered and logged in one method."""
-    _patch_trainer(module)
-    trainer = getattr(module, "GRPOTrainer", None)
-    if trainer is not None and "_compute_rewards_per_func" not in vars(trainer):
-        replace(module, "GRPOTrainer._score_completions", lambda f: spanned(f, "reward"))
 
 
 def _time_turns(trainer: Any, *_: Any, **__: Any) -> None:
@@ -146,22 +118,19 @@ def _time_turns(trainer: Any, *_: Any, **__: Any) -> None:
         time_method(scheduler, "step", "rollout/tools")
 
 
-_patch_mixin = replacing({
+_GRPO = {**passes.of_trainer(), **swift_trajectories.TRAINER}
+_ROLLOUT: dict[str, Around] = {
     "RolloutTrainerMixin._prepare_scheduler": after(_time_turns), **swift_trajectories.MIXIN,
-})  # fmt: skip
-
-
+}  # fmt: skip
+_LAUNCHING = {
+    "SwiftSft.train": before(lambda launch, *_, **__: PARSED.update(plain_settings(launch.args)))
+}
 ADAPTER = Adapter(
     "ms-swift",
     (*_HOOKS, *swift_megatron.HOOKS),
     {
-        _LAUNCH: _patch_launch,
-        _LAUNCH_3: _patch_launch,
-        _TRAINER: _patch_trainer,
-        _TRAINER_3: _patch_old_trainer,
-        _MIXIN: _patch_mixin,
-        _MIXIN_3: _patch_mixin,
-        **swift_megatron.PATCHES,
+        _LAUNCH: _LAUNCHING, _LAUNCH_3: _LAUNCHING, _TRAINER: _GRPO, _TRAINER_3: _GRPO,
+        _MIXIN: _ROLLOUT, _MIXIN_3: _ROLLOUT, **swift_megatron.PATCHES,
         **swift_trajectories.PATCHES,
     },
-)
+)  # fmt: skip

@@ -6,7 +6,6 @@ scores, and directs its workers: it carries the steps, and they have a role.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,11 +13,18 @@ from grpo_doctor_probes import describe, metrics, watch_collectives
 from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions, plain_settings
 from grpo_doctor_probes.hooks.logprobs import LOSS, OLD, REFERENCE
-from grpo_doctor_probes.hooks.roles import with_gpu_times, with_role
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards, time_method
-from grpo_doctor_probes.hooks.wrapping import after, before, on_result, replacing
+from grpo_doctor_probes.hooks.wrapping import (
+    Around,
+    after,
+    before,
+    each,
+    on_result,
+    with_gpu_times,
+    with_role,
+)
 from grpo_doctor_probes.record import sidecar
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.rundir import DRIVER
@@ -40,47 +46,43 @@ _ORDERS = {
     "reload_to_gpu": "offload",
     "update_weights": "sync/send",
 }
-# Among the arguments of `train_step` before 4.0.
-_OPTIMIZER_3 = 3
 
 
 def _span_of_order(_group: Any, method: str, *_: Any, **__: Any) -> str | None:
     return _ORDERS.get(method)
 
 
-def _moved(method: str, span: str, in_trainer: str, in_mixin: str = "3.12-") -> tuple[Hook, ...]:
-    """Return a method that was the trainer's, and is the mixin's."""
-    return (
-        Hook(_TRAINER, f"MegatronGRPOTrainer.{method}", span, in_trainer),
-        Hook(_MIXIN, f"MegatronRolloutMixin.{method}", span, in_mixin),
-    )
+def _mixin(method: str, span: str, versions: str = "4.0-") -> Hook:
+    return Hook(_MIXIN, f"MegatronRolloutMixin.{method}", span, versions)
 
 
-def _trainer(method: str, span: str, versions: str = "3.11-") -> Hook:
+def _trainer(method: str, span: str, versions: str = "4.0-") -> Hook:
     return Hook(_TRAINER, f"MegatronGRPOTrainer.{method}", span, versions)
 
 
 def _moving(function: str, direction: str) -> Hook:
-    return Hook(_UTILS, function, "offload", "3.11-", direction=direction)
+    return Hook(_UTILS, function, "offload", "4.0-", direction=direction)
 
 
 HOOKS = (
-    Hook(_BASE, "BaseMegatronTrainer.train_step", "train", "3.7-"),
-    *_moved("_replace_data_iterator", "rollout", "3.11-4.4", "4.5-"),
+    Hook(_BASE, "BaseMegatronTrainer.train_step", "train", "4.0-"),
+    _trainer("_replace_data_iterator", "rollout", "4.0-4.4"),
+    _mixin("_replace_data_iterator", "rollout", "4.5-"),
     _trainer("_generate_and_score_completions", "rollout"),
-    *_moved("_server_rollout", "rollout/generate", "3.11-"),
-    *_moved("_colocate_rollout", "rollout/generate", "3.11"),
+    _trainer("_server_rollout", "rollout/generate"),
+    _mixin("_server_rollout", "rollout/generate"),
+    _mixin("_colocate_rollout", "rollout/generate"),
     _trainer("_score_completions", "reward"),
-    _trainer("_compute_advantages", "reward/advantages", "3.11-"),
+    _trainer("_compute_advantages", "reward/advantages", "4.0-"),
     _trainer("_maybe_compute_logps", "logprob"),
     _trainer("loss_func", LOSS),
-    *_moved("_move_model_to_vllm", "sync", "3.11"),
+    _mixin("_move_model_to_vllm", "sync"),
     _moving("offload_megatron_model_to_cpu", _TO_CPU),
     _moving("offload_megatron_optimizer", _TO_CPU),
     _moving("load_megatron_model_to_gpu", _TO_DEVICE),
     _moving("load_megatron_optimizer", _TO_DEVICE),
-    Hook(_BASE, "BaseMegatronTrainer.save_checkpoint", "checkpoint", "3.7-"),
-    Hook(_BASE, "BaseMegatronTrainer.evaluate", "eval", "3.7-"),
+    Hook(_BASE, "BaseMegatronTrainer.save_checkpoint", "checkpoint", "4.0-"),
+    Hook(_BASE, "BaseMegatronTrainer.evaluate", "eval", "4.0-"),
     Hook(_DRIVER, "GRPOTrainer._generate", "rollout", "4.3-"),
     Hook(_DRIVER, "GRPOTrainer._postprocess_rollout", "rollout/postprocess", "4.3-"),
     Hook(_DRIVER, "GRPOTrainer.encode_rollout_batch", "rollout/encode", "4.3-"),
@@ -103,16 +105,10 @@ HOOKS = (
 )  # fmt: skip
 
 
-def _around_train(train: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(_describe, self.args)
-        quietly(name_rewards, self)
-        quietly(watch_collectives)
-        result = train(self, *args, **kwargs)
-        STEPS.end()
-        return result
-
-    return wrapper
+def _prepare(trainer: Any, *_: Any, **__: Any) -> None:
+    quietly(_describe, trainer.args)
+    quietly(name_rewards, trainer)
+    watch_collectives()
 
 
 def _describe(arguments: Any, world_size: int | None = None) -> None:
@@ -122,22 +118,11 @@ def _describe(arguments: Any, world_size: int | None = None) -> None:
         describe(_FRAMEWORK, version, settings, package_versions(), world_size)
 
 
-def _begin_step(trainer: Any, *args: Any, **_: Any) -> None:
+def _begin_step(trainer: Any, *_: Any, **__: Any) -> None:
     if sidecar.ROLE.of_this_process() is not None:  # a driver carries the steps
         return
-    STEPS.begin(_steps_done(trainer) + 1)
-    optimizer = getattr(trainer, "optimizer", None)
-    if optimizer is None and len(args) > _OPTIMIZER_3:
-        optimizer = args[_OPTIMIZER_3]
-    if optimizer is not None:
-        time_method(optimizer, "step", "optimizer")
-
-
-def _steps_done(trainer: Any) -> int:
-    iteration = getattr(getattr(trainer, "state", None), "iteration", None)
-    if iteration is None:  # before 4.0 Megatron's own loop counted
-        iteration = sys.modules["megatron.training"].get_args().curr_iteration
-    return int(iteration)
+    STEPS.begin(trainer.state.iteration + 1)
+    time_method(trainer.optimizer, "step", "optimizer")
 
 
 def _write_metrics(trainer: Any, logs: dict[str, Any], *_: Any, **__: Any) -> None:
@@ -153,15 +138,6 @@ def _around_iterators(prepare: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _around_old_iterator(endless: Any) -> Any:
-    inner = getattr(endless, "__func__", endless)  # a static method in 3.7
-
-    def wrapper(*args: Any) -> Iterator[Any]:
-        return _timed_iterator(inner(*args))
-
-    return wrapper if inner is endless else staticmethod(wrapper)
-
-
 def _timed_iterator(iterator: Iterator[Any]) -> Iterator[Any]:
     while True:
         try:
@@ -172,19 +148,9 @@ def _timed_iterator(iterator: Iterator[Any]) -> Iterator[Any]:
         yield item
 
 
-def _around_driver(loop: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, tg: Any, train_iters: int, iteration: int) -> Any:
-        quietly(_begin_driver, self, tg, train_iters, iteration)
-        result = loop(self, tg, train_iters, iteration)
-        STEPS.end()
-        return result
-
-    return wrapper
-
-
-def _begin_driver(trainer: Any, group: Any, train_iters: int, iteration: int) -> None:
+def _begin_driver(trainer: Any, tg: Any, train_iters: int, iteration: int) -> None:
     sidecar.ROLE.take(DRIVER)
-    _describe(trainer.args, group.world_size)
+    _describe(trainer.args, tg.world_size)
     name_rewards(trainer)
     _LAST.append(train_iters)
     STEPS.begin(iteration + 1)
@@ -203,23 +169,27 @@ def _time_loader(trainer: Any, *_: Any, **__: Any) -> None:
     trainer._data_iter = _timed_iterator(trainer._data_iter)  # noqa: SLF001 - the class's own
 
 
-PATCHES = {
-    _BASE: replacing({
+def _end(*_: Any, **__: Any) -> None:
+    STEPS.end()
+
+
+PATCHES: dict[str, dict[str, Around]] = {
+    _BASE: {
         "BaseMegatronTrainer.train_step": before(_begin_step),
-        "BaseMegatronTrainer.train": _around_train,
+        "BaseMegatronTrainer.train": each(before(_prepare), after(_end)),
         "BaseMegatronTrainer.on_log": after(_write_metrics),  # by then they are numbers
         "BaseMegatronTrainer._prepare_data_iterator": _around_iterators,
-        "BaseMegatronTrainer.new_cyclic_iter": _around_old_iterator,  # before 4.0
-    }),
-    _DRIVER: replacing({
-        "GRPOTrainer._train_loop": _around_driver,
+    },
+    _DRIVER: {
+        "GRPOTrainer._train_loop": each(before(_begin_driver), after(_end)),
         "extract_iteration": on_result(_next_step),
-    }),
-    _RAY_BASE: replacing({"BaseRayTrainer._build_dataloader": after(_time_loader)}),
-    _WORKER: replacing({
+    },
+    _RAY_BASE: {"BaseRayTrainer._build_dataloader": after(_time_loader)},
+    _WORKER: {
         "MegatronWorker.__init__": with_role("actor"),
-        "MegatronWorker.train_step": with_gpu_times,
-        "MegatronWorker.compute_logps": with_gpu_times,
-        "MegatronWorker.compute_ref_logps": with_gpu_times,
-    }),
-}  # fmt: skip
+        **{
+            f"MegatronWorker.{method}": with_gpu_times
+            for method in ("train_step", "compute_logps", "compute_ref_logps")
+        },
+    },
+}

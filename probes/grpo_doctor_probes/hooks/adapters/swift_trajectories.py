@@ -17,12 +17,12 @@ from grpo_doctor_probes.hooks.adapters.agent_trajectories import (
     begun_together,
     during,
     following,
-    within,
     wrap_own,
 )
 from grpo_doctor_probes.hooks.table import HOOKED
-from grpo_doctor_probes.hooks.wrapping import Around, after, in_state, replacing
+from grpo_doctor_probes.hooks.wrapping import Around, after, in_state
 from grpo_doctor_probes.record import trajectories as record
+from grpo_doctor_probes.record.decorate import timed
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.trajectories import GENERATE, QUEUE, REWARD, TOOL, Trajectory
 
@@ -51,7 +51,7 @@ def _around_turn(owner: type, method: str, function: Callable[..., Any]) -> Call
             parts.enter_context(record.part(name, one))
         return parts
 
-    return within(where, function)
+    return timed(where, function)
 
 
 def _done(one: Trajectory, outputs: Any, *_: Any) -> None:
@@ -124,7 +124,7 @@ MIXIN, TRAINER = (
     {f"{owner}.{method}": around for method, around in _TURNS_OF_A_RANK.items()}
     for owner in ("RolloutTrainerMixin", "GRPOTrainer")
 )
-PATCHES = dict.fromkeys(
-    ("swift.rollout.multi_turn", "swift.plugin.multi_turn"),  # since 4.0, and before
-    replacing({"RolloutScheduler.__init__": after(_watch)}),
-)
+PATCHES: dict[str, dict[str, Around]] = {
+    module: {"RolloutScheduler.__init__": after(_watch)}
+    for module in ("swift.rollout.multi_turn", "swift.plugin.multi_turn")  # since 4.0, and before
+}

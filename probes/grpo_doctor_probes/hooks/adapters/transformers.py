@@ -7,7 +7,6 @@ evaluation and checkpoints are part of the step that they follow, stopping worke
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from grpo_doctor_probes import metrics, watch_collectives
@@ -18,7 +17,7 @@ from grpo_doctor_probes.hooks.spans import STEPS, inside, open_spans
 from grpo_doctor_probes.hooks.sums import SUMS
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import name_callbacks, name_rewards
-from grpo_doctor_probes.hooks.wrapping import before, replacing
+from grpo_doctor_probes.hooks.wrapping import after, before, each
 from grpo_doctor_probes.record.recorder import quietly
 
 _TRAINER = "transformers.trainer"
@@ -26,43 +25,20 @@ _CALLBACKS = "transformers.trainer_callback"
 _GENERATION = "transformers.generation.utils"
 
 
-def _around_train(train: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(describe_trainer, self)
-        quietly(name_rewards, self)
-        quietly(name_callbacks, self)
-        quietly(watch_collectives)
-        quietly(SUMS.restart)
-        result = train(self, *args, **kwargs)
-        STEPS.end()
-        return result
-
-    return wrapper
+def _prepare(trainer: Any, *_: Any, **__: Any) -> None:
+    for note in (describe_trainer, name_rewards, name_callbacks):
+        quietly(note, trainer)
+    watch_collectives()
+    SUMS.restart()
 
 
-def _begin_step(trainer: Any, *_: Any, **__: Any) -> None:
-    STEPS.begin(trainer.state.global_step + 1)
-
-
-def _around_log(log: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, logs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        quietly(_write_metrics, self, logs)
-        if SUMS.on:
-            quietly(_add_seconds, logs)
-        result = log(self, logs, *args, **kwargs)
-        quietly(metrics_logged)
-        return result
-
-    return wrapper
-
-
-def _write_metrics(trainer: Any, logs: dict[str, Any]) -> None:
+def _write_metrics(trainer: Any, logs: dict[str, Any], *_: Any, **__: Any) -> None:
     if trainer.is_world_process_zero():
         metrics(trainer.state.global_step, logs)
 
 
-def _add_seconds(logs: dict[str, Any]) -> None:
-    if not inside("eval"):
+def _add_seconds(_trainer: Any, logs: dict[str, Any], *_: Any, **__: Any) -> None:
+    if SUMS.on and not inside("eval"):
         logs.update(SUMS.take(open_spans()))
 
 
@@ -85,13 +61,17 @@ ADAPTER = Adapter(
         ),
     ),
     {
-        _TRAINER: replacing({
-            "Trainer.train": _around_train,
-            "Trainer.get_batch_samples": before(_begin_step),
-            "Trainer.log": _around_log,
-        }),
-        _CALLBACKS: replacing({
+        _TRAINER: {
+            "Trainer.train": each(before(_prepare), after(lambda *_, **__: STEPS.end())),
+            "Trainer.get_batch_samples": before(
+                lambda trainer, *_, **__: STEPS.begin(trainer.state.global_step + 1)
+            ),
+            "Trainer.log": each(
+                after(lambda *_, **__: metrics_logged()), before(_write_metrics, _add_seconds)
+            ),
+        },
+        _CALLBACKS: {
             "CallbackHandler.on_train_end": before(lambda *_, **__: STEPS.end()),
-        }),
+        },
     },
 )  # fmt: skip

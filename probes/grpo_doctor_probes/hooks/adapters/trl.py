@@ -7,14 +7,11 @@ The forward pass of the loss uses the same function as the log-probs of old and 
 
 from __future__ import annotations
 
-from types import ModuleType
-
+from grpo_doctor_probes.hooks import passes
 from grpo_doctor_probes.hooks.adapters import trl_async
 from grpo_doctor_probes.hooks.adapters.trl_batch_trajectories import ENGINE, TRAINER
 from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
-from grpo_doctor_probes.hooks.passes import patch_trainer
 from grpo_doctor_probes.hooks.table import Adapter, Hook
-from grpo_doctor_probes.hooks.wrapping import replacing
 
 _TRAINER = "trl.trainer.grpo_trainer"
 _VLLM = "trl.generation.vllm_generation"
@@ -45,11 +42,6 @@ def of_trainer(module: str, owner: str) -> tuple[Hook, ...]:
     )  # fmt: skip
 
 
-def _patch_trainer(module: ModuleType) -> None:
-    patch_trainer(module)
-    replacing(TRAINER)(module)
-
-
 ADAPTER = Adapter(
     "trl",
     (
@@ -61,5 +53,5 @@ ADAPTER = Adapter(
         Hook(_OLD_CLIENT, "VLLMClient.generate", "rollout/generate", "0.16-0.27"),
         *trl_async.HOOKS,
     ),
-    {_TRAINER: _patch_trainer, _VLLM: replacing(ENGINE), **trl_async.PATCHES},
+    {_TRAINER: {**passes.of_trainer(), **TRAINER}, _VLLM: ENGINE, **trl_async.PATCHES},
 )  # fmt: skip

@@ -12,11 +12,10 @@ from typing import Any
 
 from grpo_doctor_probes.hooks.adapters import trl_trajectories
 from grpo_doctor_probes.hooks.adapters.trl_trajectories import tool_call
-from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import write_ended
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards
-from grpo_doctor_probes.hooks.wrapping import after, before, replacing, shared
+from grpo_doctor_probes.hooks.wrapping import Around, after, before, shared, with_role
 from grpo_doctor_probes.record import recorder
 from grpo_doctor_probes.record.trajectories import GENERATE
 
@@ -37,16 +36,12 @@ HOOKS = (
     Hook(_TRANSFER, "WeightTransferClient.send_weights", "sync/send", "1.15-"),
     Hook(_TRANSFER, "WeightTransferClient.resume", "sync/resume", "1.15-"),
     Hook(
-        _LOOP,
-        "_AsyncRolloutLoop._generate_one_turn",
-        "rollout/generate",
-        "1.8-",
-        shared=True,
+        _LOOP, "_AsyncRolloutLoop._generate_one_turn", "rollout/generate", "1.8-", shared=True,
         state=GENERATE,
     ),
     Hook(_LOOP, "_AsyncRolloutLoop._execute_tool_calls", TOOLS, "1.15-", shared=True),
     Hook(_LOOP, "_AsyncRolloutLoop._score_group", "reward", "1.8-", shared=True),
-)
+)  # fmt: skip
 
 
 def fetch_span(trainer: object, *_: object, **__: object) -> str:
@@ -91,13 +86,13 @@ def _prepare(loop: Any, *_: Any, **__: Any) -> None:
     trl_trajectories.watch(loop)
 
 
-PATCHES = {
-    _LOOP: replacing({
+PATCHES: dict[str, dict[str, Around]] = {
+    _LOOP: {
         "_AsyncRolloutLoop.__init__": after(_prepare),
         "_AsyncRolloutLoop.run": with_role("rollout"),
         "_AsyncRolloutLoop._execute_tool_calls": _around_tools,
         "_AsyncRolloutLoop._push_metrics": before(_write_waits),
         **trl_trajectories.LOOP,
-    }),
-    _TRAINER: replacing(trl_trajectories.TRAINER),
+    },
+    _TRAINER: trl_trajectories.TRAINER,
 }  # fmt: skip

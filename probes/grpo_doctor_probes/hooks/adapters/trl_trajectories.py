@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from grpo_doctor_probes.hooks.adapters.agent_trajectories import following, within, wrap_own
-from grpo_doctor_probes.hooks.wrapping import Around, after
+from grpo_doctor_probes.hooks.adapters.agent_trajectories import following, wrap_own
+from grpo_doctor_probes.hooks.wrapping import Around, after, on_result
 from grpo_doctor_probes.record.decorate import timed
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.trajectories import (
@@ -66,7 +66,7 @@ def tool_call(
     one = of or CURRENT.get()
     owner = getattr(tool, "__self__", None)
     full = name if owner is None else f"{type(owner).__name__}.{name}"
-    return tool if one is None else timed(lambda: part(f"{TOOL}/{full}", one), tool)
+    return tool if one is None else timed(lambda *_, **__: part(f"{TOOL}/{full}", one), tool)
 
 
 def _around_score(score: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,20 +115,15 @@ def watch(loop: Any) -> None:
     if put is None:
         return
 
-    def put_nowait(sample: Any) -> None:
-        put(sample)
-        quietly(_put, sample)
+    def note_put(sample: Any) -> None:
+        _, one = _BY_SAMPLE.pop(id(sample), (None, None))
+        if one is not None:
+            one.note(put=getattr(sample, "enqueued_at", None))  # since 1.15
 
-    loop.rollout_buffer.put_nowait = put_nowait
+    loop.rollout_buffer.put_nowait = after(note_put)(put)
     for pool in getattr(loop, "_environment_pool", {}).values():
         for environment in pool:
             watch_environment(type(environment))
-
-
-def _put(sample: Any) -> None:
-    _, one = _BY_SAMPLE.pop(id(sample), (None, None))
-    if one is not None:
-        one.note(put=getattr(sample, "enqueued_at", None))  # since 1.15
 
 
 def watch_environment(kind: type) -> None:
@@ -145,7 +140,7 @@ def _around_environment(_: type, name: str, function: Callable[..., Any]) -> Cal
             one, state = _reset(environment) if RESETTING else None, TOOL
         return apart(f"{TOOL}/{full}") if one is None else part(f"{state}/{full}", one)
 
-    return within(where, function)
+    return timed(where, function)
 
 
 def _reset(environment: Any) -> Trajectory | None:
@@ -157,21 +152,14 @@ def _reset(environment: Any) -> Trajectory | None:
 
 def _watch_queue(dataset: Any, *_: Any, **__: Any) -> None:
     """Follow what the trainer takes, and what it drops because its weights are too old."""
-    get = dataset.queue.get
 
-    def get_one(*args: Any, **kwargs: Any) -> Any:
-        sample = get(*args, **kwargs)
-        quietly(_took, dataset, sample)
-        return sample
+    def took(sample: Any, *_: Any, **__: Any) -> None:
+        key = getattr(sample, "enqueued_at", None)
+        if key is not None:
+            staleness = dataset.model_version_fn() - sample.model_version
+            taken(key, "stale" if staleness > dataset.max_staleness else "", staleness)
 
-    dataset.queue.get = get_one
-
-
-def _took(dataset: Any, sample: Any) -> None:
-    key = getattr(sample, "enqueued_at", None)
-    if key is not None:
-        staleness = dataset.model_version_fn() - sample.model_version
-        taken(key, "stale" if staleness > dataset.max_staleness else "", staleness)
+    dataset.queue.get = on_result(took)(dataset.queue.get)
 
 
 LOOP: dict[str, Around] = {

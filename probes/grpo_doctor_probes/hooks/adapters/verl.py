@@ -12,7 +12,6 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes import describe, metrics, watch_collectives
@@ -25,14 +24,21 @@ from grpo_doctor_probes.hooks.adapters.verl_functions import (
     SERVERS,
     V1,
 )
-from grpo_doctor_probes.hooks.concurrent import SharedSpan
 from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions
-from grpo_doctor_probes.hooks.roles import with_gpu_times, with_role
+from grpo_doctor_probes.hooks.longspans import SharedSpan
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
 from grpo_doctor_probes.hooks.table import Adapter
 from grpo_doctor_probes.hooks.users_code import name_of
-from grpo_doctor_probes.hooks.wrapping import after, before, replace, replacing, shared
+from grpo_doctor_probes.hooks.wrapping import (
+    Around,
+    after,
+    before,
+    each,
+    shared,
+    with_gpu_times,
+    with_role,
+)
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.rundir import DRIVER
 from grpo_doctor_probes.record.sidecar import ROLE
@@ -59,13 +65,10 @@ _LOOP_TIMERS = {
 _AGENT_LOOP = "verl.experimental.agent_loop.agent_loop"
 
 
-def _patch_timers(module: ModuleType) -> None:
-    for name in ("marked_timer", "simple_timer", "_timer"):
-        if not hasattr(vars(module).get(name), _TIMED):  # one module has them of another
-            replace(module, name, _around_timer)
-
-
 def _around_timer(timer: Callable[..., Any]) -> Callable[..., Any]:
+    if hasattr(timer, _TIMED):  # one module has them of another
+        return timer
+
     def wrapper(name: str, *args: Any, **kwargs: Any) -> Any:
         phase, loop_phase = _TIMERS.get(name), _LOOP_TIMERS.get(name)
         if name in (_STEP, _GENERATION):
@@ -95,18 +98,6 @@ def _begin_step(trainer: Any) -> None:
     if number is not None:
         ROLE.take(DRIVER)
         STEPS.begin(number)
-
-
-def _patch_legacy(module: ModuleType) -> None:
-    _patch_timers(module)
-    replace(module, "RayPPOTrainer.init_workers", _around_start)
-    replace(module, "RayPPOTrainer.fit", before(_time_loader))
-    replace(module, "RayPPOTrainer.fit", verl_async.until_last_step)
-
-
-def _drives(start: str, fit: str) -> Callable[[ModuleType], None]:
-    """Return the process that makes the workers, in `start`, has the steps, until `fit` returns."""
-    return replacing({start: _around_start, fit: verl_async.until_last_step})
 
 
 def _around_start(start: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,21 +147,6 @@ def _write_metrics(_tracking: Any, data: Any, step: Any, *_: Any, **__: Any) -> 
         metrics(step, data)
 
 
-def _has_role(role: str, *owners: str) -> Callable[[ModuleType], None]:
-    """Return a process that makes one of the `owners` has that role."""
-    return replacing({f"{owner}.__init__": with_role(role) for owner in owners})
-
-
-def _patch_agent_loop(module: ModuleType) -> None:
-    _has_role("agent", "AgentLoopWorker", "AgentLoopWorkerBase")(module)
-    replacing(verl_trajectories.WORKER)(module)
-
-
-def _patch_worker(module: ModuleType) -> None:
-    replace(module, "Worker.__init__", with_role("actor"))
-    replace(module, "Worker.__init__", after(lambda *_, **__: watch_collectives()))
-
-
 def _around_custom_reward(load: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(config: Any, *args: Any, **kwargs: Any) -> Any:
         return _with_span(load(config, *args, **kwargs), config)
@@ -198,31 +174,57 @@ def _configured_name(config: Any) -> Any:
         return None
 
 
+_PATCH_TIMERS: dict[str, Around] = dict.fromkeys(
+    ("marked_timer", "simple_timer", "_timer"), _around_timer
+)
 ADAPTER = Adapter(
     "verl",
     (*HOOKS, *verl_async.HOOKS),
     {
-        "verl.utils.profiler": _patch_timers,
-        "verl.utils.debug": _patch_timers,
-        LEGACY: _patch_legacy,
-        V1: _drives("PPOTrainer.init", "PPOTrainer.fit"),
-        verl_async.SEPARATION: _drives(
-            "SeparateRayPPOTrainer.init_workers", "SeparateRayPPOTrainer.fit"
-        ),
-        "verl.utils.tracking": replacing({
+        "verl.utils.profiler": _PATCH_TIMERS,
+        "verl.utils.debug": _PATCH_TIMERS,
+        # The process that makes the workers has the steps.
+        LEGACY: {
+            **_PATCH_TIMERS, "RayPPOTrainer.init_workers": _around_start,
+            "RayPPOTrainer.fit": each(before(_time_loader), verl_async.until_last_step),
+        },
+        V1: {"PPOTrainer.init": _around_start, "PPOTrainer.fit": verl_async.until_last_step},
+        verl_async.SEPARATION: {
+            "SeparateRayPPOTrainer.init_workers": _around_start,
+            "SeparateRayPPOTrainer.fit": verl_async.until_last_step,
+        },
+        "verl.utils.tracking": {
             "Tracking.__init__": before(_describe), "Tracking.log": before(_write_metrics),
-        }),
-        "verl.single_controller.base.worker": _patch_worker,
-        "verl.trainer.ppo.reward": replacing({"get_custom_reward_fn": _around_custom_reward}),
-        _AGENT_LOOP: _patch_agent_loop,
-        REWARD_LOOP: _has_role("reward", "RewardLoopWorker"),
-        **{module: _has_role("rollout", name) for module, name in SERVERS.items()},
-        **dict.fromkeys(ACTORS, replacing({
-            "ActorRolloutRefWorker.compute_log_prob": with_gpu_times,
-            "ActorRolloutRefWorker.compute_ref_log_prob": with_gpu_times,
-            "ActorRolloutRefWorker.update_actor": with_gpu_times,
-        })),
+        },
+        "verl.single_controller.base.worker": {
+            "Worker.__init__": each(
+                with_role("actor"), after(lambda *_, **__: watch_collectives())
+            ),
+        },
+        "verl.trainer.ppo.reward": {"get_custom_reward_fn": _around_custom_reward},
+        _AGENT_LOOP: {
+            **{
+                f"{owner}.__init__": with_role("agent")
+                for owner in ("AgentLoopWorker", "AgentLoopWorkerBase")
+            },
+            **verl_trajectories.WORKER,
+        },
+        REWARD_LOOP: {"RewardLoopWorker.__init__": with_role("reward")},
+        **{
+            module: {
+                f"ActorRolloutRefWorker.{method}": with_gpu_times
+                for method in ("compute_log_prob", "compute_ref_log_prob", "update_actor")
+            }
+            for module in ACTORS
+        },
         **verl_async.PATCHES,
         **verl_trajectories.PATCHES,
+        **{
+            module: {
+                f"{name}.__init__": with_role("rollout"),
+                **verl_trajectories.PATCHES.get(module, {}),
+            }
+            for module, name in SERVERS.items()
+        },
     },
 )  # fmt: skip

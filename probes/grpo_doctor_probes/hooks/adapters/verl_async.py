@@ -6,18 +6,13 @@ rollouter of `fully_async_policy` stops by itself, and knows since when it has n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from time import time
 from typing import Any
 
-from grpo_doctor_probes.hooks.roles import with_role
 from grpo_doctor_probes.hooks.spans import STEPS, write_ended
 from grpo_doctor_probes.hooks.table import Hook
-from grpo_doctor_probes.hooks.wrapping import replacing
+from grpo_doctor_probes.hooks.wrapping import Around, after, before, with_role
 from grpo_doctor_probes.record import recorder
-from grpo_doctor_probes.record.decorate import timed
-from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.rundir import DRIVER
 
 SEPARATION = "verl.experimental.separation.ray_trainer"
@@ -43,29 +38,13 @@ def waits_for_samples(trainer: object) -> bool:
     return not _TAKE_SAMPLES.isdisjoint(kind.__name__ for kind in type(trainer).__mro__)
 
 
-def until_last_step(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same; the last step ends with it, a coroutine's too."""
-    return timed(_last_step, fit)
+# The last step ends with the function, a coroutine too; one that an exception leaves never ends.
+until_last_step = after(lambda *_, **__: STEPS.end())
 
 
-@contextmanager
-def _last_step() -> Iterator[None]:
-    yield
-    STEPS.end()  # a step that an exception leaves never ends
-
-
-def _around_resume(resume: Callable[..., Any]) -> Callable[..., Any]:
-    """New weights resume a paused rollouter."""
-
-    async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(_write_wait, self)
-        return await resume(self, *args, **kwargs)
-
-    return wrapper
-
-
-def _write_wait(rollouter: Any) -> None:
-    """How long it has had nothing to do, and why: a full queue, or samples that would be stale."""
+def _write_wait(rollouter: Any, *_: Any, **__: Any) -> None:
+    """New weights resume a paused rollouter: how long it has had nothing to do, and why: a full
+    queue, or samples that would be stale."""
     active = recorder.ACTIVE or recorder.start_if_asked()
     idle_since = rollouter.idle_start_time
     if active is None or not rollouter.paused or idle_since <= rollouter.step_start_time:
@@ -75,14 +54,14 @@ def _write_wait(rollouter: Any) -> None:
     write_ended(active, time() - idle_since, _QUEUE, reason)
 
 
-PATCHES = {
-    _ONE_STEP_OFF: replacing({"OneStepOffRayTrainer.fit": until_last_step}),
-    _TRAINER: replacing({
+PATCHES: dict[str, dict[str, Around]] = {
+    _ONE_STEP_OFF: {"OneStepOffRayTrainer.fit": until_last_step},
+    _TRAINER: {
         "FullyAsyncTrainer.__init__": with_role(DRIVER),
         "FullyAsyncTrainer.fit": until_last_step,
-    }),
-    _ROLLOUTER: replacing({
+    },
+    _ROLLOUTER: {
         "FullyAsyncRollouter.__init__": with_role("rollouter"),
-        "FullyAsyncRollouter.reset_staleness": _around_resume,
-    }),
+        "FullyAsyncRollouter.reset_staleness": before(_write_wait),
+    },
 }  # fmt: skip

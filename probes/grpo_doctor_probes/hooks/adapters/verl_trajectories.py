@@ -14,7 +14,7 @@ from typing import Any
 
 from grpo_doctor_probes.hooks.adapters.agent_trajectories import following, wrap_own
 from grpo_doctor_probes.hooks.table import Hook
-from grpo_doctor_probes.hooks.wrapping import Around, after, before, on_result, replacing
+from grpo_doctor_probes.hooks.wrapping import Around, after, before, on_result
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.trajectories import (
     CURRENT,
@@ -181,19 +181,19 @@ WORKER: dict[str, Around] = {
     "AgentLoopWorker._run_agent_loop": following(_begun, unless=_is_evaluation),
     "AgentLoopWorker._agent_loop_postprocess": before(_note_output),
 }
-PATCHES = {
-    _TOOL_LOOP: replacing({
+PATCHES: dict[str, dict[str, Around]] = {
+    _TOOL_LOOP: {
         "ToolAgentLoop.__init__": after(_watch_tools),
         "ToolAgentLoop._call_tool": _around_tool,
-    }),
-    _QUEUED: replacing({"AgentLoopWorkerTQ._agent_loop_postprocess": before(_note_output)}),
-    _CLIENT: replacing({
+    },
+    _QUEUED: {"AgentLoopWorkerTQ._agent_loop_postprocess": before(_note_output)},
+    _CLIENT: {
         # Since 0.9 the client names each request.
         "LLMServerClient._vllm_request_id": on_result(lambda name, *_, **__: asked(name)),
-    }),
-    _SERVER: replacing({"vLLMHttpServer._park_until_admitted": _around_gate}),  # since 0.9.1
-    _BUFFER: replacing({
+    },
+    _SERVER: {"vLLMHttpServer._park_until_admitted": _around_gate},  # since 0.9.1
+    _BUFFER: {
         "ReplayBuffer._materialize_batch": before(_note_taken),
         "ReplayBuffer._evict_terminal_groups": before(_note_evicted),
-    }),
+    },
 }  # fmt: skip

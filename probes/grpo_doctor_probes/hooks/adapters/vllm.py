@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from grpo_doctor_probes.hooks.engine_load import LOAD
 from grpo_doctor_probes.hooks.engine_requests import REQUESTS
-from grpo_doctor_probes.hooks.roles import with_role
+from grpo_doctor_probes.hooks.longspans import LongSpan
 from grpo_doctor_probes.hooks.spans import HookedSpan, inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.wrapping import (
@@ -22,8 +21,7 @@ from grpo_doctor_probes.hooks.wrapping import (
     before,
     by_arguments,
     on_result,
-    replace,
-    replacing,
+    with_role,
 )
 from grpo_doctor_probes.record.decorate import timed
 from grpo_doctor_probes.record.recorder import quietly
@@ -39,70 +37,27 @@ _ENGINE = "engine"
 _GENERATE, _SYNC, _PAUSE, _OFFLOAD = "rollout/generate", "sync", "sync/pause", "offload"
 
 
-class _LongSpan:
-    """A span of an engine's process that begins in one call and ends in another."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._span: HookedSpan | None = None
-
-    def begin(self) -> None:
-        if self._span is None:
-            self._span = HookedSpan(self._name)
-            self._span.__enter__()
-
-    def end(self) -> bool:
-        """Ends it; whether it had begun."""
-        span, self._span = self._span, None
-        if span is not None:
-            span.__exit__(None, None, None)
-        return span is not None
+# Spans of an engine's process that begin in one call and end in another.
+_BUSY, _PAUSED = LongSpan(_GENERATE), LongSpan(_PAUSE)
 
 
-_BUSY, _PAUSED = _LongSpan(_GENERATE), _LongSpan(_PAUSE)
+def _around_init(init: Callable[..., Any]) -> Callable[..., Any]:
+    """In a trainer the engine is part of a rank."""
+    return init if "RANK" in os.environ else with_role("rollout")(init)
 
 
-def _patch_async(module: ModuleType) -> None:
-    if "RANK" not in os.environ:  # else it is part of a trainer
-        replace(module, "AsyncLLM.__init__", with_role("rollout"))
-    replace(module, "AsyncLLM.collective_rpc", _around_coroutine_rpc)
-    replace(module, "AsyncLLM.generate", before(_note_request))
+def _around_request(generate: Callable[..., Any]) -> Callable[..., Any]:
+    def call(
+        self: Any, prompt: Any, sampling_params: Any, request_id: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        quietly(asked, request_id)
+        return generate(self, prompt, sampling_params, request_id, *args, **kwargs)
 
-
-def _note_request(
-    _engine: Any,
-    _prompt: Any = None,
-    _sampling: Any = None,
-    request_id: Any = "",
-    *_: Any,
-    **__: Any,
-) -> None:
-    asked(request_id)
-
-
-def _patch_core(module: ModuleType) -> None:
-    replace(module, "EngineCoreProc.run_engine_core", with_role(_ENGINE))
-    replace(module, "EngineCore.collective_rpc", by_arguments(_span_of_rpc))
-    for step in ("step", "step_with_batch_queue"):
-        replace(module, f"EngineCore.{step}", _around_step)
-    replace(module, "EngineCore.abort_requests", after(_end_work))
-    for core in ("EngineCore", "EngineCoreProc", "DPEngineCoreProc"):
-        replace(module, f"{core}.pause_scheduler", after(_begin_pause))
-        replace(module, f"{core}.resume_scheduler", before(lambda *_, **__: _PAUSED.end()))
+    return call
 
 
 def _span_of_rpc(_engine: Any, method: object, *_: Any, **__: Any) -> str | None:
     return _SYNC if takes_weights(method) else None
-
-
-def _around_coroutine_rpc(call: Callable[..., Any]) -> Callable[..., Any]:
-    async def wrapper(self: Any, method: Any, *args: Any, **kwargs: Any) -> Any:
-        if not takes_weights(method):
-            return await call(self, method, *args, **kwargs)
-        with HookedSpan(_SYNC):
-            return await call(self, method, *args, **kwargs)
-
-    return wrapper
 
 
 def takes_weights(method: object) -> bool:
@@ -115,7 +70,7 @@ def takes_weights(method: object) -> bool:
 
 
 def _around_step(step: Callable[..., Any]) -> Callable[..., Any]:
-    within: Callable[..., Any] = timed(lambda: HookedSpan(_GENERATE), step)
+    within: Callable[..., Any] = timed(lambda *_, **__: HookedSpan(_GENERATE), step)
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if ROLE.of_this_process() != _ENGINE:
@@ -141,19 +96,9 @@ def _end_work(core: Any, *_: Any, **__: Any) -> None:
         LOAD.finish()
 
 
-_follow_requests = replacing({
-    "Scheduler.add_request": after(REQUESTS.queued),
-    "Scheduler.schedule": on_result(REQUESTS.scheduled),
-    "Scheduler.update_from_output": after(REQUESTS.stepped),
-    "Scheduler._preempt_request": before(REQUESTS.preempted),
-    "Scheduler._free_request": before(REQUESTS.freed),
-})  # fmt: skip
-
-
-def _patch_scheduler(module: ModuleType) -> None:
-    if replace(module, "Scheduler._preempt_request", before(LOAD.preempted)):
-        LOAD.counts_preemptions()
-    _follow_requests(module)
+def _around_preemption(preempt: Callable[..., Any]) -> Callable[..., Any]:
+    LOAD.counts_preemptions()
+    return before(LOAD.preempted, REQUESTS.preempted)(preempt)
 
 
 def _begin_pause(*_: Any, **__: Any) -> None:
@@ -180,15 +125,37 @@ ADAPTER = Adapter(
         Hook(_CORE, "EngineCore.wake_up", _OFFLOAD, "0.12-"),
     ),
     {
-        _LLM: replacing(
-            {
-                "LLM.collective_rpc": by_arguments(_span_of_rpc),
-                "LLM.generate": LOAD.around,
-                "LLM.chat": LOAD.around,
-            }
-        ),
-        _SCHEDULER: _patch_scheduler,
-        _ASYNC: _patch_async,
-        _CORE: _patch_core,
+        _LLM: {
+            "LLM.collective_rpc": by_arguments(_span_of_rpc),
+            "LLM.generate": LOAD.around,
+            "LLM.chat": LOAD.around,
+        },
+        _SCHEDULER: {
+            "Scheduler.add_request": after(REQUESTS.queued),
+            "Scheduler.schedule": on_result(REQUESTS.scheduled),
+            "Scheduler.update_from_output": after(REQUESTS.stepped),
+            "Scheduler._preempt_request": _around_preemption,
+            "Scheduler._free_request": before(REQUESTS.freed),
+        },
+        _ASYNC: {
+            "AsyncLLM.__init__": _around_init,
+            "AsyncLLM.collective_rpc": by_arguments(_span_of_rpc),
+            "AsyncLLM.generate": _around_request,
+        },
+        _CORE: {
+            "EngineCoreProc.run_engine_core": with_role(_ENGINE),
+            "EngineCore.collective_rpc": by_arguments(_span_of_rpc),
+            "EngineCore.step": _around_step,
+            "EngineCore.step_with_batch_queue": _around_step,
+            "EngineCore.abort_requests": after(_end_work),
+            **{
+                f"{core}.{method}": around
+                for core in ("EngineCore", "EngineCoreProc", "DPEngineCoreProc")
+                for method, around in (
+                    ("pause_scheduler", after(_begin_pause)),
+                    ("resume_scheduler", before(lambda *_, **__: _PAUSED.end())),
+                )
+            },
+        },
     },
 )

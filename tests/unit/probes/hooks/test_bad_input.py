@@ -12,15 +12,37 @@ from tests.recording import VERSIONS, interpreter
 from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job, step_numbers
 from tests.unit.probes.hooks.test_trl import GRPO
 from tests.unit.probes.hooks.test_trl import JOB as TRL_JOB
-from tests.unit.probes.hooks.test_verl import DRIVER as VERL_JOB
-from tests.unit.probes.hooks.test_verl import MODULES as VERL
+from tests.unit.probes.hooks.test_verl_async import PROFILER
 
 TRAIN = """
 from transformers.trainer import Trainer
 print(Trainer().train())
 """
+VERL = """
+from verl.utils.debug import marked_timer
+from verl.utils.tracking import Tracking
+
+class PPOTrainer:
+    def init(self): ...
+
+    def fit(self):
+        Tracking("p", "e", "console", config={"actor_rollout_ref": {}})
+        for self.global_steps in (1, 2, 3):
+            with marked_timer("step", {}):
+                pass
+"""
+TRACKING = "class Tracking:\n    def __init__(self, *names, config): pass"
+VERL_JOB = """
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+trainer = PPOTrainer()
+trainer.init()
+trainer.fit()
+"""
 MODULES = {"transformers.trainer": TRAINER}
-BOTH = {**MODULES, "trl.trainer.grpo_trainer": GRPO, **VERL}
+BOTH = {
+    **MODULES, "trl.trainer.grpo_trainer": GRPO, "verl.utils.debug": PROFILER,
+    "verl.utils.tracking": TRACKING, "verl.trainer.ppo.v1.trainer_base": VERL,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -13,7 +13,7 @@ from grpo_doctor_probes.hooks.boot import adapter_of, apply, apply_to_actor, boo
 from grpo_doctor_probes.hooks.coverage import Coverage
 from grpo_doctor_probes.hooks.importing import ImportWatcher
 from grpo_doctor_probes.hooks.table import Adapter, Hook
-from grpo_doctor_probes.hooks.wrapping import replace
+from grpo_doctor_probes.hooks.wrapping import after, replace
 from grpo_doctor_probes.record import recorder, sidecar
 from tests.unit.probes.conftest import Recorded
 
@@ -108,12 +108,12 @@ def test_modules_that_no_adapter_names_are_left_alone(coverage: Coverage) -> Non
 
 
 def test_a_patch_that_does_not_fit_is_noted_and_hooks_take_effect(coverage: Coverage) -> None:
-    def patch(_: ModuleType) -> None:
+    def patch(_: Any) -> Any:
         raise ValueError("a version from tomorrow")
 
     hooks = (Hook(TRAINER, "Trainer.evaluate", "eval", "1.0-"),)
     theirs = trainer()
-    apply(Adapter("transformers", hooks, {TRAINER: patch}), theirs)
+    apply(Adapter("transformers", hooks, {TRAINER: {"Trainer.training_step": patch}}), theirs)
     assert wrapped(theirs.Trainer) == {"evaluate"}
     assert coverage.facts()["problems"] == [
         f"transformers: {TRAINER}: ValueError: a version from tomorrow"
@@ -215,7 +215,7 @@ def test_an_actor_of_no_framework_is_left_alone(coverage: Coverage) -> None:
 
 def test_a_copy_that_is_hooked_already_stays_so(coverage: Coverage, recording: Recorded) -> None:
     theirs = trainer()
-    replace(theirs, "Trainer.evaluate", lambda function: function)
+    replace(theirs, "Trainer.evaluate", after(print))
     actor: Any = type("Trainer", (), {"__module__": TRAINER, **vars(theirs.Trainer)})
     apply_to_actor(actor)
     assert wrapped(actor) == {"training_step", "evaluate"}

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.hooks.passes import COMPLETIONS, PLACES, metrics_logged, patch_trainer
+from grpo_doctor_probes.hooks.passes import COMPLETIONS, PLACES, metrics_logged, of_trainer
 from grpo_doctor_probes.hooks.spans import HookedSpan, open_spans
+from grpo_doctor_probes.hooks.wrapping import replace
 from tests.unit.probes.conftest import Recorded
 
 
@@ -39,7 +40,8 @@ def trainer(**facts: Any) -> Any:
 
     module = ModuleType("trl.trainer.grpo_trainer")
     vars(module)["GRPOTrainer"] = GRPOTrainer
-    patch_trainer(module)
+    for qualname, around in of_trainer().items():
+        assert replace(module, qualname, around)
     made = GRPOTrainer()
     vars(made).update(facts)
     return made

@@ -66,6 +66,29 @@ def test_the_users_own_sitecustomize_still_runs_and_is_the_one_that_is_imported(
     assert (result.stdout, result.stderr) == ("ran True\n", "")
 
 
+FINDER = """
+import sys
+from importlib.machinery import PathFinder
+
+class Own:
+    def find_spec(self, name, path=None, target=None):
+        return PathFinder.find_spec(name, path)
+
+sys.meta_path.insert(0, Own())
+"""
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [{"sitecustomize": FINDER}, {"grpo_doctor_probes.record.recorder": ""}],
+    ids=["a finder of the user's", "an older release"],
+)
+def test_what_is_beside_the_job_hides_nothing(tmp_path: Path, beside: dict[str, str]) -> None:
+    result = run_job(tmp_path, TRAIN, modules={**MODULES, **beside})
+    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
+    assert step_numbers(recorded_in(tmp_path)) == [1, 2, 3]
+
+
 def test_an_error_in_the_users_sitecustomize_is_said_as_without_us(tmp_path: Path) -> None:
     own = {"sitecustomize": "import nothing_of_that_name"}
     result = run_job(tmp_path, "print('goes on')", modules=own)

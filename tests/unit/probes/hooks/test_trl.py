@@ -1,10 +1,9 @@
-"""TRL's trainers in their own shape: GRPO's phases within one step, and the asynchronous one's."""
+"""TRL's trainer in its own shape: GRPO's phases within one step."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from grpo_doctor.trace.model import Kind
 from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job, span_names
 
 GRPO = """
@@ -62,103 +61,3 @@ def test_a_step_has_the_phases_of_grpo_in_their_order(tmp_path: Path) -> None:
         "reward", "reward/accuracy", "reward/Judge", "train", "train/loss",
     ]  # fmt: skip
     assert trace.run.framework == "trl"
-
-
-ASYNC_TRAINER = """
-import time
-from transformers.trainer import Trainer
-
-class AsyncGRPOTrainer(Trainer):
-    def get_batch_samples(self, iterator, count):
-        time.sleep(0.01)
-        return super().get_batch_samples(iterator, count)
-
-    def training_step(self):
-        super().training_step()
-        self._sync_weight()
-
-    def compute_loss(self): ...
-    def _sync_weight(self): ...
-"""
-ASYNC_LOOP = """
-import asyncio
-
-class _AsyncRolloutLoop:
-    def __init__(self, reward_funcs, tools):
-        self.reward_funcs, self.tools = reward_funcs, {tool.__name__: tool for tool in tools}
-
-    def run(self):
-        asyncio.run(self._run_loops())
-
-    async def _run_loops(self):
-        await asyncio.gather(*(self._generate_one_turn() for _ in range(4)))
-        await self._execute_tool_calls([], self.tools)
-        await self._score_group()
-        self._push_metrics({"rollout/score_s": 0.1})
-        self._push_metrics({"rollout/backpressure_s": 0.005})
-        self._push_metrics({"rollout/score_block_s": 0.003})
-
-    def _push_metrics(self, values): ...
-
-    async def _generate_one_turn(self):
-        await asyncio.sleep(0.02)
-
-    async def _execute_tool_calls(self, calls, tools):
-        await asyncio.gather(asyncio.to_thread(tools["search"]), tools["ask"](), tools["ask"]())
-
-    async def _score_group(self):
-        await asyncio.to_thread(self.reward_funcs[0])
-"""
-ASYNC_JOB = """
-import asyncio
-import multiprocessing
-import os
-
-def child():
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # as TRL does: the loop has no GPU
-    from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
-    _AsyncRolloutLoop([accuracy], [search, ask]).run()
-
-def accuracy(): ...
-def search(): ...
-async def ask():
-    await asyncio.sleep(0.01)
-
-if __name__ == "__main__":
-    from trl.experimental.async_grpo.async_grpo_trainer import AsyncGRPOTrainer
-    loop = multiprocessing.get_context("spawn").Process(target=child)
-    loop.start()
-    AsyncGRPOTrainer().train()
-    loop.join()
-"""
-
-
-def test_ranks_of_an_asynchronous_run_wait_for_the_rollout_and_load_no_data(tmp_path: Path) -> None:
-    package = "trl.experimental.async_grpo"
-    result = run_job(
-        tmp_path, ASYNC_JOB,
-        modules={
-            "transformers.trainer": TRAINER,
-            f"{package}.async_grpo_trainer": ASYNC_TRAINER,
-            f"{package}.async_rollout_worker": ASYNC_LOOP,
-        },
-        environment={
-            "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "CUDA_VISIBLE_DEVICES": "0,1"
-        },
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    trace = recorded(tmp_path)
-    names = span_names(trace)
-    assert "dataload" not in names
-    assert {"rollout/wait", "train", "sync", "rollout/tools", "reward"} <= set(names)
-    assert [p.role for p in trace.processes] == ["trainer", "rollout"]
-    spans = trace.spans
-    generating = (spans.process == 1) & (spans.name == trace.names.index("rollout/generate"))
-    assert (generating & (spans.kind == Kind.SPAN)).sum() == 1  # four turns side by side
-    assert trace.ranks == (0,)
-    for name, length_ns in (("rollout/queue", 5_000_000), ("reward/queue", 3_000_000)):
-        waiting = (spans.process == 1) & (spans.name == trace.names.index(name))
-        assert (spans.end_ns - spans.start_ns)[waiting].tolist() == [length_ns]
-    of_loop = [trace.names[name] for name in spans.name[spans.process == 1]]
-    assert {"rollout/tools/search", "reward/accuracy"} <= set(of_loop)
-    assert of_loop.count("rollout/tools/ask") == 1  # two calls side by side

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from grpo_doctor.trace.model import Kind
 from tests.unit.probes.hooks.hooked_job import recorded, run_job, span_names, step_numbers
-from tests.unit.probes.hooks.test_verl import PROFILER
 
+PROFILER = """
+from contextlib import contextmanager
+
+@contextmanager
+def marked_timer(name, timing_raw, color=None):
+    yield
+
+simple_timer = marked_timer
+"""
 FULLY_ASYNC = "verl.experimental.fully_async_policy"
 STEPPING = """
 from verl.utils.debug import marked_timer
@@ -49,28 +56,20 @@ TRAINERS = {
 }
 
 
-def drive(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
+@pytest.mark.parametrize("name", TRAINERS)
+def test_such_a_trainer_waits_for_samples_until_its_coroutine_ends(
+    tmp_path: Path, name: str
+) -> None:
     module = TRAINERS[name]
     modules = {"verl.utils.debug": PROFILER, module: STEPPING.format(name=name)}
     if name == "PPOTrainerSeparateAsync":
         modules |= {module: SEPARATE, BASE: STEPPING.format(name="PPOTrainer")}
-    return run_job(folder, DRIVING.format(module=module, name=name), modules=modules)
-
-
-@pytest.mark.parametrize("name", TRAINERS)
-def test_what_such_a_trainer_calls_generating_is_a_wait(tmp_path: Path, name: str) -> None:
-    result = drive(tmp_path, name)
+    result = run_job(tmp_path, DRIVING.format(module=module, name=name), modules=modules)
     assert (result.returncode, result.stderr) == (0, "")
     trace = recorded(tmp_path)
     assert step_numbers(trace) == [1, 2]
     assert span_names(trace) == [*["rollout/wait", "train"] * 2, "afterwards"]
     assert [p.role for p in trace.processes] == ["driver"]
-
-
-@pytest.mark.parametrize("name", TRAINERS)
-def test_the_last_step_of_a_coroutine_ends_with_it(tmp_path: Path, name: str) -> None:
-    drive(tmp_path, name)
-    trace = recorded(tmp_path)
     spans = trace.spans
     afterwards = spans.name == trace.names.index("afterwards")
     assert spans.end_ns[spans.kind == Kind.STEP].max() <= spans.start_ns[afterwards][0]

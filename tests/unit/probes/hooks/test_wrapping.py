@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import sys
 from collections.abc import Generator
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +17,18 @@ from grpo_doctor_probes.hooks.table import HOOKED, Hook
 from grpo_doctor_probes.hooks.wrapping import (
     after,
     before,
+    each,
     on_result,
     replace,
     spanned,
+    with_gpu_times,
+    with_role,
     without_span,
     wrap_hook,
 )
+from grpo_doctor_probes.record import layout, recorder
 from grpo_doctor_probes.record.recorder import quietly
+from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.conftest import Recorded
 
 CODE = '''
@@ -215,3 +223,60 @@ def test_a_jobs_arguments_may_have_any_name(recording: Recorded) -> None:
         assert around(call)(**words) == 4
     assert notes == [words] * 3
     assert recording.header.errors == 0
+
+
+def test_a_process_has_the_role_of_the_first_object_that_gives_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("_name", None), ("_pid", 0)):
+        monkeypatch.setattr(ROLE, name, value)
+
+    async def init_later(value: int) -> tuple[int, str | None]:
+        return value, ROLE.of_this_process()
+
+    made = with_role("actor")(lambda value: (value, ROLE.of_this_process()))
+    assert ROLE.of_this_process() is None
+    assert made(7) == (7, "actor")
+    assert asyncio.run(with_role("reward")(init_later)(8)) == (8, "actor")
+
+
+@pytest.mark.parametrize(
+    ("starts", "asks", "errors"),
+    [("recorded", 2, 0), ("asked for", 2, 0), ("fails", 2, 2), ("", 0, 0)],
+)
+def test_what_works_on_the_gpu_looks_whether_cuda_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: str, asks: int, errors: int
+) -> None:
+    calls: list[int] = []
+
+    def is_initialized() -> bool:
+        calls.append(1)
+        if starts == "fails":
+            raise ValueError("a torch from tomorrow")
+        return False
+
+    cuda = SimpleNamespace(is_initialized=is_initialized)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    if starts:
+        monkeypatch.setenv("GRPO_DOCTOR_RUN_DIR", str(tmp_path))
+    if starts in ("recorded", "fails"):
+        assert recorder.start()
+    triple = with_gpu_times(lambda value: 3 * value)
+    assert (triple(2), triple(3), len(calls)) == (6, 9, asks)
+    assert (recorder.ACTIVE.file.state[layout.STATE_ERRORS] if recorder.ACTIVE else 0) == errors
+
+
+def test_notes_of_a_coroutine_are_made_around_what_it_awaits(recording: Recorded) -> None:
+    calls: list[Any] = []
+
+    async def function(x: int) -> int:
+        await asyncio.sleep(0)
+        calls.append("call")
+        return x
+
+    note = each(
+        before(calls.append), after(calls.append), on_result(lambda *all: calls.append(all))
+    )
+    assert inspect.iscoroutinefunction(note(function))
+    assert asyncio.run(note(function)(3)) == 3
+    assert calls == [3, "call", 3, (3, 3)]

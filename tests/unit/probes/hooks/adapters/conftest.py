@@ -11,6 +11,7 @@ import pytest
 from grpo_doctor_probes.hooks import boot, describing
 from grpo_doctor_probes.hooks.adapters import openrlhf_steps, swift, swift_megatron, vllm
 from grpo_doctor_probes.hooks.coverage import Coverage
+from grpo_doctor_probes.hooks.longspans import LongSpan
 from grpo_doctor_probes.hooks.spans import STEPS, open_spans
 from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.conftest import Recorded
@@ -24,7 +25,7 @@ def _as_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, start in (("number", 1), ("is_due", True)):
         monkeypatch.setattr(openrlhf_steps._Loop, name, start)
     for span in ("_BUSY", "_PAUSED"):
-        monkeypatch.setattr(vllm, span, vllm._LongSpan(getattr(vllm, span)._name))
+        monkeypatch.setattr(vllm, span, LongSpan(getattr(vllm, span)._name))
     monkeypatch.setattr(swift_megatron, "_LAST", [])
     parsed: dict[str, Any] = {}  # one for both, as in the job
     for module in (swift, describing):

@@ -259,3 +259,13 @@ def test_a_reward_of_an_executor_has_its_name(job: Job) -> None:
     assert module.SingleTurnAgentExecutor(exact).reward_func("abc") == 3
     assert module.SingleTurnAgentExecutor().reward_func is None
     assert (job.spans, job.errors) == (["reward/exact"], 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "role"), [("PolicyModelActor", "actor"), ("ReferenceModelActor", "reference")]
+)
+def test_the_actor_of_a_model_has_a_role(job: Job, name: str, role: str) -> None:
+    code = "class BaseModelActor:\n    def _setup_distributed(self, strategy): return strategy"
+    base = hooked("openrlhf.trainer.ray.launcher", code).BaseModelActor
+    assert type(name, (base,), {})()._setup_distributed("zero") == "zero"
+    assert (ROLE.of_this_process(), job.errors) == (role, 0)

@@ -101,6 +101,24 @@ def test_a_ray_of_another_shape_is_called_as_it_would_be(
     assert job.errors == 1
 
 
+SUBMITTING = """
+class JobSubmissionClient:
+    def submit_job(self, *, entrypoint, runtime_env=None):
+        return runtime_env
+"""
+
+
+@pytest.mark.parametrize("own", [None, {}, {"working_dir": ".", "env_vars": {"A": "1"}}])
+def test_a_job_that_is_submitted_is_given_the_variables(
+    job: Job, init: Any, own: dict[str, Any] | None
+) -> None:
+    client = hooked("ray.dashboard.modules.job.sdk", SUBMITTING).JobSubmissionClient()
+    given = client.submit_job(entrypoint="x", runtime_env=own)
+    variables = {"GRPO_DOCTOR": "1", "PYTHONPATH": PATH}
+    expected = {**(own or {}), "env_vars": {**(own or {}).get("env_vars", {}), **variables}}
+    assert (given, job.errors) == (expected, 0)
+
+
 MANAGER = """
 class FunctionActorManager:
     def _load_actor_class_from_gcs(self, given):

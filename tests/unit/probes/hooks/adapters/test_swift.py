@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,32 +12,6 @@ from grpo_doctor_probes.hooks import describing
 from grpo_doctor_probes.hooks.spans import HookedSpan
 from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.hooks.adapters.framework import Job, hooked
-
-OLD = "swift.trainers.rlhf_trainer"
-
-
-@pytest.mark.parametrize(
-    ("methods", "spans"),
-    [
-        (("_score_completions",), ["reward"]),
-        (("_score_completions", "_compute_rewards_per_func"), []),
-        (("_compute_rewards_per_func",), []),
-    ],
-)
-def test_before_3_8_rewards_are_scored_in_one_method(
-    job: Job, methods: tuple[str, ...], spans: list[str]
-) -> None:
-    lines = [f"    def {name}(self): return 'scored'" for name in methods]
-    module = hooked(f"{OLD}.grpo_trainer", "class GRPOTrainer:\n" + "\n".join(lines))
-    made = module.GRPOTrainer()
-    if "_score_completions" in methods:
-        assert made._score_completions() == "scored"
-    assert job.spans == spans
-
-
-def test_a_module_without_the_trainer_is_left_as_it_is(job: Job) -> None:
-    assert not hasattr(hooked(f"{OLD}.grpo_trainer", "x = 1"), "GRPOTrainer")
-
 
 MIXIN = """
 class RolloutTrainerMixin:
@@ -98,9 +71,6 @@ class BaseMegatronTrainer:
 
     def _prepare_data_iterator(self):
         return iter([1, 2]), None
-
-    def new_cyclic_iter(self, iterable):
-        yield from iterable
 """
 
 
@@ -114,51 +84,23 @@ def optimizer() -> Any:
     return type("Optimizer", (Optimizer,), {})()
 
 
+def length() -> float:
+    return 1.0
+
+
 @pytest.fixture
 def megatron() -> Any:
     made = hooked("swift.megatron.trainers.base", BASE).BaseMegatronTrainer()
-    made.args, made.state = SimpleNamespace(lr=1), SimpleNamespace(iteration=6)
+    made.args, made.state = SimpleNamespace(lr=1, _hidden=1), SimpleNamespace(iteration=6)
+    made.optimizer, made.reward_funcs = optimizer(), [length]
     return made
 
 
 def test_a_step_on_megatron_begins_with_train_step(job: Job, megatron: Any) -> None:
-    megatron.optimizer = optimizer()
     assert megatron.train_step("data") == ("data",)
     assert megatron.optimizer.step() == "stepped"
     assert job.recording.header.step == 7
     assert (job.spans, job.errors) == (["train", "optimizer"], 0)
-
-
-@pytest.mark.parametrize(
-    ("count", "timed"), [(0, False), (3, False), (4, True), (5, True)], ids="{} arguments".format
-)
-def test_before_4_0_the_optimizer_is_an_argument(
-    job: Job, megatron: Any, count: int, timed: bool
-) -> None:
-    step_optimizer = optimizer()
-    args = ["forward", "data", "model", step_optimizer, "scheduler"][:count]
-    assert megatron.train_step(*args) == tuple(args)
-    assert step_optimizer.step() == "stepped"
-    assert (job.spans[1:], job.errors) == (["optimizer"] if timed else [], 0)
-
-
-def test_the_trainers_own_optimizer_counts_before_an_argument(job: Job, megatron: Any) -> None:
-    megatron.optimizer, second = optimizer(), optimizer()
-    megatron.train_step(1, 2, 3, second)
-    second.step()
-    megatron.optimizer.step()
-    assert job.spans == ["train", "optimizer"]
-
-
-def test_before_4_0_megatron_counted(
-    job: Job, megatron: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    training: Any = ModuleType("megatron.training")
-    training.get_args = lambda: SimpleNamespace(curr_iteration=2)
-    monkeypatch.setitem(sys.modules, "megatron.training", training)
-    megatron.state = SimpleNamespace()
-    megatron.train_step()
-    assert job.recording.header.step == 3
 
 
 def test_a_worker_of_a_driver_has_no_steps(job: Job, megatron: Any) -> None:
@@ -176,7 +118,9 @@ def test_the_first_rank_describes_the_run_and_writes_its_metrics(
         monkeypatch.setenv("RANK", rank)
     assert megatron.train() == "trained"
     megatron.on_log({"loss": 0.5, "n_steps": 1})
-    assert (job.facts is not None) is first
+    assert (job.facts and job.facts["config"]) == ({"lr": 1} if first else None)
+    assert megatron.reward_funcs[0]() == 1.0
+    assert job.spans == ["reward/length"]
     assert job.metrics == ([(6, {"loss": 0.5})] if first else [])
 
 
@@ -184,17 +128,7 @@ def test_batches_are_timed_and_an_iterator_that_is_none_stays_so(job: Job, megat
     train, evaluation = megatron._prepare_data_iterator()
     assert evaluation is None
     assert list(train) == [1, 2]
-    assert list(megatron.new_cyclic_iter([3])) == [3]
-    assert job.spans == ["dataload"] * 5  # that there is no more takes time too
-
-
-def test_in_3_7_the_iterator_was_of_no_object(job: Job) -> None:
-    code = BASE.replace(
-        "    def new_cyclic_iter(self, ", "    @staticmethod\n    def new_cyclic_iter("
-    )
-    base = hooked("swift.megatron.trainers.base", code).BaseMegatronTrainer
-    assert list(base.new_cyclic_iter([3])) == list(base().new_cyclic_iter([3])) == [3]
-    assert job.spans == ["dataload"] * 4
+    assert job.spans == ["dataload"] * 3  # that there is no more takes time too
 
 
 DRIVER = """
@@ -251,3 +185,21 @@ def test_the_loader_of_a_driver_is_timed(job: Job) -> None:
     assert trainer._build_dataloader() == "built"
     assert list(trainer._data_iter) == [1]
     assert job.spans == ["dataload", "dataload"]
+
+
+def test_a_worker_under_ray_has_a_role(job: Job) -> None:
+    code = """
+    class MegatronWorker:
+        def __init__(self): pass
+        def train_step(self, batches): return batches
+    """
+    assert hooked("swift.ray.megatron.megatron_worker", code).MegatronWorker().train_step(3) == 3
+    assert (ROLE.of_this_process(), job.spans, job.errors) == ("actor", ["train"], 0)
+
+
+def test_what_a_driver_waits_for_when_it_gives_an_order(job: Job) -> None:
+    code = "class WorkerGroup:\n    def execute(self, method_name, *args): return method_name"
+    group = hooked("swift.ray.megatron.worker_group", code).WorkerGroup()
+    for order in ("compute_logps", "ping", "update_weights"):
+        assert group.execute(order, 1) == order
+    assert job.spans == ["logprob/old", "sync/send"]

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from grpo_doctor.phases import PHASES
 from grpo_doctor_probes.hooks.boot import ADAPTERS, adapter_of
 from grpo_doctor_probes.hooks.table import Adapter
 
@@ -22,6 +23,7 @@ def test_a_hook_is_of_versions_that_begin_before_they_end(package: str, adapter:
         first, last = ([int(part) for part in (text or "99").split(".")] for text in match.groups())
         assert first <= last, (hook.module, hook.qualname, hook.versions)
         assert hook.module.partition(".")[0] == package
+        assert hook.span.partition("/")[0] in PHASES, hook.span
         assert hook.direction in (None, "to_cpu", "to_device")
 
 

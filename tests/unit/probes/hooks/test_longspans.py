@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor_probes.hooks.concurrent import SharedSpan
+from grpo_doctor_probes.hooks.longspans import SharedSpan
 from grpo_doctor_probes.hooks.spans import open_spans
 from tests.unit.probes.conftest import Recorded
 
