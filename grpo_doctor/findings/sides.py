@@ -10,8 +10,9 @@ import numpy as np
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
 from grpo_doctor.analysis.intervals import Intervals, intersect, none, subtract, union
 from grpo_doctor.findings.rule import Evidence, scaled
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, integer
 from grpo_doctor.trace.model import Kind
+from grpo_doctor.whatif import Add, Edit, Replay
 
 # A rollout that is ahead waits here for the trainer to take samples.
 QUEUE_SPAN = "rollout/queue"
@@ -65,19 +66,44 @@ class Sides:
         """The share of the rollout's time that no step needed."""
         return 1 - (1 - self.rollout_waits) * (1 - (self.unused or 0.0))
 
-    def gpus_to_move(self) -> int | None:
-        """From training to rollout, negative the other way; None where the numbers are unknown.
 
-        As if each side's time were inverse to its GPUs: that they then take the same time.
-        """
-        if self.gpus is None:
-            return None
-        train, generate = self.gpus
-        work = (1 - self.trainer_waits) * train, (1 - self.surplus) * generate
-        if not sum(work):
-            return None
-        balanced = round((train + generate) * work[0] / sum(work))
-        return train - min(max(1, balanced), train + generate - 1)
+# What of the trainer's work is shared out over its GPUs; the rest takes as long on any number.
+_SHARED_OUT = ("train", "logprob")
+_COPY = ("parallel.tensor", "parallel.pipeline", "parallel.context")
+
+
+def best_split(view: RunView, sides: Sides) -> tuple[int, int, Replay] | str:
+    """Return how many GPUs, and of how many, change sides in the split of the same GPUs with the
+    shortest step, with its replay; or why there is none.
+
+    A step takes as long as the slower side. Generation takes time inverse to its GPUs, which are
+    whole engines; those that train hold whole copies of the model.
+    """
+    engine = integer(view.now("vllm.tensor_parallel_size"))
+    copies = [integer(view.fact(name)) or 1 for name in _COPY]
+    copy = int(np.prod(copies))
+    if sides.gpus is None or not engine:
+        return "how many GPUs train, generate and make an engine is unknown"
+    train, generate = sides.gpus
+    if train % copy or generate % engine:
+        return f"not modeled: {train} GPUs for copies of {copy}, {generate} for engines of {engine}"
+    shared_s = sum(float(view.analysis.phase_work(phase).mean()) for phase in _SHARED_OUT)
+    waits_s, total = sides.trainer_waits * view.step_s, train + generate
+
+    def seconds(gpus: int) -> tuple[float, float]:
+        trains = view.step_s - waits_s + shared_s * (train / gpus - 1)
+        return trains, (1 - sides.surplus) * view.step_s * generate / (total - gpus)
+
+    splits = [gpus for gpus in range(copy, total, copy) if not (total - gpus) % engine]
+    best = min(splits, key=lambda gpus: (max(seconds(gpus)), abs(gpus - train)))
+    if best == train:
+        return f"no other split of the {total} GPUs is faster"
+    trains, generates = seconds(best)
+    scenario = f"with {best} GPUs that train and {total - best} that generate"
+    more_s = max(0.0, generates - trains) - waits_s
+    edits = (Edit(_SHARED_OUT, train / best), Add(ROLLOUT_WAIT_SPAN, more_s))
+    replay = Replay(edits, f"{scenario} (cautious end: half of that helps)", half=True)
+    return abs(best - train), train if best < train else generate, replay
 
 
 def sides_of(view: RunView) -> Sides:

@@ -14,6 +14,7 @@ from grpo_doctor.findings.sides import (
     REWARD_SPAN,
     TOOLS_SPAN,
     Sides,
+    best_split,
     evidence_of,
     loop_shares,
     queue_evidence,
@@ -23,6 +24,7 @@ from grpo_doctor.findings.sides import (
     tools_of_trajectories,
 )
 from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.whatif import WhatIf
 
 RULE = timed_rule(__name__, __doc__, "rollout", uses=METRICS)
 # Below it moving a whole GPU would only move the wait to the other side.
@@ -33,7 +35,7 @@ _MOST = 0.8
 # With so much of their time in its queue requests wait for places, not for their first pass.
 MIN_QUEUED = 0.3
 _TOOLS = "a trajectory's time in tools"
-_WITHHELD = "how both sides scale with their GPUs was not measured"
+_WITHHELD = "how much faster that makes the rollout was not measured"
 
 
 def check(view: RunView) -> Answer:
@@ -53,8 +55,8 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
     busy = loop_shares(view, (GENERATE_SPAN, REWARD_SPAN, TOOLS_SPAN))
     in_tools = tools_of_trajectories(view)
     faster = 1 / (1 - share) if share < 1 else None
-    text = _what_to_do(view, sides, busy, in_tools)
-    risk = "With fewer GPUs, each training step takes longer."
+    text, change = _what_to_do(view, sides, busy, in_tools)
+    risk = "With fewer GPUs, a training step takes longer and sharded state more memory of each."
     return Finding(
         confidence=0.9,
         cost=share,
@@ -72,7 +74,7 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
         ),
         cause=f"The training ranks wait {percent(share)} of each step for samples"
         + (f"; the rollout must be {faster:.2g} times as fast to keep up." if faster else "."),
-        fixes=(view.advice(text, _WITHHELD, risk=risk),),
+        fixes=(view.advice(text, change, risk=risk),),
     )
 
 
@@ -80,7 +82,7 @@ def _idle_rollout(view: RunView, sides: Sides) -> Finding:
     """Return the step would be shorter by what the rollout's GPUs could do of it."""
     train, generate = sides.gpus or (1, 1)
     cost = sides.surplus * generate / (train + generate)
-    text = _move(sides, "the rollout engine", "training")
+    text, change = _move(view, sides, "the rollout engine", "training")
     risk = "With fewer GPUs, each batch of samples takes longer."
     parts = []
     if sides.rollout_waits:
@@ -96,7 +98,7 @@ def _idle_rollout(view: RunView, sides: Sides) -> Finding:
             Evidence("ranks wait for samples", 100 * sides.trainer_waits, "%", _WAITS),
         ),
         cause=f"The rollout {' and '.join(parts)}: training is the slower side.",
-        fixes=(view.advice(text, _WITHHELD, risk=risk),),
+        fixes=(view.advice(text, change, risk=risk),),
     )
 
 
@@ -105,14 +107,14 @@ _WAITS = f"{ROLLOUT_WAIT_SPAN} spans"
 
 def _what_to_do(
     view: RunView, sides: Sides, busy: Mapping[str, float], in_tools: float | None
-) -> str:
+) -> tuple[str, WhatIf]:
     generating = busy.get(GENERATE_SPAN, 0.0)
     reward, tools = busy.get(REWARD_SPAN, 0.0), busy.get(TOOLS_SPAN, 0.0)
     if reward >= _MOST or reward > max(generating, tools):
         return (
             f"make {_detailed(view, 'the reward', REWARD_SPAN)} faster, or score more samples at "
             f"once: it runs for {percent(reward)} of the time"
-        )
+        ), _WITHHELD
     if tools > generating if in_tools is None else in_tools > 1 - in_tools:
         reason = (
             "they take more of the rollout loop's time than generation"
@@ -122,14 +124,15 @@ def _what_to_do(
         return (
             f"make {_detailed(view, 'the tools', TOOLS_SPAN)} faster, or let more trajectories run "
             f"at once: {reason}"
-        )
-    move, queued = _move(sides, "training", "the rollout engine"), queued_of_requests(view)
+        ), _WITHHELD
+    move, change = _move(view, sides, "training", "the rollout engine")
+    queued = queued_of_requests(view)
     if queued is None or queued < MIN_QUEUED:
-        return move
+        return move, change
     return (
         "let the engine run more requests at once while its cache has room (max_num_seqs): they "
         f"wait {percent(queued)} of their time in its queue; else {move}"
-    )
+    ), _WITHHELD
 
 
 def _detailed(view: RunView, text: str, parent: str) -> str:
@@ -137,9 +140,11 @@ def _detailed(view: RunView, text: str, parent: str) -> str:
     return f"{text} (most of it {name})" if name else text
 
 
-def _move(sides: Sides, giver: str, taker: str) -> str:
-    count = sides.gpus_to_move()
-    if not count or sides.gpus is None:  # unknown, or less than a whole one
-        return f"move GPUs from {giver} to {taker}, one at a time, until neither side waits"
-    of = sides.gpus[0 if count > 0 else 1]
-    return f"move about {abs(count)} of the {of} GPUs of {giver} to {taker}"
+def _move(view: RunView, sides: Sides, giver: str, taker: str) -> tuple[str, WhatIf]:
+    split = best_split(view, sides)
+    if isinstance(split, str):
+        if "no other" in split:
+            return f"add GPUs to {taker}: {split}", split
+        return f"move GPUs from {giver} to {taker}, one at a time, until neither side waits", split
+    moved, of, change = split
+    return f"move {moved} of the {of} GPUs of {giver} to {taker}", change
