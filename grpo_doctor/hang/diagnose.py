@@ -253,7 +253,7 @@ def _merged(view: JobView, labels: list[Candidate]) -> list[Candidate]:
                 first,
                 culprits=tuple(sorted({rank for label in group for rank in label.culprits})),
                 evidence=tuple(item for label in group[:4] for item in label.evidence),
-                confirm=tuple(line for label in group[:2] for line in label.confirm),
+                confirm=tuple(dict.fromkeys(s for label in group[:2] for s in label.confirm)),
                 still_s=max(
                     (s for label in group if (s := label.still_s) is not None), default=None
                 ),

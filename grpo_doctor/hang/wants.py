@@ -24,7 +24,7 @@ What = Literal[
     "native",  # C and C++ frames of a process
 ]
 MOST_SAMPLES = 4
-TRIES_LOCK = frozenset({"acquire", "_acquire", "_poll_until_acquired"})
+TRIES_LOCK = frozenset({"acquire", "_acquire", "_poll_until_acquired", "_jit_compile"})
 P2P = frozenset({"send", "recv", "isend", "irecv", "send_object_list", "recv_object_list"})
 ROOTED = frozenset(
     {"broadcast", "reduce", "gather", "scatter", "gather_object"}

@@ -68,7 +68,7 @@ PRECEDENCE: Final = (
     ),
     Precedence(
         Sink.PROCESS,
-        "a process that is stopped, or died while others needed it",
+        "a process that is stopped, wants an abandoned lock, or died while others needed it",
         "it is the first to stop; at the end of a job, ranks exit one after the other",
     ),
     Precedence(

@@ -173,7 +173,7 @@ def _held_items(proc: Process) -> tuple[Item, ...]:
     return (Item("fd", proc.rank, f"{hold.kind} {hold.target}{note}"),)
 
 
-_LOCKS = (".lock", ".lck")
+_LOCKS = (".lock", ".lck", "/lock")
 
 
 def file_locks(case: Case) -> Iterator[Candidate]:
@@ -181,9 +181,13 @@ def file_locks(case: Case) -> Iterator[Candidate]:
     for proc in case.idle:
         hold = proc.hold
         if hold is not None and hold.kind == "file-lock":
-            yield _file_lock(case.view, proc, hold)
+            candidate = _file_lock(case.view, proc, hold)
         elif proc.place.call == "file-lock":
-            yield _polled(case.view, proc)
+            candidate = _polled(case.view, proc)
+        else:
+            continue
+        # A process that polls has just run, however long it has polled.
+        yield candidate if proc.activity.kind == "still" else replace(candidate, still_s=None)
 
 
 def _file_lock(view: JobView, proc: Process, hold: Blocked) -> Candidate:
@@ -197,23 +201,33 @@ def _file_lock(view: JobView, proc: Process, hold: Blocked) -> Candidate:
     asleep = all(
         holder.cannot_run or holder.waits or _sleeps_on(view, holder) for holder in holders
     )
-    maybe = () if hold.peers else _may_have_it(view, proc)
-    held_by = f", held by {names}" if names else ""
+    maybe = () if hold.peers_known else _may_have_it(view, proc)
+    abandoned = hold.peers_known and not hold.peers
+    held_by = f", held by {names}" if names else ", which an earlier run left behind" * abandoned
     liveness: Liveness = "computing" if maybe else "unseen"
-    fact = f"flock on {hold.target}; held by {names or 'no visible process'}"
+    fact = f"lock on {hold.target}; held by {names or 'no visible process'}"
+    if abandoned:
+        fact = f"{hold.target}: {hold.note}"
     candidate = Candidate(
         cause="lock-held",
         reason=f"waits for the file lock {hold.target}{held_by},{in_phase(proc)}".rstrip(","),
         evidence=(Item("fd", proc.rank, fact), *map(process_item, maybe[:1]), *standstill(proc)),
-        sink=Sink.HOLDER,
-        liveness="never-wakes" if holders and asleep and not strangers else liveness,
+        sink=Sink.PROCESS if abandoned else Sink.HOLDER,
+        liveness="never-wakes" if abandoned or (holders and asleep and not strangers) else liveness,
         fixes=advice(
             # A file that is nothing but a lock may be deleted; a database would lose its data.
-            "lock file" if hold.target.endswith(_LOCKS) else "locked file",
+            "abandoned lock"
+            if abandoned
+            else ("lock file" if hold.target.endswith(_LOCKS) else "locked file"),
             "lock on one rank",
             path=hold.target,
         ),
-        confirm=(f"lsof {hold.target}  # who holds the lock",),
+        confirm=(
+            f"ls -l {hold.target}  # from when it is"
+            if abandoned
+            else f"lsof {hold.target}  # who holds the lock",
+        ),
+        can_go_on="Yes, as soon as the file is deleted." if abandoned else "",
     ).of(proc)
     if not ranks:
         return candidate
@@ -246,7 +260,7 @@ def _polled(view: JobView, proc: Process) -> Candidate:
     """Libraries look for a lock file again and again: no call shows which one, and whose."""
     maybe = _may_have_it(view, proc)
     owner = f", perhaps {title(maybe[0])}, holds" if maybe else " left behind or still holds"
-    candidate = Candidate(
+    return Candidate(
         cause="lock-held",
         reason=f"waits for a lock file that another process{owner}{in_phase(proc)}",
         evidence=(*map(process_item, maybe[:1]), *standstill(proc)),
@@ -255,8 +269,6 @@ def _polled(view: JobView, proc: Process) -> Candidate:
         fixes=advice("running holder" if maybe else "left behind", "lock per host"),
         confirm=(proc.shell("py-spy dump --locals --pid {pid}  # the path of the lock file"),),
     ).of(proc)
-    # Who polls has just run, however long it has been at it.
-    return candidate if proc.activity.kind == "still" else replace(candidate, still_s=None)
 
 
 # Library functions whose innermost frame is a plain lock's acquire.

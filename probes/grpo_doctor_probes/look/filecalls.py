@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,8 +24,10 @@ from grpo_doctor_probes.look.syscalls import Call
 from grpo_doctor_probes.procs.bounded import within
 from grpo_doctor_probes.procs.printable import printable
 from grpo_doctor_probes.procs.procfs import descriptors, link
+from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S
 
 _STAT_AT_MOST_S = 1.0
+_BUILD_AT_MOST_S = 900.0  # also of another host's job, which shares the folder
 _AT_CWD = 0xFFFFFF9C  # AT_FDCWD as an unsigned 32-bit number
 _OPENING = ("open", "openat", "openat2")
 _LOCKING = frozenset({fcntl.F_SETLKW, 38})  # and F_OFD_SETLKW
@@ -152,19 +155,28 @@ def _is_fifo(waiting: Waiting, path: str) -> bool:
 
 
 def lock_file(pid: int, path: str, proc: Path = Path("/proc")) -> Blocked:
-    """Return what the main thread of `pid` waits for, that wants the lock on `path`: who has it."""
+    """Return what the main thread of `pid` waits for, that wants the lock on `path`: who has it.
+
+    The existence of a file `lock` is torch's lock on a build (FileBaton); its owner has it open.
+    If the file is older than the process by more than a build takes, no process has the lock
+    (`peers_known`).
+    """
     view = HostView(proc)
+    is_build = path.endswith("/lock")
     number = file_number(f"{proc}/{pid}/root{path}")
     locks = [lock for lock in view.locks if not lock.waits and lock.file == number and number]
-    holders: set[int] = set()
+    holders = set(view.holders.pids(path)) if is_build else set()
     for lock in locks:
         inherited = holding_descriptors(proc, view.holders.of(path), lock)
         holders |= set(inherited) or {lock.pid} & view.processes.keys()
     holders -= {pid}
+    abandoned = is_build and not holders and _is_abandoned(view, pid, path)
     if not number:
         note = "the file does not exist, or is not visible from here"
     elif holders:
         note = f"held by {', '.join(map(view.describe, sorted(holders)))}"
+    elif abandoned:
+        note = "older than this job, and no process has it open: an earlier run left it behind"
     else:
         note = "no process holds a lock on it: if its existence is the lock, it was left behind"
     return Blocked(
@@ -173,6 +185,18 @@ def lock_file(pid: int, path: str, proc: Path = Path("/proc")) -> Blocked:
         "file-lock",
         target=printable(path, 300),
         peers=tuple(sorted(holders)),
-        peers_known=bool(holders),
+        peers_known=bool(holders) or abandoned,
         note=note,
     )
+
+
+def _is_abandoned(view: HostView, pid: int, path: str) -> bool:
+    """Return whether a lock file is older than the process by more than a build takes."""
+    boot_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    try:
+        started_s = boot_s + view.processes[pid].started_ticks / CLOCK_TICKS_PER_S
+        inside = f"{view.proc}/{pid}/root{path}"
+        status = within(_STAT_AT_MOST_S, lambda: os.stat(inside))  # noqa: PTH116
+    except (OSError, KeyError):
+        return False
+    return status.st_mtime < started_s - _BUILD_AT_MOST_S

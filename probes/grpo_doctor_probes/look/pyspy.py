@@ -33,6 +33,8 @@ _NAMES = frozenset({"key", "keys", "store_key", "group_name", "barrier_name"})
 _RANKS = ("ranks", "global_ranks_in_group")
 # Where code has the file that it asks for again and again: a lock's, a marker's.
 _PATHS = re.compile(r"(\w*_)?(path|file|filename|marker|flag|sentinel)")
+# Of torch's `_jit_compile`, whose FileBaton is the file `lock` in it (torch 2.13).
+_BUILD_FOLDER = "build_directory"
 _NUMBER = re.compile(r"-?\d{1,9}|None|True|False")
 _LIST = re.compile(r"\[\d{1,9}(, \d{1,9})*(, \.\.\.)?\]")  # py-spy cuts long ones off
 _PLAIN = dict.fromkeys(_NUMBERS, _NUMBER) | dict.fromkeys(_RANKS, _LIST)
@@ -178,6 +180,8 @@ def safe_values(variables: list[dict[str, Any]]) -> dict[str, str]:
             shown[name] = redact_text(match[1])
         elif _PATHS.fullmatch(name) and (match := _PATH.fullmatch(value)):
             shown["path"] = redact_text(match[1])
+        elif name == _BUILD_FOLDER and (match := _PATH.fullmatch(value)):
+            shown["path"] = f"{redact_text(match[1])}/lock"
     return shown
 
 

@@ -153,6 +153,12 @@ def test_all_ranks_want_a_lock_file_that_was_left_behind() -> None:
     assert " ms" not in outcome.summary  # since a rank ran last: that tells nothing of its wait
     assert any("is stale" in fix.text for fix in outcome.fixes)
     assert not any("delete" in fix.text for fix in outcome.fixes)  # nobody knows which file it is
+    for process in map(build.rank, range(build.world)):
+        process.blocked.clear()
+        process.blocks("file-lock", "/ext/cpu_adam/lock", peers_known=True, note="older")
+    outcome = expect(build, "lock-held", 0, 1, 2, 3).verdict
+    assert outcome.fixes[0].text == "Delete /ext/cpu_adam/lock; the ranks then continue."
+    assert outcome.confirm == ("ls -l /ext/cpu_adam/lock  # from when it is",)
 
 
 def test_all_ranks_want_the_lock_of_somebody_at_work() -> None:

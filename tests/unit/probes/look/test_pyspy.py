@@ -359,6 +359,7 @@ def test_only_small_numbers_and_names_of_libraries_are_shown(
     [
         ("lock_filename", "'/data/hub.lock'", "/data/hub.lock"),
         ("canonical_path", '"/data/hub.lock"', "/data/hub.lock"),
+        ("build_directory", "'/ext/cpu_adam'", "/ext/cpu_adam/lock"),
         ("lock_file", "'hub.lock'", None),
         ("lock_file", "'/data/what is the answer'", None),
         ("lock_path", "'/" + "a" * 300 + "'", None),
