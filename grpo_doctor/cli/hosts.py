@@ -26,7 +26,7 @@ from grpo_doctor.cli.attach_evidence import replayed
 from grpo_doctor.cli.console import inform, say
 from grpo_doctor.errors import NoJobError, PermissionNeededError, UsageError
 from grpo_doctor_probes.evidence import Evidence, Problem, RayFact
-from grpo_doctor_probes.placement.launchers import MOST_HOSTS, expanded
+from grpo_doctor_probes.placement import MOST_HOSTS, expanded
 
 # Looks begin this long after they are asked for, so that slow hosts have started by then.
 _LEAD_S, _LEAD_OF_MANY_S, _MANY = 3.0, 8.0, 16

@@ -25,8 +25,7 @@ from grpo_doctor_probes.discover.world import (
     number_all,
     sizes_of,
 )
-from grpo_doctor_probes.evidence import Job, Member
-from grpo_doctor_probes.evidence.job import Role
+from grpo_doctor_probes.evidence import Job, Member, Role
 from grpo_doctor_probes.procs.bounded import unless_blocked
 from grpo_doctor_probes.procs.printable import NAME_LIMIT, printable
 from grpo_doctor_probes.procs.procfs import link
@@ -175,7 +174,7 @@ class Assembler:
             name=printable(process.name, NAME_LIMIT),
             command=command_text(process.arguments),
             rank=rank,
-            local_rank=_local_rank(candidate) if process.pid in ranks else None,
+            local_rank=candidate.local if candidate and process.pid in ranks else None,
             uid=process.uid,
             torch=self._torch(process) if candidate is not None and candidate.torch else "",
             readable=process.readable,
@@ -210,13 +209,6 @@ def _rank_of(pid: int, ranks: Mapping[int, int | None], survey: Survey) -> int |
         return survey.cast.lost[pid]
     above = survey.tree.nearest(pid, {**ranks, **survey.cast.lost})
     return None if above is None else ranks.get(above, survey.cast.lost.get(above))
-
-
-def _local_rank(candidate: Candidate | None) -> int | None:
-    if candidate is None:
-        return None
-    local = candidate.number("LOCAL_RANK")
-    return candidate.task.local if local is None and candidate.task is not None else local
 
 
 def _run_dir(trainers: Iterable[Candidate]) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from grpo_doctor_probes.discover.commands import Kind, is_ray_actor, kind_of
 from grpo_doctor_probes.discover.modules import environ_pointers, live_environment, read_modules
-from grpo_doctor_probes.discover.rankfiles import Written
 from grpo_doctor_probes.discover.scan import Process, number_in
 from grpo_doctor_probes.procs.bounded import ask_each
 
@@ -40,7 +39,6 @@ class Candidate:
 
     Attributes:
         environment: as it is now where we could read that, else as it was at exec.
-        declared: the rank that its recorder wrote into the run directory.
         torch: whether it has libtorch, or is at least large enough.
         grouped: whether it has threads of a process group. Only asked where nothing else
         distinguishes a rank from what it forked: where RANK was set late, or no launcher has set
@@ -50,7 +48,6 @@ class Candidate:
     process: Process
     kind: Kind
     environment: Mapping[str, str]
-    declared: int | None = None
     torch: bool = False
     grouped: bool = False
 
@@ -72,8 +69,6 @@ class Candidate:
     @property
     def rank(self) -> int | None:
         """The rank that it says it is; it may only have inherited that."""
-        if self.declared is not None:
-            return self.declared
         rank = self.number("RANK")
         if rank is not None and self.number("LOCAL_RANK", "WORLD_SIZE") is not None:
             return rank
@@ -88,9 +83,15 @@ class Candidate:
         return self.task.of if size is None and self.task is not None else size
 
     @property
+    def local(self) -> int | None:
+        """Its number among the ranks of its host."""
+        local = self.number("LOCAL_RANK")
+        return self.task.local if local is None and self.task is not None else local
+
+    @property
     def only_task(self) -> bool:
         """Whether its rank is but its number among tasks: all that a task starts inherits that."""
-        return self.declared is None and self.number("RANK") is None and self.task is not None
+        return self.number("RANK") is None and self.task is not None
 
     @property
     def task(self) -> Task | None:
@@ -108,10 +109,9 @@ def find_candidates(
     proc: Path,
     processes: Mapping[int, Process],
     left_out: frozenset[int],
-    written: Written,
 ) -> dict[int, Candidate]:
     """Look closer at Python processes that are large or have a rank, and at known programs."""
-    look = _Look(proc, processes, written)
+    look = _Look(proc, processes)
     pids = [
         pid
         for pid, process in processes.items()
@@ -124,14 +124,13 @@ def find_candidates(
 class _Look:
     """Reads maps once for each exec: processes forked from one another share their libraries."""
 
-    def __init__(self, proc: Path, processes: Mapping[int, Process], written: Written) -> None:
+    def __init__(self, proc: Path, processes: Mapping[int, Process]) -> None:
         self._proc = proc
         self._processes = processes
-        self._written = written
         self._pointers: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def at(self, pid: int) -> Candidate | None:
-        process, declared = self._processes[pid], self._written.ranks.get(pid)
+        process = self._processes[pid]
         kind = kind_of(process.name, process.arguments)
         if kind not in ("unknown", "ourselves", "helper"):
             return Candidate(process, kind, process.environment)
@@ -141,24 +140,13 @@ class _Look:
         # Of a Ray actor what it was started with is not all: it sets its rendezvous itself.
         late = large and is_ray_actor(process.arguments)
         environment = process.environment
-        if declared is not None or (environment.get("RANK") and not late):
+        if environment.get("RANK") and not late:
             grouped = self._may_only_inherit(process) and has_group(self._proc, pid)
-            return Candidate(process, kind, environment, declared, torch=large, grouped=grouped)
+            return Candidate(process, kind, environment, torch=large, grouped=grouped)
         candidate = self._large(process) if large and process.readable else None
-        if candidate is None or (candidate.kind == "unknown" and candidate.rank is None):
-            candidate = self._by_rank_file(process) or candidate
         if candidate is None and not process.readable:
             return self._unreadable(process)
         return candidate
-
-    def _by_rank_file(self, process: Process) -> Candidate | None:
-        """Return one whose environment is lost or refused, as its recorder wrote it down."""
-        environment = self._written.environments.get(process.pid)
-        if environment is None:
-            return None
-        grouped = has_group(self._proc, process.pid)
-        candidate = Candidate(process, "unknown", environment, torch=process.large, grouped=grouped)
-        return replace(candidate, declared=candidate.number("RANK"))
 
     def _large(self, process: Process) -> Candidate | None:
         """Return one with torch, and the driver of Ray's actors, which may do without."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from grpo_doctor_probes.discover.scan import Process
-from grpo_doctor_probes.evidence.job import Role
+from grpo_doctor_probes.evidence import Role
 from grpo_doctor_probes.procs.bounded import unless_blocked
 from grpo_doctor_probes.procs.printable import printable_command
 

@@ -32,7 +32,6 @@ from grpo_doctor_probes.discover.explain import (
     only_remains,
 )
 from grpo_doctor_probes.discover.grouping import Ties, core_of, group_jobs
-from grpo_doctor_probes.discover.rankfiles import read_written
 from grpo_doctor_probes.discover.ranks import Cast, cast, may_train
 from grpo_doctor_probes.discover.remains import Remains
 from grpo_doctor_probes.discover.scan import Process, Tree, scan
@@ -87,17 +86,13 @@ def recognise_parents(
         if parent is None or not parent.python or parent.pid in left_out:
             continue
         candidate = candidates.get(parent.pid, Candidate(parent, "unknown", parent.environment))
-        kind = _kind_of_parent(process)
+        kind: Kind | None = "ray" if process.name in _RAY_CORE else None
+        if kind is None and kind_of(process.name, process.arguments) == "engine":
+            kind = "server"
         if kind is None or candidate.kind != "unknown" or _serves(processes.get(parent.parent)):
             continue
         if kind == "ray" or not _may_be_rank(candidate):
             candidates[parent.pid] = replace(candidate, kind=kind)
-
-
-def _kind_of_parent(process: Process) -> Kind | None:
-    if process.name in _RAY_CORE:
-        return "ray"
-    return "server" if kind_of(process.name, process.arguments) == "engine" else None
 
 
 def _serves(process: Process | None) -> bool:
@@ -159,11 +154,11 @@ class _Search:
         processes = scan(proc)
         self.tree = Tree(processes)
         left_out = frozenset(_ourselves(proc, self.tree))
-        candidates = find_candidates(proc, processes, left_out, read_written(proc, processes))
+        candidates = find_candidates(proc, processes, left_out)
         recognise_parents(candidates, processes, left_out)
         self._sockets = Sockets(proc)
         self._cast = find_alone(
-            cast(candidates, self.tree, left_out, self._talkers), candidates, self.tree, proc, pids
+            cast(candidates, self.tree, left_out), candidates, self.tree, proc, pids
         )
         self._core = core_of(candidates, self._cast)
         self._sockets.add(sorted(self._core, key=lambda pid: processes[pid].started_ticks))
@@ -251,14 +246,6 @@ class _Search:
         spaces = {pid: self._sockets.space(pid) for pid in {**self._cast.ranks, **self._cast.lost}}
         together = [top for pid in pids if (top := self._top_of(pid)) is not None]
         return group_jobs(candidates, self._cast, self.tree, Ties(spaces, links, together))
-
-    def _talkers(self, pids: Iterable[int]) -> set[int]:
-        """Return which of these have a connection with another of them."""
-        family = set(pids)
-        self._sockets.add(sorted(family))
-        links = (connection for pid in family for connection in self._sockets.connections(pid))
-        pairs = [{link.client, link.server} for link in links if link.server in family]
-        return {pid for pair in pairs if len(pair) > 1 for pid in pair}
 
 
 def _ourselves(proc: Path, tree: Tree) -> Iterable[int]:

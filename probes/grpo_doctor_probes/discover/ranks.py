@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from grpo_doctor_probes.discover.candidates import Candidate
@@ -27,7 +27,10 @@ def lost_helpers(
     that claim its ranks called helpers.
     """
     lost: dict[int, int] = {}
-    for pids in _worlds(claims, eligible):
+    worlds: dict[object, dict[int, int]] = {}
+    for pid, rank in claims.items():
+        worlds.setdefault(world_of(eligible[pid]), {})[pid] = rank
+    for pids in worlds.values():
         tops = [pid for pid in pids if tree.nearest(pid, pids) is None]
         suspects = _suspects(tops, eligible, candidates, tree)
         sure = [eligible[pid] for pid in tops if pid not in suspects]
@@ -38,16 +41,6 @@ def lost_helpers(
             if sure and (claims[pid] in present or not _runs_one_of(eligible[pid], sure))
         }
     return lost
-
-
-def _worlds(
-    claims: Mapping[int, int], eligible: Mapping[int, Candidate]
-) -> Iterable[Mapping[int, int]]:
-    """Return the claims of each job; the helpers that its ranks forked are among them."""
-    worlds: dict[object, dict[int, int]] = {}
-    for pid, rank in claims.items():
-        worlds.setdefault(world_of(eligible[pid]), {})[pid] = rank
-    return worlds.values()
 
 
 def world_of(candidate: Candidate) -> object:
@@ -69,18 +62,19 @@ def _suspects(
     grouped = {pid for pid in tops if eligible[pid].grouped}
     suspects: set[int] = set()
     if any(eligible[pid].process.group == pid for pid in tops):
-        suspects |= {pid for pid in tops if _lost_its_leader(eligible[pid], tree)}
+        # A leader outside of our process namespace has the number 0.
+        leaders = {pid: eligible[pid].process.group for pid in tops}
+        lost = {
+            pid
+            for pid in tops
+            if leaders[pid] not in (0, pid) and leaders[pid] not in tree.processes
+        }
+        suspects |= lost
     if len(alone) < len(tops):
         suspects |= alone
     elif grouped:
         suspects |= alone - grouped
     return suspects
-
-
-def _lost_its_leader(candidate: Candidate, tree: Tree) -> bool:
-    # A leader outside of our process namespace has the number 0.
-    leader = candidate.process.group
-    return leader not in (0, candidate.pid) and leader not in tree.processes
 
 
 def _runs_one_of(candidate: Candidate, ranks: Iterable[Candidate]) -> bool:
@@ -110,7 +104,6 @@ def cast(
     candidates: Mapping[int, Candidate],
     tree: Tree,
     left_out: frozenset[int],
-    talk: Callable[[Iterable[int]], set[int]],
 ) -> Cast:
     """Distinguish ranks from their launchers and helpers.
 
@@ -118,7 +111,6 @@ def cast(
         candidates: By pid.
         tree: Of all processes of the host.
         left_out: Processes that are never part of a job: this tool, and what started it.
-        talk: Which of some processes have a connection to another of them.
     """
     eligible = {pid: c for pid, c in candidates.items() if may_train(c, candidates, tree)}
     claims = {pid: rank for pid, c in eligible.items() if (rank := c.rank) is not None}
@@ -133,7 +125,7 @@ def cast(
         for pid, rank in claims.items()
         if pid not in lost and not _below_same(pid, claims, tree, stops)
     }
-    ranks.update(dict.fromkeys(_numberless(eligible, claims, ranks, tree, talk)))
+    ranks.update(dict.fromkeys(_numberless(eligible, claims, tree)))
     return Cast(ranks, frozenset(_makers(ranks, candidates, tree)) - left_out, lost)
 
 
@@ -188,17 +180,14 @@ def _drop_wrappers(claims: dict[int, int], eligible: Mapping[int, Candidate], tr
     that is in no process group where a program that it has started is."""
     wrappers: set[int] = set()
     for pid in [pid for pid in claims if eligible[pid].torch]:
-        joined = eligible[pid].grouped and _is_program(eligible[pid])
+        process = eligible[pid].process  # started as a program, or as a worker of its parent
+        is_program = not process.forked and not program(process.arguments).code
+        joined = eligible[pid].grouped and is_program
         same = [above for above in tree.ancestors(pid) if claims.get(above) == claims[pid]]
         wrappers |= {above for above in same if not eligible[above].torch}
         wrappers |= {above for above in same if joined and not eligible[above].grouped}
     for pid in wrappers:
         del claims[pid]
-
-
-def _is_program(candidate: Candidate) -> bool:
-    """Return whether it was started as a program, and not as a worker of its parent's."""
-    return not candidate.process.forked and not program(candidate.process.arguments).code
 
 
 def _below_same(pid: int, claims: Mapping[int, int], tree: Tree, stops: set[int]) -> bool:
@@ -212,32 +201,13 @@ def _below_same(pid: int, claims: Mapping[int, int], tree: Tree, stops: set[int]
 
 
 def _numberless(
-    eligible: Mapping[int, Candidate],
-    claims: Mapping[int, int],
-    ranks: Mapping[int, int | None],
-    tree: Tree,
-    talk: Callable[[Iterable[int]], set[int]],
-) -> set[int]:
-    """Processes that are in a process group, or talk to their siblings, and say no rank."""
-    silent = [
-        pid
-        for pid, candidate in eligible.items()
-        if candidate.torch and pid not in claims and tree.nearest(pid, claims) is None
-    ]
-    numberless = {
-        pid
-        for pid in silent
-        if eligible[pid].grouped
-        and not any(eligible[up].grouped for up in tree.ancestors(pid) if up in eligible)
-    }
-    families: dict[int, list[int]] = {}
-    for pid in [*ranks, *silent]:
-        families.setdefault(eligible[pid].process.parent, []).append(pid)
-    for family in families.values():
-        alone = {pid for pid in family if pid in silent and not eligible[pid].grouped}
-        if alone and len(family) > 1:
-            numberless |= alone & talk(family)
-    return numberless
+    eligible: Mapping[int, Candidate], claims: Mapping[int, int], tree: Tree
+) -> Iterable[int]:
+    """Yield processes that are in a process group, and say no rank."""
+    grouped = {pid for pid, candidate in eligible.items() if candidate.grouped}
+    for pid in grouped - claims.keys():
+        if eligible[pid].torch and tree.nearest(pid, {**claims, **dict.fromkeys(grouped)}) is None:
+            yield pid
 
 
 def _makers(ranks: Iterable[int], candidates: Mapping[int, Candidate], tree: Tree) -> Iterable[int]:

@@ -15,10 +15,10 @@ from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import program
 from grpo_doctor_probes.discover.modules import Modules, read_modules
 from grpo_doctor_probes.discover.ranks import Cast
-from grpo_doctor_probes.discover.scan import Tree, parse_environment
+from grpo_doctor_probes.discover.scan import Tree
 from grpo_doctor_probes.discover.sockets import Connection
 from grpo_doctor_probes.procs.bounded import unless_blocked
-from grpo_doctor_probes.procs.procfs import read
+from grpo_doctor_probes.procs.procfs import content, variables
 
 _WORKERS = frozenset({"dataloader", "reward", "engine", "engine-worker"})
 _REAPER_NAME = "systemd"  # of a user's session; that of the host is process 1
@@ -50,8 +50,10 @@ class Remains:
         if not ranks or not all(map(self._is_worker, core - ranks)):
             return False
         originals = frozenset(pid for pid in ranks if not self.only_inherits(pid))
+        pairs = ({connection.client, connection.server} for connection in self.connections)
+        talking = set().union(*(pair for pair in pairs if len(pair) > 1))
         return not self._is_complete(originals) and all(
-            self._is_orphan(pid) and not self._talks(pid) and self._has_no_torch(pid)
+            self._is_orphan(pid) and pid not in talking and self._has_no_torch(pid)
             for pid in originals
         )
 
@@ -70,7 +72,7 @@ class Remains:
         environment, and a fork copies that, torch and the sockets, but not the threads of a
         process group."""
         candidate = self.candidates[pid]
-        is_rank = candidate.set_late or candidate.grouped or candidate.declared is not None
+        is_rank = candidate.set_late or candidate.grouped
         return not is_rank and self._has_lost_its_forker(pid)
 
     def _has_lost_its_forker(self, pid: int) -> bool:
@@ -89,10 +91,6 @@ class Remains:
         alike = len(scripts) == 1 and "" not in scripts
         return alike and not launched and len(members) == members[0].world and len(members) > 1
 
-    def _talks(self, pid: int) -> bool:
-        pairs = ({connection.client, connection.server} for connection in self.connections)
-        return any(pid in pair and len(pair) > 1 for pair in pairs)
-
     def _is_orphan(self, pid: int) -> bool:
         """Whether the one that started it has ended, so that init has become its parent. In a
         container init may be what starts ranks."""
@@ -104,13 +102,7 @@ class Remains:
         headless = process.session == pid or any(
             leader not in (0, pid) and leader not in self.tree.processes for leader in leaders
         )
-        return headless and not self._has_rank(parent.pid)
-
-    def _has_rank(self, pid: int) -> bool:
-        try:
-            return "RANK" in parse_environment(read(f"{self.proc}/{pid}/environ"))
-        except OSError:
-            return False
+        return headless and "RANK" not in variables(content(f"{self.proc}/{parent.pid}/environ"))
 
     def _has_no_torch(self, pid: int) -> bool:
         if not self.candidates[pid].torch:

@@ -14,7 +14,14 @@ from pathlib import Path
 
 from grpo_doctor_probes.procs.bounded import ask_each
 from grpo_doctor_probes.procs.procfs import numbers, read, variables
-from grpo_doctor_probes.procs.procstat import DEAD, Stat, read_stat
+from grpo_doctor_probes.procs.procstat import (
+    DEAD,
+    EXITING,
+    FORKED,
+    KERNEL_THREAD,
+    Stat,
+    read_stat,
+)
 from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
 _NUMBER = re.compile(r"[0-9]{1,6}")
@@ -127,9 +134,9 @@ def as_seen(pid: int, stat: Stat) -> Process:
         name=stat.name.decode("utf-8", "replace"),
         started_ticks=stat.started_ticks,
         virtual_bytes=stat.virtual_bytes,
-        kernel=stat.kernel,
-        exiting=stat.exiting,
-        forked=stat.forked,
+        kernel=bool(stat.flags & KERNEL_THREAD),
+        exiting=bool(stat.flags & EXITING),
+        forked=bool(stat.flags & FORKED),
         image=stat.image,
     )
 

@@ -6,13 +6,13 @@ proc_pid_net(5) joined with proc_pid_fd(5).
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.scan import Tree
+from grpo_doctor_probes.procs.procfs import link
 from grpo_doctor_probes.procs.tcp import (
     ESTABLISHED,
     Tcp,
@@ -59,7 +59,7 @@ class Sockets:
             if pid in self._inodes:
                 continue
             inodes = self._inodes[pid] = open_sockets(self._proc, pid)
-            space = self._space[pid] = self._space_of(pid)
+            space = self._space[pid] = link(f"{self._proc}/{pid}/ns/net")
             if inodes and space not in self._tables:
                 self._tables[space] = tcp_table(self._proc, pid)
             for inode in inodes:
@@ -110,12 +110,6 @@ class Sockets:
 
     def _owner(self, space: str, socket: Tcp) -> int | None:
         return self._owners.get((space, socket.inode_digits.decode()))
-
-    def _space_of(self, pid: int) -> str:
-        try:
-            return os.readlink(f"{self._proc}/{pid}/ns/net")  # noqa: PTH115 - one call for each rank
-        except OSError:
-            return ""
 
 
 def _other_end(table: TcpTable, socket: Tcp) -> Tcp | None:

@@ -49,11 +49,11 @@ def number_all(
         return _in_order(unknown, processes)
     free = [rank for rank in expected if rank not in ranks.values()]
     if len(free) == len(unknown):
-        numbers, why = dict(zip(unknown, free)), "no other is free"
-        return Numbering({**ranks, **numbers}, (_note(numbers, why),))
-    between = {pid: _between(pid, ranks, processes, free) for pid in unknown}
-    note = _note(between, "it was started between its neighbors")
-    return Numbering({**ranks, **between}, (note,))
+        numbers = dict(zip(unknown, free))
+        given = (f"process {pid} is rank {numbers[pid]} (no other is free)" for pid in unknown)
+        return Numbering({**ranks, **numbers}, ("; ".join(given) + ".",))
+    lost = "; ".join(f"process {pid} is a rank of unknown number" for pid in unknown)
+    return Numbering(dict(ranks), (f"{lost}.",))
 
 
 def _in_order(pids: Sequence[int], processes: Mapping[int, Process]) -> Numbering:
@@ -61,31 +61,6 @@ def _in_order(pids: Sequence[int], processes: Mapping[int, Process]) -> Numberin
         return Numbering(dict.fromkeys(pids), ("No process has a rank number.",))
     note = "No process has a rank number: they are numbered in the order of their start."
     return Numbering(dict(zip(pids, range(len(pids)))), (note,))
-
-
-def _between(
-    pid: int, ranks: Mapping[int, int | None], processes: Mapping[int, Process], free: Sequence[int]
-) -> int | None:
-    """The one free number between those of its neighbors: launchers start ranks in order."""
-
-    def start(rank_pid: int) -> tuple[int, int]:
-        return processes[rank_pid].started_ticks, rank_pid
-
-    family = [sibling for sibling in ranks if processes[sibling].parent == processes[pid].parent]
-    before = [ranks[sibling] for sibling in family if start(sibling) < start(pid)]
-    after = [ranks[sibling] for sibling in family if start(sibling) > start(pid)]
-    if None in before or None in after:
-        return None
-    lowest = max((rank for rank in before if rank is not None), default=-1)
-    highest = min((rank for rank in after if rank is not None), default=1 << 30)
-    possible = [rank for rank in free if lowest < rank < highest]
-    return possible[0] if len(possible) == 1 else None
-
-
-def _note(ranks: Mapping[int, int | None], why: str) -> str:
-    numbered = [f"process {pid} is rank {ranks[pid]}" for pid in ranks if ranks[pid] is not None]
-    lost = [f"process {pid} is a rank of unknown number" for pid in ranks if ranks[pid] is None]
-    return "; ".join([f"{text} ({why})" for text in numbered] + lost) + "."
 
 
 def main_world(
@@ -104,7 +79,11 @@ def main_world(
         return dict(trainers), {}
     largest, *smaller = sorted(
         worlds.values(),
-        key=lambda w: (-len(w), -_attempt(w), min(w[p].process.started_ticks for p in w)),
+        key=lambda world: (
+            -len(world),
+            -max(each.number("TORCHELASTIC_RESTART_COUNT") or 0 for each in world.values()),
+            min(each.process.started_ticks for each in world.values()),
+        ),
     )
     main: dict[int, Candidate] = {}
     second: dict[int, Candidate] = {}
@@ -117,10 +96,6 @@ def main_world(
         for pid, trainer in world.items():
             (main if cast.ranks[pid] is None else second)[pid] = trainer
     return main, second
-
-
-def _attempt(world: Mapping[int, Candidate]) -> int:
-    return max((trainer.number("TORCHELASTIC_RESTART_COUNT") or 0) for trainer in world.values())
 
 
 def common_address(trainers: Iterable[Candidate]) -> str:

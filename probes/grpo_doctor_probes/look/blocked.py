@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from grpo_doctor_probes.evidence import Blocked, Job, Look, ProcessLook, Thread
-from grpo_doctor_probes.evidence.looks import Blocking
+from grpo_doctor_probes.evidence import Blocked, Blocking, Job, Look, ProcessLook, Thread
 from grpo_doctor_probes.look import syscalls
 from grpo_doctor_probes.look.descriptors import watched_by_epoll
 from grpo_doctor_probes.look.filecalls import (

@@ -139,11 +139,6 @@ def gpu_count(answer_s: float = ANSWER_S) -> int:
     return _ask("count", answer_s).count
 
 
-def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """Return what slows the clocks down, in words."""
-    return tuple(text for bit, text in _REASONS if bits & bit)
-
-
 def _ask(request: str, answer_s: float) -> _Answers:
     """Return what a child of its own answers, until it ends or falls silent."""
     answers = _Answers()
@@ -217,4 +212,5 @@ def _look(row: dict[str, Any]) -> GpuLook:
     bits = row.pop("throttle_bits", 0)
     row["pids"] = tuple(row.get("pids", ()))
     row.setdefault("at_ns", time.monotonic_ns())
-    return GpuLook(throttled_by=throttle_reasons(bits), **row)
+    throttled_by = tuple(text for bit, text in _REASONS if bits & bit)
+    return GpuLook(throttled_by=throttled_by, **row)

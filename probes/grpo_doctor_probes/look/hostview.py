@@ -130,16 +130,12 @@ class HostView:
             self._tcp[namespace] = tcp_table(self.proc, pid)
         return self._tcp[namespace]
 
-    @cached_property
-    def _namespaces(self) -> list[TcpTable]:
-        """The sockets of every network namespace in which the job has processes."""
-        return list({id(table): table for table in map(self.tcp, self._job)}.values())
-
     def other_end(self, pid: int, tcp: Tcp) -> Tcp | None:
         """The other end of a connection of `pid`, also where a process of the job has it in another
         network namespace, as a container next to this one.
         """
-        ends = (table.other_end(tcp) for table in (self.tcp(pid), *self._namespaces))
+        tables = {id(table): table for table in map(self.tcp, (pid, *self._job))}.values()
+        ends = (table.other_end(tcp) for table in tables)
         return next((end for end in ends if end is not None), None)
 
     def is_complete_for(self, pid: int) -> bool:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from grpo_doctor_probes.evidence import Blocked, Thread
-from grpo_doctor_probes.evidence.looks import Blocking
+from grpo_doctor_probes.evidence import Blocked, Blocking, Thread
 from grpo_doctor_probes.look.descriptors import target_of
 from grpo_doctor_probes.look.host import mount_of
 from grpo_doctor_probes.look.hostview import HostView

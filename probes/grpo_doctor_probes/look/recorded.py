@@ -49,15 +49,15 @@ def _open_spans(folder: Path, members: Mapping[int, Sequence[Member]]) -> list[O
             header = live.read_header(path)
         except (OSError, ValueError):  # of an older process, or half-written: tells nothing of now
             continue
-        if (pid := _writer(header, members.get(header.pid, ()))) is not None:
+        # Other containers and hosts have processes of the same number.
+        wrote = (
+            m.pid
+            for m in members.get(header.pid, ())
+            if header.rank == m.rank or header.pid == m.pid
+        )
+        if (pid := next(wrote, None)) is not None:
             spans += _spans_of(header, pid, now_ns)
     return spans
-
-
-def _writer(header: live.Header, members: Sequence[Member]) -> int | None:
-    """Which of those that have its number wrote it: other containers and hosts have the same."""
-    wrote = (m.pid for m in members if m.rank == header.rank or m.pid == header.pid)
-    return next(wrote, None)
 
 
 def _spans_of(header: live.Header, pid: int, now_ns: int) -> list[OpenSpanSeen]:

@@ -119,17 +119,18 @@ def read_thread(folder: str, tid: int, clock: SchedulerClock) -> Thread | None:
         return None
     scheduling = parse_sched(_read_or_nothing(base + "sched"))
     number, arguments = parse_syscall(_read_or_nothing(base + "syscall"))
+    wchan, delays = _read_or_nothing(base + "wchan"), _read_or_nothing(base + "schedstat").split()
     return Thread(
         tid=tid,
         name=printable(stat.name, 32),
         state=stat.state,
-        wchan=parse_wchan(_read_or_nothing(base + "wchan")),
+        wchan="" if wchan == b"0" else printable(wchan, 64),  # "0": running, or hidden
         syscall=number,
         arguments=arguments,
         cpu_ticks=stat.cpu_ticks,
         voluntary=scheduling.voluntary,
         involuntary=scheduling.involuntary,
-        run_delay_ns=parse_run_delay(_read_or_nothing(base + "schedstat")),
+        run_delay_ns=int(delays[1]) if len(delays) >= 2 else 0,  # ready to run, and had no core
         last_ran_ns=clock.monotonic_ns(scheduling.exec_start_ns, stat.core),
     )
 
@@ -142,17 +143,6 @@ def parse_syscall(text: bytes) -> tuple[int, tuple[int, ...]]:
         return (number, tuple(int(word, 16) for word in words[1:7])) if number >= 0 else (-1, ())
     except (IndexError, ValueError):  # "running"
         return -1, ()
-
-
-def parse_wchan(text: bytes) -> str:
-    """The kernel function a thread sleeps in; empty for a running one, or where it is hidden."""
-    return "" if text == b"0" else printable(text, 64)
-
-
-def parse_run_delay(schedstat: bytes) -> int:
-    """For how long the thread was ready to run and had no core, in ns over its life."""
-    words = schedstat.split()
-    return int(words[1]) if len(words) >= 2 else 0
 
 
 def _read_or_nothing(path: str) -> bytes:

@@ -78,11 +78,6 @@ class Memory(NamedTuple):
     used_bytes: int
     cache_bytes: int
 
-    @property
-    def available_bytes(self) -> int:
-        """What it may still take."""
-        return max(0, self.limit_bytes - self.used_bytes + self.cache_bytes)
-
 
 _MEMORY_FILES = (
     (VERSION_2, "memory.max", "memory.current", "inactive_file"),
@@ -104,4 +99,6 @@ def memory_available_bytes(groups: Mapping[str, Sequence[Path]]) -> int | None:
 
     The kernel kills inside the group long before the host is short of memory.
     """
-    return min((memory.available_bytes for memory in memory_limits(groups)), default=None)
+    limits = memory_limits(groups)
+    left = (max(0, m.limit_bytes - m.used_bytes + m.cache_bytes) for m in limits)
+    return min(left, default=None)

@@ -5,12 +5,15 @@ Works on a running, hung or killed process alike: the open-span stacks are in th
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grpo_doctor_probes.record import layout
 
 _COLLECTIVES = (layout.COLLECTIVE, layout.COLLECTIVE_WAIT)
+_MOST_FACTS_BYTES = 1 << 20
 _NOTHING_OPEN = bytes(layout.THREAD_BYTES - layout.THREAD_INFO.size)
 
 
@@ -141,3 +144,16 @@ def _open_span(names: tuple[str, ...], slot: int, start_ns: int, mark: int) -> O
     name, _, args = name_of(names, mark & layout.NAME_MASK).partition(layout.ARGS_SEPARATOR)
     sequence = mark >> layout.THREAD_SHIFT & layout.SEQUENCE_MASK if kind in _COLLECTIVES else 0
     return OpenSpan(name, start_ns, slot, args, kind, sequence)
+
+
+def rank_facts(path: Path) -> dict[str, Any] | None:
+    """Return what a recorder wrote of its process, with its `host` and `pid`; None where that is
+    half written, or not a recorder's."""
+    try:
+        if path.stat().st_size > _MOST_FACTS_BYTES:
+            return None
+        content = json.loads(path.read_bytes())
+        known = isinstance(content["host"], str) and isinstance(content["pid"], int)
+        return dict(content) if known else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

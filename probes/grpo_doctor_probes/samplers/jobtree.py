@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.discover.rankfiles import rank_facts
 from grpo_doctor_probes.discover.scan import number_in, parse_environment
+from grpo_doctor_probes.procs.live import rank_facts
 from grpo_doctor_probes.procs.procfs import numbers
 from grpo_doctor_probes.procs.procstat import read_stat
 from grpo_doctor_probes.record.rundir import RANKS, RUN_DIR_VARIABLE

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grpo_doctor_probes.placement.launchers import MOST_HOSTS, expanded, number_of
+from grpo_doctor_probes.placement import MOST_HOSTS, expanded, number_of
 from grpo_doctor_probes.record.rundir import NODES, RUN_JSON
 
 # Options of torchrun, `accelerate launch` and `deepspeed --no_ssh`, as `--name=1` or `--name 1`.

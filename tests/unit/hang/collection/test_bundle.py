@@ -21,6 +21,7 @@ from grpo_doctor.hang.verdict import SCHEMA, Cost, Diagnosis, JobSeen, Verdict
 from grpo_doctor_probes.evidence import (
     Evidence,
     FlightDump,
+    Frame,
     HostFacts,
     Job,
     Limits,
@@ -29,11 +30,11 @@ from grpo_doctor_probes.evidence import (
     Member,
     Placement,
     ProcessLook,
+    PythonThread,
     RasAnswer,
     Stack,
     Thread,
 )
-from grpo_doctor_probes.evidence.looks import Frame, PythonThread
 
 SECRET = "hf_abcdefghijklmnopqrstuvwx"
 

@@ -11,7 +11,6 @@ _LIMITS = (
     ("assemble", "_PATIENCE_S"),
     ("candidates", "_PATIENCE_S"),
     ("commands", "_PATIENCE_S"),
-    ("rankfiles", "_FILES_WITHIN_S"),
     ("remains", "_PATIENCE_S"),
     ("scan", "_STUCK_AFTER_S"),
 )

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor_probes.discover.candidates import Candidate, Task, find_candidates, has_threads
-from grpo_doctor_probes.discover.rankfiles import Written
 from grpo_doctor_probes.discover.scan import Process, scan
 from tests.unit.probes.discover.fakeproc import FakeProc
 
@@ -39,7 +38,6 @@ def of_slurm(number: int, of: int, **more: str) -> dict[str, str]:
         ({"RANK": "65535", "WORLD_SIZE": "65535"}, {}, 65535, 65535),
         ({"RANK": "65536", "WORLD_SIZE": "65536"}, {}, None, None),
         ({"RANK": "-1", "WORLD_SIZE": "1 "}, {}, None, None),
-        ({"RANK": "3", "WORLD_SIZE": "4"}, {"declared": 0}, 0, 4),
         (of_slurm(0, 1), {}, None, None),
         (of_slurm(0, 2), {}, 0, 2),
         (of_slurm(1, 2), {}, 1, 2),
@@ -66,18 +64,11 @@ def test_tasks_of_mpi_and_slurm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "declared", "only"),
-    [
-        (of_slurm(1, 2), None, True),
-        (of_slurm(1, 2), 1, False),
-        (of_slurm(1, 2, RANK="1"), None, False),
-        ({}, None, False),
-    ],
+    ("environment", "only"),
+    [(of_slurm(1, 2), True), (of_slurm(1, 2, RANK="1"), False), ({}, False)],
 )
-def test_a_number_among_tasks_is_all_that_it_has(
-    environment: dict[str, str], declared: int | None, only: bool
-) -> None:
-    assert candidate(environment, declared=declared).only_task is only
+def test_a_number_among_tasks_is_all_that_it_has(environment: dict[str, str], only: bool) -> None:
+    assert candidate(environment).only_task is only
 
 
 def test_who_is_looked_at(host: FakeProc) -> None:
@@ -93,13 +84,10 @@ def test_who_is_looked_at(host: FakeProc) -> None:
     host.add(107, 50, "python /v/bin/torchrun t.py")
     host.add(108, 50, "ray::Actor.train", ranked)
     host.add(109, 50, "ray::Actor.train", {"RAY_JOB_ID": "01"}, torch=True)
-    candidates = find_candidates(
-        host.root, scan(host.root), frozenset({105}), Written({101: 5}, {})
-    )
+    candidates = find_candidates(host.root, scan(host.root), frozenset({105}))
     facts = {pid: (each.kind, each.rank, each.torch) for pid, each in candidates.items()}
     assert facts == {
         100: ("unknown", None, True),
-        101: ("unknown", 5, False),
         102: ("unknown", 0, False),
         107: ("launcher", None, False),
         108: ("unknown", 0, False),
@@ -114,7 +102,7 @@ def test_maps_are_read_once_for_those_forked_from_one_another(
     host.add(100, 50, "python t.py", torch=True)
     host.add(101, 100, "python t.py", torch=True, image=image)
     (host.root / "101" / "maps").write_text("")
-    candidates = find_candidates(host.root, scan(host.root), frozenset(), Written({}, {}))
+    candidates = find_candidates(host.root, scan(host.root), frozenset())
     assert (101 in candidates) is read
 
 
@@ -129,7 +117,7 @@ def test_where_no_image_is_known_every_map_is_read(host: FakeProc) -> None:
     (host.root / "101" / "maps").write_text("")
     processes = scan(host.root)
     assert processes[100].image is None
-    assert set(find_candidates(host.root, processes, frozenset(), Written({}, {}))) == {100}
+    assert set(find_candidates(host.root, processes, frozenset())) == {100}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +135,7 @@ def test_a_thread_of_a_process_group(
     host.add(100, 50, "python t.py", {"RANK": 3}, torch=True, threads=threads)
     assert has_threads(host.root, 100, ("pt_gloo", "NCCL ")) is grouped
     assert has_threads(host.root, 101, ("pt_gloo", "NCCL ")) is False
-    candidates = find_candidates(host.root, scan(host.root), frozenset(), Written({}, {}))
+    candidates = find_candidates(host.root, scan(host.root), frozenset())
     assert candidates[100].grouped is grouped
 
 
@@ -169,7 +157,7 @@ def test_threads_are_asked_for_where_a_rank_may_be_inherited(
         101, 100, "python t.py", {"RANK": 3}, torch=True, threads=("pt_gloo_runloop",),
         forked=forked,
     )  # fmt: skip
-    candidates = find_candidates(host.root, scan(host.root), frozenset(), Written({}, {}))
+    candidates = find_candidates(host.root, scan(host.root), frozenset())
     assert candidates[101].grouped is is_grouped
 
 
@@ -181,7 +169,7 @@ def test_the_driver_of_ray_is_no_rank(host: FakeProc) -> None:
             (host.root / str(pid) / "maps").write_text("")
     host.add(102, 50, "python t.py", torch=True, threads=("worker.io", "pt_gloo_runloop"))
     host.add(103, 50, "ray::Actor", torch=True, threads=("worker.io",))
-    candidates = find_candidates(host.root, scan(host.root), frozenset(), Written({}, {}))
+    candidates = find_candidates(host.root, scan(host.root), frozenset())
     kinds = {pid: each.kind for pid, each in candidates.items()}
     assert kinds == {100: "ray", 101: "ray", 102: "unknown", 103: "unknown"}
 
@@ -197,7 +185,7 @@ def test_what_a_launcher_starts_is_a_rank_though_it_may_not_be_read(
     host.add(101, 100, "python t.py", torch=True)
     processes = scan(host.root)
     processes[101] = replace(processes[101], readable=False)
-    match = find_candidates(host.root, processes, frozenset(), Written({}, {})).get(101)
+    match = find_candidates(host.root, processes, frozenset()).get(101)
     assert (match is not None) is is_rank
     assert match is None or (match.kind, match.torch, match.grouped) == ("unknown", True, True)
 
@@ -208,25 +196,5 @@ def test_a_small_helper_of_a_launcher_is_no_rank(host: FakeProc, readable: bool)
     host.add(101, 100, "python t.py")
     processes = scan(host.root)
     processes[101] = replace(processes[101], readable=readable)
-    candidates = find_candidates(host.root, processes, frozenset(), Written({}, {}))
+    candidates = find_candidates(host.root, processes, frozenset())
     assert (101 in candidates) is not readable  # of one that may not be read its size says nothing
-
-
-WRITTEN = {"RANK": "2", "WORLD_SIZE": "4"}
-
-
-@pytest.mark.parametrize(
-    ("environment", "threads", "rank"),
-    [
-        ({}, (), 2),
-        ({"OMPI_COMM_WORLD_RANK": 1, "OMPI_COMM_WORLD_SIZE": 2}, (), 1),  # it says so itself
-        ({}, ("worker.io",), None),  # it drives Ray
-    ],
-)
-def test_what_a_recorder_wrote_counts_where_the_process_says_nothing(
-    host: FakeProc, environment: dict[str, object], threads: tuple[str, ...], rank: int | None
-) -> None:
-    host.add(100, 50, "python t.py", environment, torch=True, threads=threads)
-    written = Written({}, {100: WRITTEN})
-    candidates = find_candidates(host.root, scan(host.root), frozenset(), written)
-    assert candidates[100].rank == rank

@@ -33,7 +33,6 @@ ENGINE, RAYLET = process(90, 80, "VLLM::EngineCore"), process(90, 80, "/ray/rayl
         (SERVES, None, process(90, 80, "python w.py"), None),
         (SERVES, {"torch": True}, ENGINE, "server"),
         (SERVES, {"grouped": True}, ENGINE, "unknown"),
-        (SERVES, {"declared": 3}, ENGINE, "unknown"),
         (SERVES, {"kind": "reward"}, ENGINE, "reward"),
         (TRAINS, None, ENGINE, "server"),
         (TRAINS, {"torch": True}, ENGINE, "unknown"),
@@ -109,28 +108,3 @@ def test_a_server_that_nothing_but_its_connections_gives_away_is_of_the_job_that
     assert rank_pids(host, 310) == [[201, 202]]
     with pytest.raises(NoJobError):
         find_jobs([320], host.root)
-
-
-@pytest.mark.parametrize(
-    ("clients", "ranks"),
-    [
-        (((101, 100),), [(100, 0), (101, 1)]),
-        (((100, 100), (101, 101)), None),  # each with itself
-        (((100, 300), (101, 300)), None),  # with another process
-    ],
-)
-def test_processes_that_talk_to_each_other_are_ranks_without_numbers(
-    host: FakeProc, clients: tuple[tuple[int, int], ...], ranks: list[tuple[int, int]] | None
-) -> None:
-    host.add(300, 1, "python other.py")
-    for pid in (100, 101):
-        host.add(pid, 50, "python t.py", torch=True)
-    for number, (client, server) in enumerate(clients):
-        host.listens(server, 7000 + number)
-        host.connects(client, server, 7000 + number)
-    if ranks is None:
-        with pytest.raises(NoJobError):
-            find_jobs((), host.root)
-        return
-    (job,) = find_jobs((), host.root)
-    assert [(member.pid, member.rank) for member in job.ranks()] == ranks

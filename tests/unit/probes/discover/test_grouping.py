@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -186,24 +184,6 @@ def test_the_parent_of_a_job_stands_for_it(host: FakeProc) -> None:
     assert rank_pids(host, 90) == [[101]]
     with pytest.raises(NoJobError, match="it is the parent of all that runs here"):
         find_jobs([1], host.root)
-
-
-def test_the_recorder_says_which_rank_a_process_is(host: FakeProc, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    (run / "ranks").mkdir(parents=True)
-    for rank, pid in enumerate((101, 102)):
-        (run / "ranks" / f"{rank:05d}.json").write_text(
-            f'{{"pid": {pid}, "host": "{os.uname().nodename}"}}'
-        )
-    (run / "ranks" / "00007.json").write_text('{"pid": 101')
-    host.add(100, 50, "python start.py", torch=True)
-    for pid in (101, 102):
-        environment = {"GRPO_DOCTOR_RUN_DIR": str(run)}
-        host.add(pid, 100, "python start.py", environment, torch=True, image=100)
-        (host.root / str(pid) / "root").symlink_to("/")
-    (job,) = find_jobs((), host.root)
-    assert [(m.pid, m.rank) for m in job.ranks()] == [(101, 0), (102, 1)]
-    assert job.run_dir == str(run)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,6 @@ class Host:
 
     processes: dict[int, Process] = field(default_factory=dict)
     candidates: dict[int, Candidate] = field(default_factory=dict)
-    talking: frozenset[int] = frozenset()
-    questioned: list[list[int]] = field(default_factory=list)
 
     def add(
         self,
@@ -60,11 +58,7 @@ class Host:
             )
 
     def cast(self, left_out: Iterable[int] = ()) -> Cast:
-        def talk(pids: Iterable[int]) -> set[int]:
-            self.questioned.append(sorted(pids))
-            return set(pids) & self.talking
-
-        return cast(self.candidates, Tree(self.processes), frozenset(left_out), talk)
+        return cast(self.candidates, Tree(self.processes), frozenset(left_out))
 
 
 @pytest.fixture
@@ -303,56 +297,12 @@ def test_a_number_that_a_launcher_gave_again_is_another_ranks(
     assert host.cast().ranks.keys() == ranks
 
 
-@pytest.mark.parametrize(
-    ("second", "talking", "ranks"),
-    [
-        ({}, {101}, {100: 0, 101: None}),
-        ({}, {100}, {100: 0}),
-        ({"torch": False}, {101}, {100: 0}),
-        ({"grouped": True}, (), {100: 0, 101: None}),
-        ({"parent": 1}, {101}, {100: 0}),  # no sibling
-    ],
-)
-def test_one_without_a_number_is_a_rank_if_it_talks_to_a_sibling_or_is_in_a_group(
-    host: Host, second: dict[str, Any], talking: set[int], ranks: dict[int, int | None]
-) -> None:
-    host.add(100, 50, rank=0)
-    host.add(101, **{"parent": 50, **second})
-    host.talking = frozenset(talking)
-    assert host.cast().ranks == ranks
-
-
-def test_a_rank_that_talks_to_one_without_a_number_keeps_its_own(host: Host) -> None:
+def test_one_without_a_number_is_a_rank_if_it_is_in_a_group_and_below_no_rank(host: Host) -> None:
     host.add(100, 50, rank=0)
     host.add(101, 50)
-    host.talking = frozenset({100, 101})
-    assert host.cast().ranks == {100: 0, 101: None}
-
-
-def test_what_is_below_a_rank_is_none_whatever_it_talks_to(host: Host) -> None:
-    host.add(100, 50, rank=0)
-    for pid in (101, 102):
-        host.add(pid, 100, grouped=True)
     host.add(110, 50, grouped=True)
-    for pid in (111, 112):
-        host.add(pid, 110, grouped=True)
-    host.talking = frozenset({101, 102})
+    host.add(120, 50, grouped=True, torch=False)
+    for parent in (100, 110):
+        for number in (1, 2):
+            host.add(parent + number + 1, parent, grouped=True)
     assert host.cast().ranks == {100: 0, 110: None}
-
-
-@pytest.mark.parametrize(
-    ("grouped", "pids", "questions"),
-    [
-        ((), (100,), []),
-        ((), (100, 101), [[100, 101]]),
-        ((101,), (100, 101), [[100, 101]]),
-        ((100, 101), (100, 101), []),
-    ],
-)
-def test_sockets_are_read_only_where_they_can_tell_something(
-    host: Host, grouped: Sequence[int], pids: Sequence[int], questions: list[list[int]]
-) -> None:
-    for pid in pids:
-        host.add(pid, 50, grouped=pid in grouped)
-    host.cast()
-    assert host.questioned == questions

@@ -39,11 +39,6 @@ def test_as_many_free_as_unknown() -> None:
     assert "no other is free" in numbering.notes[0]
 
 
-def test_only_one_is_free_between_its_neighbours() -> None:
-    numbering = number_all({10: 0, 12: None, 14: 2}, processes(10, 12, 14), range(8))
-    assert numbering.ranks == {10: 0, 12: 1, 14: 2}
-
-
 def test_several_are_possible() -> None:
     numbering = number_all({10: 0, 12: None, 14: 4}, processes(10, 12, 14), range(8))
     assert numbering.ranks[12] is None
@@ -174,46 +169,6 @@ def test_the_address_that_most_ranks_name(ports: list[str], address: str) -> Non
     assert (
         common_address([trainer_with(MASTER_ADDR="h", MASTER_PORT=port) for port in ports])
         == address
-    )
-
-
-def started(*rows: tuple[int, int, int]) -> Mapping[int, Process]:
-    """Rows of process, parent and start."""
-    return {
-        pid: Process(pid, parent, pid, pid, "S", "", started_ticks=ticks)
-        for pid, parent, ticks in rows
-    }
-
-
-@pytest.mark.parametrize(
-    ("rows", "ranks", "free", "number"),
-    [
-        ([(10, 1, 1), (12, 1, 2), (14, 1, 3)], {10: 0, 14: 2}, range(8), 1),
-        ([(10, 1, 1), (12, 1, 1), (14, 1, 1)], {10: 0, 14: 2}, range(8), 1),  # within one tick
-        ([(10, 1, 3), (12, 1, 2), (14, 1, 1)], {10: 2, 14: 0}, range(8), 1),
-        ([(10, 1, 1), (12, 1, 2), (14, 1, 3)], {10: 0, 14: 3}, range(8), None),
-        ([(10, 1, 1), (12, 1, 2), (14, 1, 3)], {10: 0, 14: 3}, [0, 2, 3, 5], 2),
-        ([(10, 2, 1), (12, 1, 2), (14, 1, 3)], {10: 4, 14: 2}, [1, 7], 1),  # no siblings
-        ([(10, 1, 1), (12, 1, 2)], {10: 6}, [5, 7], 7),
-        ([(12, 1, 2), (14, 1, 3)], {14: 1}, [0, 2], 0),
-    ],
-)
-def test_a_number_between_those_of_its_neighbours(
-    rows: list[tuple[int, int, int]],
-    ranks: dict[int, int | None],
-    free: list[int],
-    number: int | None,
-) -> None:
-    numbering = number_all({**ranks, 12: None}, started(*rows), free)
-    assert numbering.ranks[12] == number
-
-
-def test_neighbours_without_a_number_say_nothing() -> None:
-    rows = [(10, 1, 1), (11, 1, 2), (12, 1, 3), (13, 1, 4)]
-    numbering = number_all({10: 0, 11: None, 12: None, 13: 3}, started(*rows), range(1, 9))
-    assert numbering.ranks == {10: 0, 11: None, 12: None, 13: 3}
-    assert numbering.notes == (
-        "process 11 is a rank of unknown number; process 12 is a rank of unknown number.",
     )
 
 

@@ -23,10 +23,6 @@ def test_ranks_come_in_their_order_and_those_of_unknown_number_last() -> None:
     assert [member_.pid for member_ in Job("here", members).ranks()] == [9, 7, 8, 4, 5]
 
 
-def test_a_job_of_which_no_rank_is_left() -> None:
-    assert Job("here", (member(3, "launcher"), member(4, "helper", rank=0))).ranks() == ()
-
-
 @pytest.mark.parametrize(("pid", "role"), [(3, "launcher"), (4, "helper"), (5, None)])
 def test_a_member_by_its_number(pid: int, role: Role | None) -> None:
     process = Job("here", (member(3, "launcher"), member(4, "helper"))).member(pid)

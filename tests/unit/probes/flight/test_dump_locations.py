@@ -79,21 +79,6 @@ def test_the_run_directory_has_a_folder_for_them(proc: Path, tmp_path: Path) -> 
     assert known_dump_files(job(run_dir=str(tmp_path / "run")), proc) == (file,)
 
 
-def test_an_environment_that_may_not_be_read_is_no_error(proc: Path) -> None:
-    absent = Member(4711, 1, 0, "rank", "python", "x", rank=0)
-    assert environment(absent, proc) == {}
-    known_dump_files(job(absent), proc)
-
-
-def test_paths_of_a_container_are_seen_through_its_root(proc: Path) -> None:
-    (proc / "10" / "ns").mkdir(parents=True)
-    (proc / "10" / "ns" / "mnt").symlink_to("mnt:[1]")
-    (proc / "10" / "root").symlink_to("/")
-    assert seen_from_here(10, "/tmp/x", proc) == proc / "10" / "root" / "tmp/x"
-    assert seen_from_here(10, "x", proc) == proc / "10" / "cwd" / "x"
-    assert seen_from_here(os.getpid(), "/tmp/x") == Path("/tmp/x")
-
-
 def test_the_environment_of_what_may_not_be_read_is_not_read(proc: Path) -> None:
     """Who reads it waits for a lock that a hanging thread may hold."""
     member = rank(proc, 10, 0, HOME="/home/me")
@@ -120,19 +105,6 @@ def test_torchs_own_places(proc: Path, variables: dict[str, str], caches: str) -
 
 
 @pytest.mark.parametrize(
-    ("variables", "names"),
-    [
-        ({"TORCH_FR_DUMP_TEMP_FILE": "/a", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/b"}, ["/a", "/b"]),
-        ({"TORCH_FR_DUMP_TEMP_FILE": "", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/b"}, ["/b"]),
-    ],
-)
-def test_a_place_that_is_given_is_the_only_one(
-    proc: Path, variables: dict[str, str], names: list[str]
-) -> None:
-    assert [str(path) for path in dump_prefixes(rank(proc, 10, 0, **variables), proc)] == names
-
-
-@pytest.mark.parametrize(
     ("other_space", "root", "through_root"),
     [(True, "/", True), (False, "/", False), (False, "/srv/job", True), (True, "/srv/job", True)],
 )
@@ -154,17 +126,3 @@ def test_when_a_process_started(proc: Path) -> None:
     assert started_unix_s(replace(member, started_ticks=0), proc) == 0.0
     (proc / "uptime").write_text("?")
     assert started_unix_s(member, proc) == 0.0
-
-
-def test_only_files_with_the_prefix_count(proc: Path, tmp_path: Path) -> None:
-    member = rank(proc, 10, 0, TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/fr_")
-    file = written(tmp_path / "fr_0")
-    written(tmp_path / "other_0")
-    (tmp_path / "fr_folder").mkdir()
-    assert known_dump_files(job(member), proc) == (file,)
-
-
-def test_a_file_of_a_run_may_be_as_old_as_can_be(tmp_path: Path) -> None:
-    file = written(tmp_path / "run" / "flight" / "rank_0")
-    os.utime(file, (0, 0))
-    assert known_dump_files(job(run_dir=str(tmp_path / "run"))) == (file,)

@@ -93,15 +93,6 @@ def test_a_folder_of_every_kind(tmp_path: Path) -> None:
     assert "not a flight-recorder dump" in dump_of["notes.txt"].problem
 
 
-def test_files_are_taken_once_and_in_an_order_of_their_own(tmp_path: Path) -> None:
-    names = ["b_rank_1", "a_rank_2"]
-    for name in names:
-        (tmp_path / name).write_bytes(DUMP)
-    every_way = [tmp_path / "b_rank_1", tmp_path, tmp_path / "a_rank_2"]
-    assert [dump.rank for dump in dump_files(every_way)] == [1, 2]
-    assert [dump.rank for dump in dump_files([tmp_path])] == [2, 1]
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -135,17 +126,6 @@ def test_an_archive_is_named_as_one(tmp_path: Path, kind: str) -> None:
         archive.write_bytes((bz2 if kind == "bzip2" else lzma).compress(PICKLED))
     with pytest.raises(ValueError, match=rf"packed \({kind.removesuffix('.gz')}\): unpack it"):
         checked(archive.read_bytes())
-
-
-def test_too_much_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files_module, "MAX_DUMP_BYTES", 1000)
-    (tmp_path / "rank_0").write_bytes(DUMP + bytes(1000))
-    (tmp_path / "rank_1.gz").write_bytes(gzip.compress(DUMP[:-1] + b" " * 100_000 + b"}"))
-    large, bomb = dump_files([tmp_path])
-    assert "larger than" in large.problem
-    assert "unpacks to more" in bomb.problem
 
 
 @pytest.mark.parametrize(("size", "complete"), [(1000, True), (1001, False)])
@@ -184,3 +164,16 @@ def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
     (tmp_path / "rank_0").write_bytes(b"\x80\x02" + harmful[:-1] + b"X\x07\0\0\0entries.")
     dump_files([tmp_path])
     assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_files_beyond_those_that_are_read_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(files_module, "MAX_FILES", 3)
+    for rank in range(count):
+        (tmp_path / f"trace_rank_{rank}").write_bytes(DUMP)
+    dumps = dump_files([tmp_path, tmp_path / "trace_rank_0"])
+    assert [(dump.rank, dump.problem) for dump in dumps[:3]] == [(0, ""), (1, ""), (2, "")]
+    problems = [(dump.source[-12:], dump.problem[:29]) for dump in dumps[3:]]
+    assert problems == [("trace_rank_3", "2 more files were not read, a")] * (count > 3)

@@ -80,17 +80,6 @@ def test_a_mesh_that_names_the_whole_job_is_asked_twice_a_second_apart(
     ]
 
 
-def test_meshes_that_share_a_port_are_all_heard(serve: Serve, port: int, tmp_path: Path) -> None:
-    serve("trainer", 501, 502)
-    serve("engine", 601)
-    ranks_of_job, proc = job(tmp_path, port, 501, 502, 601)
-    answers = ras(ranks_of_job, 20, proc)
-    assert {json.loads(answer.text)["communicators"][0]["hash"] for answer in answers} == {
-        "0xtrainer",
-        "0xengine",
-    }
-
-
 def test_a_stopped_process_costs_its_tries_and_is_mentioned(
     serve: Serve, port: int, tmp_path: Path
 ) -> None:
@@ -216,17 +205,6 @@ def test_only_processes_with_nccl_are_asked(port: int, tmp_path: Path, once: Non
         with answering(port, [(501,)]) as indices:
             answers = ras(replace(ranks_of_job, members=members), PATIENCE_S, proc)
         assert len(answers) == len(indices) == count
-
-
-def test_a_job_without_nccl_costs_nothing(port: int, tmp_path: Path) -> None:
-    ranks_of_job, proc = job(tmp_path, port, 501)
-    assert ras(ranks_of_job, 60, proc) == ()
-
-
-def test_json_that_is_right_stays_as_it_is() -> None:
-    assert repaired('{"a": "} {"}') == '{"a": "} {"}'
-    with pytest.raises(RasError, match="not JSON"):
-        repaired('{"a": ')
 
 
 @pytest.mark.parametrize(

@@ -132,15 +132,6 @@ def test_a_process_that_has_ended_is_told_from_one_that_has_its_number(tmp_path:
     assert problem_of(pid) == "the process ended"
 
 
-def test_who_may_not_be_read_says_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: int) -> None:
-        raise PermissionError(1, "no")
-
-    monkeypatch.setattr(recorders, "Memory", refuse)
-    monkeypatch.setattr(recorders, "why_refused", lambda _: "run it as root")
-    assert problem_of(os.getpid()) == "run it as root"
-
-
 def test_a_memory_that_gives_no_answer_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
 
@@ -152,25 +143,3 @@ def test_a_memory_that_gives_no_answer_holds_nobody_up(monkeypatch: pytest.Monke
     (dump,) = read_recorders(member(os.getpid()), at_most_s=0.1)
     never.set()
     assert dump.problem == "its memory gave no answer in time"
-
-
-MAPS = """
-import mmap, sys
-with open(sys.argv[1], "rb") as file:
-    mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-print("ready", mapped[:1], flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_memory_that_is_no_library_is_told(tmp_path: Path) -> None:
-    no_library = tmp_path / "libtorch_cpu.so"
-    no_library.write_bytes(bytes(4096))
-    command = [sys.executable, "-c", MAPS, str(no_library)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
-        assert started.stdout
-        assert started.stdout.readline().startswith(b"ready")
-        try:
-            assert "its libraries can't be read: is not a 64-bit" in problem_of(started.pid)
-        finally:
-            started.kill()

@@ -157,31 +157,6 @@ def test_a_ring_that_is_not_full_yet(tmp_path: Path) -> None:
         assert said in (before, started.read())
 
 
-def test_no_variable_of_ours_makes_this_torch_warn(working: Rank) -> None:
-    assert "deprecated" not in (working.folder / "stderr").read_text()
-
-
-def test_a_recorder_that_is_off_says_how_to_have_it_on(working: Rank) -> None:
-    with working.with_bytes(working.recorder(), b"\0"):
-        dump = working.dump()
-    assert dump.data == b""
-    assert "start the job with TORCH_FR_BUFFER_SIZE=2000" in dump.problem
-
-
-def test_one_whose_mutex_is_held_is_read_all_the_same(working: Rank) -> None:
-    whole = working.read()
-    with working.with_bytes(working.recorder() + 8, struct.pack("<iIi", 1, 0, 77)):
-        assert working.read() == whole
-
-
-def test_gloos_entries_have_no_events_to_be_asked(working: Rank) -> None:
-    first = working.first_entry()
-    with Memory(working.process.pid) as memory:
-        for number in range(10):
-            at = first + NEW.entry_bytes * number + NEW.entry["start_"]
-            assert memory.read(at, 16) == bytes(16)
-
-
 STARTED, COMPLETED, DURATION, RETIRED = (
     NEW.entry[name]
     for name in ("time_discovered_started_", "time_discovered_completed_", "duration_", "retired_")

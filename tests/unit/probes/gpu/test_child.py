@@ -142,16 +142,6 @@ def test_what_a_device_never_answers_is_left_out_and_named(
     )
 
 
-def test_what_fails_for_a_moment_is_asked_again(open_on: Open) -> None:
-    host = Host(1, {POWER: LATER, MEMORY: LATER})
-    reader = open_on(host)
-    first = reader.read(0)
-    assert (fast(first)["gpu.power"], fast(first)["gpu.memory_used"]) == (None, None)
-    assert first.gpus[0].memory_total_bytes is None
-    host.answers |= ANSWERS
-    assert fast(reader.read(1)) == FAST
-
-
 def test_a_device_that_answers_nothing_is_lost(open_on: Open) -> None:
     host = Host()
     reader = open_on(host)
@@ -167,19 +157,6 @@ def test_one_lost_field_loses_the_device(open_on: Open, function: str) -> None:
     sample = open_on(host).read(0)
     assert sample.gpus[0].missing == ("all: GPU is lost",)
     assert sample.notes == ["GPU 0 (GPU-0) does not answer: trying again every second"]
-
-
-def test_processes_that_left_have_no_memory(open_on: Open) -> None:
-    host = Host()
-    reader = open_on(host)
-    memory = []
-    for second, answer in enumerate(
-        (ANSWERS[RUNNING], [SimpleNamespace(pid=13, usedGpuMemory=4)], LATER)
-    ):
-        host.answers[RUNNING] = answer
-        values = {**reader.read(second * S).values, **reader.read(second * S + 1).values}
-        memory.append({s.pid: v for s, v in values.items() if s.name == f"gpu.{PROCESSES}"})
-    assert memory == [{12: 3}, {12: None, 13: 4}, {12: None, 13: None}]
 
 
 def test_shares_of_cores_end_with_what_measures_them(
@@ -286,15 +263,6 @@ def test_a_lost_gpu_is_tried_each_second_and_the_other_continues(open_on: Open) 
     assert sorted(read) == [*["GPU-0"] * 3, *["GPU-1"] * 3]
 
 
-def test_a_gpu_that_is_lost_at_first_is_found_later(open_on: Open) -> None:
-    host = Host(2)
-    host.gone.add(0)
-    reader = open_on(host)
-    assert of(reader.read(0), "gpu.power") == {"GPU-1": 300.0}
-    host.gone.clear()
-    assert of(reader.read(2 * S), "gpu.power") == {"GPU-0": 300.0, "GPU-1": 300.0}
-
-
 @pytest.fixture
 def answer(
     open_on: Open, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -318,12 +286,6 @@ def test_a_line_for_each_sample(answer: Answer) -> None:
     first, second = answer(Host(2), "sample 5\nsample 1000000005\n", "CUDA_VISIBLE_DEVICES=1")
     assert [row["visible"] for row in first["gpus"]] == [False, True]
     assert ["gpu.power", "W", "GPU-1", None, 300.0] in second["values"]
-
-
-def test_what_no_one_expects_of_a_driver_is_a_line_as_well(answer: Answer) -> None:
-    error = {"error": "RuntimeError: boom"}
-    assert answer(RuntimeError("boom"), "sample 5\n") == [error]
-    assert answer(RuntimeError("boom"), "look\n") == [{"asks": "nvmlInit"}, error]
 
 
 def looked_at(lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -384,9 +346,3 @@ def test_a_lost_gpu_is_named_and_the_next_is_asked(answer: Answer) -> None:
     lines = answer(host, "look\n")
     assert {"lost": 0, "why": "gpu is lost"} in lines
     assert looked_at(lines)["index"] == 1
-
-
-def test_gpus_are_counted_and_no_more(answer: Answer) -> None:
-    counted = [line for line in answer(Host(4), "count\n") if "asks" not in line]
-    assert counted == [{"count": 4}, {"end": True}]
-    assert answer(NoNvml("none here"), "count\n")[-1] == {"none": "none here"}

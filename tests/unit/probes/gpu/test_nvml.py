@@ -110,14 +110,6 @@ def test_what_an_error_means(
     assert raised.value.trouble is trouble
 
 
-def test_a_function_that_this_pynvml_lacks_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrapper, _ = nvml(monkeypatch, nvmlDeviceGetCount=4)
-    assert wrapper.call("nvmlDeviceGetCount") == 4
-    with pytest.raises(NvmlError, match="this nvidia-ml-py is too old for it") as raised:
-        wrapper.call("nvmlDeviceGetNews")
-    assert raised.value.trouble is Trouble.UNSUPPORTED
-
-
 def test_gpus_and_their_instances(monkeypatch: pytest.MonkeyPatch) -> None:
     wrapper, _ = nvml(monkeypatch, **TWO_GPUS)
     first, second = wrapper.gpus()
@@ -273,12 +265,3 @@ def test_an_instance_is_asked_through_its_gpu() -> None:
     whole = TwoMetrics()
     Gpm(whole, GPU).read()
     assert [handle for handle, _ in whole.calls_of("nvmlGpmSampleGet")] == ["g0", "g0"]
-
-
-def test_an_older_device_and_a_refused_sample_are_no_pair() -> None:
-    with pytest.raises(NvmlError, match="compute capability below"):
-        Gpm(TwoMetrics(supported=False), GPU)
-    library = TwoMetrics(refuses="nvmlGpmSampleGet")
-    with pytest.raises(NvmlError, match="refused"):
-        Gpm(library, GPU)
-    assert len(library.calls_of("nvmlGpmSampleFree")) == 2

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes import look
-from grpo_doctor_probes.evidence import Job, Member
 from tests.unit.probes.look.stage import (
     NEEDS_PYSPY,
     READY,
@@ -21,8 +18,6 @@ from tests.unit.probes.look.stage import (
     Stage,
     asleep_in,
     job_of,
-    listening_port,
-    process_look,
     until,
 )
 
@@ -142,56 +137,3 @@ def test_a_full_disk_of_a_file_that_is_open_for_writing(stage: Stage) -> None:
         stage.end()
         subprocess.run(["umount", str(point)], check=True)
     assert (disk.kind, disk.total_bytes, disk.free_bytes) == ("tmpfs", 1 << 20, 0)
-
-
-def test_engines_are_asked_on_their_port_alone(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("grpo_doctor_probes.look.httpengines._AT_MOST_S", 20.0)
-    program = """
-        import http.server, sys
-        class Engine(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                text = {"/health": "", "/metrics": open(sys.argv[1]).read()}[self.path].encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-        server = http.server.HTTPServer(("127.0.0.1", 0), Engine)
-        other = http.server.HTTPServer(("127.0.0.1", 0), None)
-        print("ready", flush=True)
-        server.serve_forever()
-        """
-    metrics = stage.folder / "metrics"
-    metrics.write_text(
-        "# TYPE vllm:num_requests_running gauge\n"
-        'vllm:num_requests_running{engine="0",model_name="m{}"} 3.0\n'
-        'vllm:num_requests_running{engine="1",model_name="m"} 2.0\n'
-        'vllm:generation_tokens_total{engine="0"} 1.5e+03\n'
-        'vllm:kv_cache_usage_perc{engine="0"} 0.25\n'
-        'vllm:e2e_request_latency_seconds_bucket{le="0.3"} 7\n'
-    )
-    pid = stage.start(program, str(metrics))
-    port = listening_port(pid)
-    command = f"vllm serve --port {port}"
-    engine = Member(pid, 1, 0, "server", "vllm", command)
-    (answer,) = look.engines(Job("here", (engine, Member(pid, 1, 0, "rank", "r", command))))
-    assert (answer.pid, answer.url, answer.problem) == (pid, f"http://127.0.0.1:{port}", "")
-    assert answer.values == {
-        "healthy": 1.0,
-        "num_requests_running": 5.0,
-        "generation_tokens_total": 1500.0,
-        "kv_cache_usage": 0.25,
-    }
-    os.kill(pid, signal.SIGSTOP)
-    until(lambda: process_look(pid).state == "T")
-    monkeypatch.setattr("grpo_doctor_probes.look.httpengines._AT_MOST_S", 0.2)
-    (silent,) = look.engines(Job("here", (engine,)))
-    assert silent.values is None
-    assert "/health gave no answer" in silent.problem
-
-
-def test_nothing_is_asked_where_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)):
-        me = Member(os.getpid(), 1, 0, "server", "vllm", "vllm serve")
-        assert look.engines(Job("here", (me,))) == ()

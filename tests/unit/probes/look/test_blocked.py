@@ -114,13 +114,6 @@ def test_nothing_is_told_of_a_process_that_is_stopped(
     assert [row.pid for row in rank.rows(RANK)] == ([71] if told_of else [])
 
 
-def test_a_row_without_words_names_its_call(rank: Scene) -> None:
-    rank.waits(RANK, "clock_nanosleep")
-    rank.waits(RANK, "read", 3, tid=HELPER)
-    notes = [row.note for row in rank.rows(RANK)]
-    assert notes == ["clock_nanosleep", "the other end is held by 90 (python, sleeping)"]
-
-
 @pytest.mark.parametrize(
     ("polled", "rows"),
     [
@@ -202,23 +195,6 @@ def test_which_children_are_waited_for(
     listed = ", ".join(f"{pid} (cat, sleeping)" for pid in peers)
     assert (row.kind, row.peers, row.peers_known) == ("child", peers, True)
     assert row.note == f"waits for {subject}: {listed}"
-
-
-def test_who_waits_for_children_and_has_none(rank: Scene) -> None:
-    rank.waits(RANK, "wait4", -1)
-    (row,) = rank.rows(RANK)
-    assert (row.peers, row.note) == ((), "waits for any child: none is left")
-
-
-def test_a_sleep_between_two_tries_for_a_lock_is_both(rank: Scene) -> None:
-    database = rank.root / "rewards.db"
-    database.touch()
-    rank.opened(RANK, 8, database)
-    number = database.stat()
-    device = f"{os.major(number.st_dev):02x}:{os.minor(number.st_dev):02x}"
-    rank.locked(f"1: POSIX 90 {device}:{number.st_ino}")
-    rank.waits(RANK, "clock_nanosleep")
-    assert summary(rank) == [(RANK, "file-lock", 8), (RANK, "sleep", -1)]
 
 
 def test_a_poll_of_more_descriptors_than_there_can_be(rank: Scene) -> None:

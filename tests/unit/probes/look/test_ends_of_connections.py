@@ -179,11 +179,3 @@ def test_which_connections_are_in_trouble(
     if theirs is not None:
         rank.socket(OTHER, 3, 5000, 4000, **theirs)
     assert is_in_trouble(rank.view(), RANK, 3) is trouble
-
-
-@pytest.mark.parametrize("target", ["pipe:[55]", "/data/x", "socket:[56]", ""])
-def test_what_is_no_connection_is_in_no_trouble(rank: Scene, target: str) -> None:
-    rank.socket(OTHER, 3, 4000, 5000, unsent=9, inode=55)
-    if target:
-        rank.opened(RANK, 3, target)
-    assert not is_in_trouble(rank.view(), RANK, 3)

@@ -58,19 +58,6 @@ def test_a_unix_socket_without_another_end(
     assert row.note == "no process holds the other end"
 
 
-def test_a_holder_of_a_unix_socket_is_known_whoever_hides(
-    rank: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rank.unix.update({8: unix(8, 9), 9: unix(9, 8)})
-    rank.opened(RANK, 3, "socket:[8]")
-    rank.opened(OTHER, 3, "socket:[9]")
-    rank.add(95, 1, "python secret.py", group=RANK)
-    hide(monkeypatch, 95)
-    row = end(rank)
-    assert (row.peers, row.peers_known) == ((OTHER,), True)
-    assert row.note == f"the other end is held by {described(OTHER)}"
-
-
 @pytest.mark.parametrize(
     ("direction", "listens", "kind"),
     [
@@ -90,11 +77,3 @@ def test_a_unix_socket_that_accepts(
     if kind == "socket-accept":
         assert (row.target, row.peers_known) == ("/run/a.sock", True)
         assert row.note == "2 connections wait to be accepted"
-
-
-def test_a_socket_that_no_table_has(rank: Scene) -> None:
-    rank.opened(RANK, 3, "socket:[8]")
-    row = end(rank, "connect")
-    assert (row.kind, row.target, row.peers, row.peers_known, row.note) == (
-        "socket-connect", "socket:[8]", (), False, "",
-    )  # fmt: skip

@@ -165,17 +165,6 @@ def test_a_sleeping_process_waits_for_a_lock_of_another_on_a_file_that_it_writes
     )
 
 
-def test_of_two_files_that_others_have_locked_the_first(rank: Scene) -> None:
-    for fd in (4, 5):
-        path = rank.root / f"{fd}.db"
-        path.touch()
-        rank.opened(RANK, fd, path)
-    numbers = [number_of(rank.root / f"{fd}.db") for fd in (4, 5)]
-    rank.locked(*(f"{at}: POSIX {HOLDER} {file}" for at, file in enumerate(numbers)))
-    rank.waits(RANK, "clock_nanosleep")
-    assert [row.fd for row in rank.rows(RANK) if row.kind == "file-lock"] == [4]
-
-
 # --- who has a file that is a lock
 
 
@@ -269,11 +258,6 @@ def test_which_path_a_call_is_about(
     rank.waits(RANK, call, *(() if folder is None else (folder,)), address)
     row = the_row(rank)
     assert (row.kind, row.target, row.note) == ("file", path, call)
-
-
-def test_a_path_whose_folder_is_hidden_stays_as_it_is(rank: Scene) -> None:
-    rank.waits(RANK, "stat", rank.remembers(RANK, 64, b"x\0"))
-    assert the_row(rank).target == "x"
 
 
 def test_a_path_that_cannot_be_read(rank: Scene) -> None:

@@ -29,10 +29,6 @@ def placed(looks: tuple[GpuLook, ...], *of_job: Process, ours: bool = True) -> l
     return [[holder.pid for holder in gpu.holders] for gpu in placed_looks]
 
 
-def test_by_the_drivers_process_numbers() -> None:
-    assert placed(gpus((7, 99), (8,)), Process(7), Process(8)) == [[7], [8]]
-
-
 def test_a_context_on_gpu_0_by_mistake_does_not_move_a_rank() -> None:
     ranks = [Process(7, local_rank=0), Process(8, local_rank=1)]
     assert placed(gpus((7, 8), (8,)), *ranks) == [[7], [8]]
@@ -66,15 +62,6 @@ def test_numbers_of_another_name_space() -> None:
 def test_by_what_a_process_may_use(visible: str | None, local_rank: int, index: int | None) -> None:
     placement = placed(gpus((), (), ()), Process(7, visible=visible, local_rank=local_rank))
     assert placement == [[7] if index == number else [] for number in range(3)]
-
-
-def test_of_a_process_whose_environment_is_hidden_nothing_is_known() -> None:
-    assert placed(gpus((), ()), Process(7)) == [[], []]
-
-
-def test_holders_are_of_the_job_alone() -> None:
-    (gpu,) = with_holders(gpus((7, 8)), [Process(7)], ours=True)
-    assert (gpu.pids, gpu.holders) == ((7, 8), (GpuHolder(7),))
 
 
 def test_a_group_of_numbers_is_of_the_first_name_space_alone(tmp_path: Path) -> None:
@@ -156,12 +143,6 @@ def test_what_all_gpus_say(answers: Callable[..., Answering]) -> None:
     assert child.limits_s[1:] == [2.0] * 5
 
 
-def test_a_gpu_that_is_lost_keeps_its_reason(answers: Callable[..., Answering]) -> None:
-    answers({"lost": 1, "why": "gone \x1b"}, END)
-    (gpu,) = module.gpus()
-    assert (gpu.index, gpu.problem, gpu.pids, gpu.throttled_by) == (1, "gone ?", (), ())
-
-
 @pytest.mark.parametrize(
     ("questions", "ends", "silent"),
     [
@@ -184,12 +165,6 @@ def test_a_driver_that_does_not_answer(
     assert [(gpu.index, gpu.silent_call, gpu.silent_state) for gpu in looks] == silent
     assert all(gpu.silent_s is not None and gpu.silent_s >= 0 for gpu in looks)
     assert child.left
-
-
-def test_what_was_said_before_the_silence_stays(answers: Callable[..., Answering]) -> None:
-    answers(ask(), ask(0), numbers(0), ask(0))
-    (gpu,) = module.gpus()
-    assert (gpu.pids, gpu.silent_call) == ((7,), "GPU 0")
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,6 @@ def test_the_kernel_tells_peers_of_unix_sockets() -> None:
         assert not sockets[inodes[0]].listening
 
 
-def test_a_damaged_message_has_no_peer() -> None:
-    head = bytes([1, 1, 1, 0]) + (77).to_bytes(4, "little") + bytes(8)
-    assert parse_unix(head + b"\x01\x00\x02\x00").peer == 0
-    assert parse_unix(head).inode == 77
-
-
 def attribute(kind: int, data: bytes) -> bytes:
     """As netlink(7) has it: length, kind, data, filled up to four bytes."""
     return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
@@ -114,24 +108,6 @@ def viewing(tmp_path: Path, *processes: tuple[int, int, str]) -> HostView:
         }
     )
     return view
-
-
-@pytest.mark.parametrize(
-    ("state", "stopped", "words"),
-    [
-        ("R", False, "running"),
-        ("S", False, "sleeping"),
-        ("T", True, "stopped"),
-        ("t", True, "traced"),
-        ("Z", False, "ended, not yet waited for"),
-    ],
-)
-def test_the_state_of_a_process(tmp_path: Path, state: str, words: str, *, stopped: bool) -> None:
-    view = viewing(tmp_path, (7, 1, state))
-    assert view.is_stopped(7) is stopped
-    assert view.describe(7) == f"7 (python, {words})"
-    assert not view.is_stopped(8)
-    assert view.describe(8) == "8 (gone)"
 
 
 def test_descendants_are_told_once_and_none_of_those_that_were_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.look.limits import core_list, frozen, limits, limits_of
+from grpo_doctor_probes.look.limits import frozen, limits, limits_of
 from grpo_doctor_probes.procs.cgroups import NO_LIMIT_BYTES
 from tests.unit.probes.look.stage import job_of
 
@@ -96,11 +96,6 @@ def test_no_groups_are_no_limits_and_no_process_is_none(tmp_path: Path) -> None:
     assert frozen(8, proc, mount) == ""
 
 
-def test_lists_of_cores() -> None:
-    assert core_list("0-1,4,6-7") == (0, 1, 4, 6, 7)
-    assert core_list("") == ()
-
-
 def test_a_process_that_has_ended_has_none_and_the_others_keep_theirs(tmp_path: Path) -> None:
     proc, mount = world(tmp_path, "broken\n", {})
     assert [limit.pid for limit in limits(job_of(8, 7), proc, mount)] == [7]
@@ -148,23 +143,3 @@ def test_the_level_that_has_the_least_memory_left(
     limited = limits_of(7, *world(tmp_path, "0::/a/b\n", files))
     assert limited is not None
     assert (limited.memory_limit_bytes, limited.memory_used_bytes) == limit
-
-
-def test_half_of_a_memory_limit_is_none(tmp_path: Path) -> None:
-    files = {"cgroup.controllers": "memory", "a/memory.max": "5", "memory.current": "5"}
-    limit = limits_of(7, *world(tmp_path, "0::/a\n", files))
-    assert limit is not None
-    assert limit.memory_limit_bytes is None
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "frozen_by_it"),
-    [("cgroup.freeze", "0", False), ("cgroup.freeze", "1", True), ("cgroup.freeze", "x", False)],
-)
-def test_frozen(tmp_path: Path, name: str, text: str, frozen_by_it: bool) -> None:
-    files = {"cgroup.controllers": "cpu", f"a/{name}": text, "a/memory.events": "oom_kill x\n"}
-    proc, mount = world(tmp_path, "0::/a\n", files)
-    limit = limits_of(7, proc, mount)
-    assert limit is not None
-    assert (limit.frozen, limit.oom_kills) == (frozen_by_it, 0)
-    assert bool(frozen(7, proc, mount)) is frozen_by_it

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,67 +14,21 @@ PROC = Path("/proc")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.fixture
-def pages() -> Iterator[tuple[mmap.mmap, int]]:
-    """Two pages that can be read and one behind them that cannot; the address of the first."""
-    memory = mmap.mmap(-1, 3 * PAGE)
-    view = ctypes.c_char.from_buffer(memory)
-    start = ctypes.addressof(view)
-    libc = ctypes.CDLL(None, use_errno=True)
-    third = ctypes.c_void_p(start + 2 * PAGE)
-    assert libc.mprotect(third, ctypes.c_size_t(PAGE), 0) == 0
-    yield memory, start
-    libc.mprotect(third, ctypes.c_size_t(PAGE), mmap.PROT_READ | mmap.PROT_WRITE)
-    del view
-    memory.close()
-
-
-@pytest.mark.parametrize(
-    ("offset", "text"),
-    [
-        (0, b"/data/train.jsonl"),
-        (0, b""),
-        (PAGE - 5, b"/data/train.jsonl"),  # over the end of a page
-        (2 * PAGE - 18, b"/data/train.jsonl"),  # up to the end of what can be read
-    ],
-)
-def test_a_path_ends_at_its_mark_wherever_it_lies(
-    pages: tuple[mmap.mmap, int], offset: int, text: bytes
-) -> None:
-    memory, start = pages
-    memory[offset : offset + len(text) + 1] = text + b"\0"
-    assert path_at(PROC, os.getpid(), start + offset) == text
-
-
-def test_a_path_without_an_end_is_cut_off(pages: tuple[mmap.mmap, int]) -> None:
-    memory, start = pages
-    memory[: 2 * PAGE] = b"x" * (2 * PAGE)
-    text = path_at(PROC, os.getpid(), start + 7)
-    assert text == b"x" * len(text)
-    assert 1000 < len(text) < 2 * PAGE
-
-
-def test_what_is_polled(pages: tuple[mmap.mmap, int]) -> None:
-    memory, start = pages
+def test_what_is_polled(tmp_path: Path) -> None:
     rows = ((0, 0x1, 0), (-1, 0x1, 0), (7, 0x4, 0), (8, 0x5, 0), (9, 0x40, 0), (3, 0x1, 0))
-    for number, row in enumerate(rows):
-        memory[8 * number : 8 * number + 8] = struct.pack("ihh", *row)
-    assert polled(PROC, os.getpid(), start, 5) == [
-        (0, True, False),
-        (7, False, True),
-        (8, True, True),
-        (9, True, False),
-    ]
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "mem").write_bytes(b"".join(struct.pack("ihh", *row) for row in rows))
+    assert polled(tmp_path, 7, 0, 5) == [
+        (0, True, False), (7, False, True), (8, True, True), (9, True, False),
+    ]  # fmt: skip
 
 
-def test_what_is_selected(pages: tuple[mmap.mmap, int]) -> None:
-    memory, start = pages
-    memory[0:2], memory[16:18] = bytes([0b101, 0b11]), bytes([0b100, 0b10])
-    pid = os.getpid()
-    selection = [(0, True, False), (2, True, True), (8, True, False), (9, True, True)]
-    assert selected(PROC, pid, 10, (start, start + 16)) == selection
-    assert selected(PROC, pid, 9, (start, start + 16)) == selection[:3]
-    assert selected(PROC, pid, 10, (0, start + 16)) == [(2, False, True), (9, False, True)]
+def test_both_sets_of_a_select(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "mem").write_bytes(bytes([0, 0b101, 0b11, 0b100, 0b10]))
+    both = [(0, True, False), (2, True, True), (8, True, False), (9, True, True)]
+    assert selected(tmp_path, 7, 10, (1, 3)) == both
+    assert selected(tmp_path, 7, 10, (0, 3)) == [(2, False, True), (9, False, True)]
 
 
 @pytest.mark.parametrize(

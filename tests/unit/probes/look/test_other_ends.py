@@ -89,12 +89,6 @@ def test_nobody_is_known_to_hold_a_pipe_of_a_process_that_has_gone(rank: Scene) 
     assert not end(rank).peers_known
 
 
-def test_a_descriptor_that_is_closed_by_now(rank: Scene) -> None:
-    row = end(rank)
-    assert (row.kind, row.fd, row.target) == ("other", 3, "")
-    assert row.note == "its descriptor is closed by now, or hidden"
-
-
 # --- files
 
 
@@ -149,20 +143,7 @@ def test_who_serves_the_file_system_of_a_file(
     assert (row.kind, row.peers, row.note) == ("file", peers, note)
 
 
-def test_a_file_on_no_mount_that_is_known(rank: Scene) -> None:
-    rank.opened(RANK, 3, "/data/x")
-    rank.mounted(RANK, ("/runs", "ext4", "/dev/vda"))
-    assert (end(rank).peers, end(rank).note) == ((), "")
-
-
 # --- arguments and memory of the call
-
-
-def test_an_argument_that_the_kernel_did_not_tell_is_zero(rank: Scene) -> None:
-    thread = Thread(RANK, "python", "S", arguments=(5, -1 & 0xFFFFFFFF_FFFFFFFF))
-    waiting = Waiting(rank.view(), RANK, thread, is_main=True)
-    assert [waiting.argument(at) for at in range(3)] == [5, 0xFFFFFFFF_FFFFFFFF, 0]
-    assert [waiting.descriptor(at) for at in range(3)] == [5, 0xFFFFFFFF, 0]
 
 
 def test_memory_that_did_not_answer_in_time_is_not_asked_again(rank: Scene) -> None:

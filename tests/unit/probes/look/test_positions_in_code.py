@@ -166,11 +166,6 @@ def test_what_was_not_there_at_both_looks_is_left_alone(traced: Traced) -> None:
     assert traced.seized == []
 
 
-def test_without_time_nothing_is_stopped(traced: Traced) -> None:
-    assert sampled(BUSY, at_most_s=-1.0) == ()
-    assert traced.seized == []
-
-
 @pytest.mark.parametrize(
     ("at", "stack", "library", "caller"),
     [
@@ -220,11 +215,6 @@ def test_a_function_that_calls_none_returns_by_the_link_register_on_arm(
     traced.machine, traced.stack = machine, (OF_CUDA,)
     traced.at[PID] = IN["libc.so.6"]
     assert {position.caller for position in sampled(BUSY)} == {caller}
-
-
-def test_on_a_machine_that_nobody_knows_nothing_is_stopped(traced: Traced) -> None:
-    traced.machine = "riscv64"
-    assert sampled(BUSY) == ()
 
 
 @pytest.mark.parametrize(

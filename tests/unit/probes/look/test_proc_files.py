@@ -11,9 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from grpo_doctor_probes.look.descriptors import (
-    access,
     blocker_of,
-    holding_descriptors,
     parse_locks,
 )
 from grpo_doctor_probes.look.host import disks, on_mount, parse_mounts
@@ -22,10 +20,8 @@ from grpo_doctor_probes.look.syscalls import call
 from grpo_doctor_probes.look.threads import (
     SchedulerClock,
     Scheduling,
-    parse_run_delay,
     parse_sched,
     parse_syscall,
-    parse_wchan,
 )
 from tests.unit.probes.look.stage import job_of
 
@@ -41,18 +37,6 @@ from tests.unit.probes.look.stage import job_of
 )
 def test_the_call_that_a_thread_is_in(text: bytes, expected: tuple[int, tuple[int, ...]]) -> None:
     assert parse_syscall(text) == expected
-
-
-def test_a_hidden_wait_channel_is_none() -> None:
-    assert parse_wchan(b"0") == ""
-    assert parse_wchan(b"futex_do_wait") == "futex_do_wait"
-
-
-def test_run_delay() -> None:
-    assert parse_run_delay(b"23325022 2950515 20\n") == 2950515
-    assert parse_run_delay(b"5 7") == 7
-    assert parse_run_delay(b"5") == 0
-    assert parse_run_delay(b"") == 0
 
 
 SCHED = b"""se.exec_start : 1.0 (24484, #threads: 1)
@@ -120,23 +104,6 @@ def test_a_core_that_we_may_not_use_takes_the_offset_of_another() -> None:
     assert clock.monotonic_ns(10**9, 100_000) == ran_ns
 
 
-LOCKS = b"""1: FLOCK  ADVISORY  WRITE 4560 fe:00:2148564 0 EOF
-1: -> FLOCK  ADVISORY  WRITE 4561 fe:00:2148564 0 EOF
-1: -> FLOCK  ADVISORY  WRITE 4562 fe:00:2148564 0 EOF
-2: OFDLCK ADVISORY  READ -1 fe:00:99 0 EOF
-nonsense
-"""
-
-
-def test_the_lock_that_a_process_waits_for() -> None:
-    locks = parse_locks(LOCKS)
-    assert len(locks) == 4
-    blocker = blocker_of(locks, 4562)
-    assert blocker is not None
-    assert (blocker.pid, blocker.file, blocker.waits) == (4560, "fe:00:2148564", False)
-    assert blocker_of(locks, 4560) is None
-
-
 MOUNTS = rb"""22 1 254:0 / / rw - ext4 /dev/vda rw
 30 22 0:25 / /data rw shared:1 - nfs4 server:/export rw
 31 30 0:26 / /data/a\040b rw - fuse.s3fs s3fs rw
@@ -160,40 +127,6 @@ def test_the_longest_mount_point_counts(path: str, kind: str) -> None:
     assert mount.kind == kind
 
 
-# Numbers as in /usr/include/x86_64-linux-gnu/asm/unistd_64.h and asm-generic/unistd.h.
-@pytest.mark.parametrize(
-    ("name", "x86_64", "aarch64"),
-    [
-        ("read", 0, 63),
-        ("write", 1, 64),
-        ("openat", 257, 56),
-        ("ppoll", 271, 73),
-        ("pselect6", 270, 72),
-        ("epoll_pwait", 281, 22),
-        ("recvfrom", 45, 207),
-        ("recvmsg", 47, 212),
-        ("sendto", 44, 206),
-        ("sendmsg", 46, 211),
-        ("connect", 42, 203),
-        ("accept4", 288, 242),
-        ("wait4", 61, 260),
-        ("waitid", 247, 95),
-        ("flock", 73, 32),
-        ("fcntl", 72, 25),
-        ("fsync", 74, 82),
-        ("futex", 202, 98),
-        ("nanosleep", 35, 101),
-        ("clock_nanosleep", 230, 115),
-        ("restart_syscall", 219, 128),
-    ],
-)
-def test_numbers_of_blocking_calls(name: str, x86_64: int, aarch64: int) -> None:
-    for machine, number in (("x86_64", x86_64), ("aarch64", aarch64)):
-        blocking = call(number, machine)
-        assert blocking is not None
-        assert blocking.name == name
-
-
 def test_calls_that_do_not_block_and_machines_that_we_do_not_know() -> None:
     assert call(39, "x86_64") is None  # getpid
     assert call(-1, "x86_64") is None
@@ -214,26 +147,6 @@ def test_lines_of_mounts(line: bytes, kinds: list[str]) -> None:
     assert [mount.kind for mount in parse_mounts(line + b"\n")] == kinds
 
 
-LOCK = "1: FLOCK  ADVISORY  WRITE 70 08:01:9 0 EOF\n"
-
-
-@pytest.mark.parametrize(
-    ("lock", "holders"),
-    [
-        (LOCK, [8]),
-        (LOCK.replace("FLOCK ", "POSIX "), []),
-        (LOCK.replace("08:01:9", "08:01:8"), []),
-        ("", []),
-    ],
-    ids=["the same", "of another kind", "on another file", "none"],
-)
-def test_who_holds_a_lock_by_a_descriptor(tmp_path: Path, lock: str, holders: list[int]) -> None:
-    (waiting,) = parse_locks(LOCK.encode())
-    (tmp_path / "8" / "fdinfo").mkdir(parents=True)
-    (tmp_path / "8" / "fdinfo" / "3").write_text(f"flags:\t0100002\nlock:\t{lock}")
-    assert holding_descriptors(tmp_path, [(8, 3), (9, 3)], waiting) == holders
-
-
 def test_a_lock_that_nobody_holds_any_more_blocks_nobody() -> None:
     text = (
         b"1: POSIX  ADVISORY  WRITE 70 08:01:9 0 EOF\n"
@@ -246,17 +159,6 @@ def test_a_lock_that_nobody_holds_any_more_blocks_nobody() -> None:
     assert blocker is not None
     assert (blocker.pid, blocker.number) == (70, 1)
     assert [blocker_of(locks, pid) for pid in (70, 72, 73, 74)] == [None] * 4
-
-
-@pytest.mark.parametrize(
-    ("flags", "mode"),
-    [("0100000", os.O_RDONLY), ("0100001", os.O_WRONLY), ("02", os.O_RDWR), (None, None)],
-)
-def test_how_a_descriptor_is_open(tmp_path: Path, flags: str | None, mode: int | None) -> None:
-    (tmp_path / "8" / "fdinfo").mkdir(parents=True)
-    if flags:
-        (tmp_path / "8" / "fdinfo" / "3").write_text(f"pos:\t0\nflags:\t{flags}\n")
-    assert access(tmp_path, 8, 3) == mode
 
 
 @pytest.fixture
@@ -296,15 +198,6 @@ def test_which_files_are_logs(tmp_path: Path, name: str, fd: int, flags: str, is
         [(str(log), "last")] if is_log else []
     )
     assert all(0 <= tail.written_s_ago < 3600 and len(tail.lines) == 2 for tail in tails)
-
-
-@pytest.mark.usefixtures("_patient")
-def test_a_file_of_the_kernel_is_no_log(tmp_path: Path) -> None:
-    for folder in ("fd", "fdinfo"):
-        (tmp_path / "7" / folder).mkdir(parents=True)
-    (tmp_path / "7" / "fd" / "1").symlink_to("/proc/version")
-    (tmp_path / "7" / "fdinfo" / "1").write_text("flags:\t01\n")
-    assert logs(job_of(7), tmp_path) == ()
 
 
 def test_logs_that_hang_cost_no_more_than_three_seconds(
@@ -365,22 +258,6 @@ def test_disks_that_a_job_uses(tmp_path: Path) -> None:
     (folder / "fdinfo" / "3").write_text("flags:\t0\n")
     assert len(disks(job_of(7), tmp_path)) == 2
     assert disks(job_of(8), tmp_path) == ()
-
-
-def test_files_of_devices_are_on_no_disk(tmp_path: Path) -> None:
-    """/dev is a file system of its own in a container, and nothing of the job is kept there."""
-    folder = tmp_path / "7"
-    for name in ("fd", "fdinfo"):
-        (folder / name).mkdir(parents=True)
-    mounts = "".join(
-        f"36 35 0:30 / {at} rw - tmpfs none rw\n" for at in ("/dev", "/dev/shm", "/runs")
-    )
-    (folder / "mountinfo").write_text(mounts)
-    for fd, target in ((3, "/dev/nvidia0"), (4, "/runs/x"), (5, "pipe:[9]")):
-        (folder / "fd" / str(fd)).symlink_to(target)
-        (folder / "fdinfo" / str(fd)).write_text("flags:\t02\n")
-    (folder / "cwd").symlink_to("/runs")
-    assert [disk.path for disk in disks(job_of(7), tmp_path)] == ["/dev/shm", "/runs"]
 
 
 def test_a_disk_that_cannot_be_asked_says_why(tmp_path: Path) -> None:

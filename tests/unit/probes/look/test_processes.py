@@ -69,11 +69,6 @@ def test_what_a_process_has_done(proc: FakeProc) -> None:
     assert (look.state, look.exit_code, look.problem) == ("S", None, "")
 
 
-def test_the_main_thread_comes_first_whatever_its_number(proc: FakeProc) -> None:
-    threads(proc, PID, 71, 5)
-    assert [thread.tid for thread in look_of(proc).threads] == [PID, 5, 71]
-
-
 @pytest.mark.parametrize(
     ("state", "helpers", "exit_code"),
     [("Z", (), KILLED), ("Z", (71,), None), ("S", (), None), ("X", (), None)],

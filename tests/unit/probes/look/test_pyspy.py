@@ -46,15 +46,6 @@ def printing(tmp_path: Path) -> str:
     return f"cat {path}"
 
 
-def test_the_main_thread_comes_first_and_texts_are_harmless(play: Any, tmp_path: Path) -> None:
-    play(printing(tmp_path))
-    (stack,) = stacks.stacks([ME], at_most_s=10)
-    assert [thread.tid for thread in stack.threads] == [ME, 5]
-    assert stack.threads[0].owns_gil
-    (frame,) = stack.threads[1].frames
-    assert (frame.function, frame.file, frame.line) == ("f?[1m", "/a?b.py", 3)
-
-
 def test_a_running_process_that_could_not_be_read_is_tried_again(play: Any, tmp_path: Path) -> None:
     flag = tmp_path / "second"
     runs = play(f"if [ -e {flag} ]; then {printing(tmp_path)}; else touch {flag}; exit 1; fi")
@@ -80,23 +71,10 @@ def test_a_refusal_says_what_to_do(play: Any) -> None:
     assert len(stack.problem) > 60
 
 
-def test_it_is_ended_when_time_is_up(play: Any) -> None:
-    play("exec sleep 60")
-    (stack,) = stacks.stacks([ME], at_most_s=0.3)
-    assert "no answer within 0." in stack.problem or "no time was left" in stack.problem
-
-
 def test_no_json_is_an_old_version(play: Any) -> None:
     play("echo Process 1")
     (stack,) = stacks.stacks([ME], at_most_s=10)
     assert "pip install -U py-spy" in stack.problem
-
-
-def test_without_py_spy_the_problem_is_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyspy, "binary", lambda: None)
-    (stack,) = stacks.stacks([ME], at_most_s=10)
-    assert stack.problem == pyspy.NOT_INSTALLED
-    assert "pip install" in stack.problem
 
 
 def test_a_thread_without_a_number_is_the_main_one_by_its_name(play: Any, tmp_path: Path) -> None:
@@ -181,14 +159,6 @@ def test_each_process_gets_what_is_left_of_the_time(monkeypatch: pytest.MonkeyPa
     assert allowed[ME] == 5.0
 
 
-def test_without_time_no_native_stack_is_read(play: Any, tmp_path: Path) -> None:
-    runs = play(printing(tmp_path))
-    (tmp_path / "runs").touch()
-    (stack,) = stacks.native_stacks([ME], at_most_s=0)
-    assert (stack.native, stack.problem) == (True, "no time was left to read its native stack")
-    assert runs() == 0
-
-
 def test_the_one_beside_this_python_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("own", "path"):
         (tmp_path / folder).mkdir()
@@ -221,22 +191,6 @@ def test_what_pip_put_beside_the_packages_needs_no_path(
     assert pyspy.binary() is None, "of no package"
     (folder / "py_spy-0.4.3.dist-info").mkdir()
     assert pyspy.binary() == str(program)
-
-
-def test_a_thread_in_uninterruptible_sleep_is_never_traced(
-    play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    runs = play(printing(tmp_path))
-    (tmp_path / "runs").touch()
-    monkeypatch.setattr(stacks, "thread_states", lambda _: ["S", "D"])
-    (stack,) = stacks.native_stacks([ME], at_most_s=10)
-    assert "uninterruptible sleep" in stack.problem
-    assert runs() == 0
-    monkeypatch.setattr(stacks, "thread_states", lambda _: ["S"])
-    monkeypatch.setattr(stacks, "frozen", lambda _: "/sys/fs/cgroup/x/cgroup.freeze")
-    (stack,) = stacks.native_stacks([ME], at_most_s=10)
-    assert "frozen" in stack.problem
-    assert runs() == 0
 
 
 @pytest.mark.parametrize(
@@ -283,18 +237,6 @@ def test_who_was_left_stopped_by_a_killed_tracer_is_continued(
     sent = states_of(monkeypatch, letters)
     stacks.leave_running(ME)
     assert sent == [signal.SIGCONT] * continued
-
-
-def test_a_process_that_has_gone_meanwhile_is_not_continued(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    states_of(monkeypatch, "T")
-
-    def refuse(*_: object) -> None:
-        raise ProcessLookupError
-
-    monkeypatch.setattr(os, "kill", refuse)
-    stacks.leave_running(ME)
 
 
 def test_the_longest_pause_is_told_to_one_period(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,23 +82,6 @@ def test_arguments_give_small_numbers_and_nothing_else(stage: Stage) -> None:
 
 
 @NEEDS_PYSPY
-def test_a_lock_of_the_interpreter_that_a_c_call_holds(stage: Stage) -> None:
-    pid = stage.start(
-        """
-        import ctypes, threading
-        threading.Thread(target=threading.Event().wait, daemon=True).start()
-        sleep = ctypes.PyDLL(None).sleep
-        print("ready", flush=True)
-        sleep(60)
-        """
-    )
-    sleeping = asleep_in(pid, "nanosleep")
-    (stack,) = look.stacks([pid], at_most_s=20)
-    assert stack.threads[0].owns_gil
-    assert sleeping.processes[0].threads[0].state == "S"
-
-
-@NEEDS_PYSPY
 def test_native_stacks_measure_their_pause(stage: Stage) -> None:
     pid = stage.start(SERVING)
     asleep_in(pid, "nanosleep")
@@ -122,12 +105,6 @@ def test_a_stopped_process_is_read_but_never_traced(stage: Stage) -> None:
     (stack,) = look.native_stacks([pid], at_most_s=20)
     assert (stack.threads, stack.problem) == ((), "it is stopped or traced by somebody else")
     assert process_look(pid).state == "T"
-
-
-def test_no_time_is_no_stack(stage: Stage) -> None:
-    pid = stage.start(SERVING)
-    (stack,) = look.stacks([pid], at_most_s=0)
-    assert stack == Stack(pid, stack.at_ns, problem="no time was left to read its stack")
 
 
 SLEEPS = Thread(10, "python", "S", cpu_ticks=5, voluntary=3)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
 
 from grpo_doctor_probes import look
-from grpo_doctor_probes.evidence import Job, Member
 from tests.unit.probes.look.stage import (
     READY,
     Stage,
@@ -43,13 +41,6 @@ def test_a_busy_process_ran_just_now(stage: Stage) -> None:
     assert before.at_ns - tick_ns < process.threads[0].last_ran_ns < time.monotonic_ns() + tick_ns
 
 
-def test_a_stopped_process(stage: Stage) -> None:
-    pid = stage.start(READY + "time.sleep(60)")
-    os.kill(pid, signal.SIGSTOP)
-    until(lambda: process_look(pid).state == "T")
-    assert look.blocked(job_of(pid), look.processes(job_of(pid))) == ()
-
-
 def test_a_zombie_has_an_exit_code_and_what_is_gone_is_gone() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
     until(lambda: process_look(child.pid).state == "Z")
@@ -62,13 +53,6 @@ def test_a_zombie_has_an_exit_code_and_what_is_gone_is_gone() -> None:
     assert child.wait() == -9
     assert process_look(child.pid).state == "X"
     assert look.limits(job_of(child.pid)) == ()
-
-
-def test_a_later_process_of_the_same_number_is_not_the_member(stage: Stage) -> None:
-    pid = stage.start(READY + "time.sleep(60)")
-    member = Member(pid, 1, 12345, "rank", "r", "r")
-    (process,) = look.processes(Job("here", (member,))).processes
-    assert process.state == "X"
 
 
 def test_hostile_names_break_nothing(stage: Stage) -> None:

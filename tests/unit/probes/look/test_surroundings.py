@@ -12,7 +12,6 @@ import pytest
 
 from grpo_doctor_probes import phase
 from grpo_doctor_probes.evidence import Job, Member
-from grpo_doctor_probes.look.gpus import throttle_reasons
 from grpo_doctor_probes.look.host import HIDDEN, disks, messages, select
 from grpo_doctor_probes.look.logs import last_lines
 from grpo_doctor_probes.look.recorded import open_spans
@@ -50,13 +49,6 @@ def test_only_the_last_hour_and_what_concerns_a_job() -> None:
     assert "Killed process 77" in selected[0][1]
 
 
-@pytest.mark.parametrize(("now_s", "ages_s"), [(3601.0, [3600.0]), (3601.5, []), (0.5, [0.0])])
-def test_a_message_of_exactly_an_hour_ago_is_told(now_s: float, ages_s: list[float]) -> None:
-    """And one that the clocks put into the future is of now."""
-    record = b"3,1,1000000,-;Out of memory: Killed process 1 (python)"
-    assert [age_s for age_s, _ in select([record], now_s)] == ages_s
-
-
 def test_hidden_messages_are_a_problem_and_not_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,11 +74,6 @@ def test_the_last_forty_lines_without_secrets_and_controls() -> None:
 
 
 # --- engines
-
-
-def test_why_clocks_are_down() -> None:
-    assert throttle_reasons(0x1) == ()
-    assert throttle_reasons(0x4 | 0x40) == ("power cap", "temperature (hardware)")
 
 
 # --- disks

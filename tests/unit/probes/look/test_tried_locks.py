@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from grpo_doctor_probes.evidence import Blocked, Job, Member, Thread
-from grpo_doctor_probes.look import arguments, blocked, lock_file, processes
+from grpo_doctor_probes.look import arguments, blocked, processes
 from grpo_doctor_probes.look.descriptors import Lock
 from grpo_doctor_probes.look.filecalls import wait_between_tries
 from grpo_doctor_probes.look.hostview import HostView
 from grpo_doctor_probes.look.other_ends import Waiting
 
-HOLDS = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); "
 POSIX = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
 TRIES = """
 import fcntl, sys, time
@@ -51,20 +50,6 @@ def rows(pid: int) -> list[Blocked]:
     return [row for row in blocked(job, processes(job)) if row.kind == "file-lock"]
 
 
-def test_the_holder_of_a_lock_file_by_its_path(tmp_path: Path) -> None:
-    path = tmp_path / "a.lock"
-    with process(f"{HOLDS}print('held', flush=True); time.sleep(60)", path) as holder:
-        row = lock_file(os.getpid(), str(path))
-    assert (row.kind, row.target, row.peers) == ("file-lock", str(path), (holder,))
-
-
-def test_a_lock_file_that_was_left_behind(tmp_path: Path) -> None:
-    path = tmp_path / "a.lock"
-    path.touch()
-    assert "left behind" in lock_file(os.getpid(), str(path)).note
-    assert "does not exist" in lock_file(os.getpid(), str(tmp_path / "none.lock")).note
-
-
 def test_an_open_file_that_another_process_has_locked(tmp_path: Path) -> None:
     path = tmp_path / "rewards.db"
     with (
@@ -75,12 +60,6 @@ def test_an_open_file_that_another_process_has_locked(tmp_path: Path) -> None:
         while not (blocked := rows(waiter)) and time.monotonic() < deadline:
             time.sleep(0.02)  # it is awake between two sleeps now and then
     assert [(row.target, row.peers) for row in blocked] == [(str(path), (holder,))]
-
-
-def test_who_merely_sleeps_with_a_file_of_its_own_waits_for_no_lock(tmp_path: Path) -> None:
-    with process(f"{POSIX}print('held', flush=True); time.sleep(60)", tmp_path / "mine") as sleeper:
-        time.sleep(0.2)
-        assert rows(sleeper) == []
 
 
 def test_the_path_is_among_the_locals_of_the_function_that_tries(tmp_path: Path) -> None:

@@ -74,23 +74,6 @@ def test_helper_threads_are_told_where_they_wait_for_others(stage: Stage) -> Non
     assert (helper.kind, helper.pid) == ("pipe-read", pid)
 
 
-def test_a_file_lock_names_its_holder(stage: Stage) -> None:
-    program = """
-        import fcntl, sys, time
-        file = open(sys.argv[1], "w")
-        print("ready", flush=True)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        time.sleep(60)
-        """
-    path = str(stage.folder / "cache.lock")
-    holder = stage.start(program, path)
-    asleep_in(holder, "nanosleep")
-    waiter = stage.start(program, path)
-    (row,) = main_rows(waiter, "locks_lock", "flock")
-    assert (row.kind, row.target, row.peers) == ("file-lock", path, (holder,))
-    assert f"held by {holder} (" in row.note
-
-
 def test_a_lock_that_a_dead_process_left_to_its_child(stage: Stage) -> None:
     path = str(stage.folder / "hub.lock")
     parent = stage.start(
@@ -114,24 +97,3 @@ def test_a_lock_that_a_dead_process_left_to_its_child(stage: Stage) -> None:
     assert len(row.peers) == 1
     assert row.peers[0] not in {parent, waiter}
     assert f"taken by process {parent}, which has ended" in row.note
-
-
-def test_a_hung_child_and_what_it_waits_for_itself(stage: Stage) -> None:
-    pid = stage.start(
-        """
-        import subprocess
-        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
-        print(child.pid, flush=True)
-        child.wait()
-        """
-    )
-    sleeping = asleep_in(pid, "do_wait")
-    for peer in look.blocked(job_of(pid), sleeping)[0].peers:
-        asleep_in(peer, "pipe_read")
-    rows = look.blocked(job_of(pid), sleeping)
-    (own,) = [row for row in rows if row.pid == pid]
-    assert own.kind == "child"
-    (child,) = own.peers
-    assert f"waits for child: {child} (cat, sleeping)" == own.note
-    (its,) = [row for row in rows if row.pid == child]
-    assert (its.kind, its.peers) == ("pipe-read", (pid,))

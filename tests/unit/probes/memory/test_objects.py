@@ -106,12 +106,6 @@ def test_a_map_that_does_not_count_is_none(count: int, words_: str) -> None:
         list(tree(count).nodes(1000))
 
 
-def test_a_map_that_says_it_is_empty_and_is_not() -> None:
-    full = reader((1008, words(0, 1200, 0, 0, 0)), (1200, words(0, 1008, 0, 0)))
-    with pytest.raises(NotAnObjectError, match="more values"):
-        list(full.nodes(1000))
-
-
 def test_a_map_without_an_end_is_none() -> None:
     circle = reader((1008, words(0, 1100, 0, 0, 2)), (1100, words(0, 0, 1100, 0)))
     with pytest.raises(NotAnObjectError, match="without an end"):

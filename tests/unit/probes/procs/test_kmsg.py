@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -74,8 +73,3 @@ def test_messages_that_come_for_ever_have_an_end(
     monkeypatch.setattr(kmsg, "_MOST_RECORDS", 3)
     device(*[b"a"] * 9)
     assert list(records()) == [b"a"] * 3
-
-
-def test_a_log_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        list(records(tmp_path / "kmsg"))

@@ -28,55 +28,33 @@ def available(tmp_path: Path, cgroup: str) -> int | None:
     return memory_available_bytes(groups)
 
 
-@pytest.fixture
-def mount(tmp_path: Path) -> Path:
-    return tmp_path / "sys/fs/cgroup"
+V1_NONE = 9223372036854771712
 
 
-def test_version_2_takes_the_tightest_level(tmp_path: Path, mount: Path) -> None:
-    group(mount / "pod", 2, 10 * GB, 9 * GB)
-    group(mount / "pod/job", 2, 8 * GB, 2 * GB)
-    assert available(tmp_path, "0::/pod/job\n") == 1 * GB
-
-
-def test_file_pages_not_used_lately_are_available(tmp_path: Path, mount: Path) -> None:
-    group(mount / "job", 2, 8 * GB, 7 * GB, inactive_file=5 * GB)
-    assert available(tmp_path, "0::/job\n") == 6 * GB
-
-
-def test_no_limit_is_none(tmp_path: Path, mount: Path) -> None:
-    group(mount / "job", 2, "max", 7 * GB)
-    assert available(tmp_path, "0::/job\n") is None
-
-
-def test_version_1_and_its_way_to_say_no_limit(tmp_path: Path, mount: Path) -> None:
-    group(mount / "memory", 1, 9223372036854771712, 90 * GB)
-    group(mount / "memory/docker/c", 1, 8 * GB, 3 * GB, inactive_file=1 * GB)
-    assert available(tmp_path, "5:cpu:/x\n4:memory:/docker/c\n0::/\n") == 6 * GB
-
-
-def test_a_container_that_sees_the_path_of_its_host(tmp_path: Path, mount: Path) -> None:
-    group(mount / "memory", 1, 8 * GB, 3 * GB)
-    assert available(tmp_path, "4:memory:/docker/not-mounted-here\n") == 5 * GB
-
-
-def test_a_path_that_leaves_the_mount_is_not_followed(tmp_path: Path, mount: Path) -> None:
-    group(mount, 2, 8 * GB, 3 * GB)
-    group(tmp_path / "sys/fs/other", 2, 1 * GB, 0)
-    assert available(tmp_path, "0::/../other\n") == 5 * GB
-
-
-@pytest.mark.parametrize(("limit", "remaining"), [(2**62 - 1, 2**62 - 1 - GB), (2**62, None)])
-def test_where_no_limit_begins(
-    tmp_path: Path, mount: Path, limit: int, remaining: int | None
+@pytest.mark.parametrize(
+    ("groups", "cgroup", "left"),
+    [
+        ({"pod": (2, 10 * GB, 9 * GB), "pod/job": (2, 8 * GB, 2 * GB)}, "0::/pod/job", GB),
+        ({"job": (2, 8 * GB, 7 * GB, 5 * GB)}, "0::/job", 6 * GB),  # pages that can be dropped
+        ({"job": (2, "max", 7 * GB)}, "0::/job", None),
+        ({"job": (2, 2**62 - 1, GB)}, "0::/job", 2**62 - 1 - GB),
+        ({"job": (2, 2**62, GB)}, "0::/job", None),
+        ({"job": (2, GB, 2 * GB)}, "0::/job", 0),
+        (
+            {"memory": (1, V1_NONE, 90 * GB), "memory/docker/c": (1, 8 * GB, 3 * GB, GB)},
+            "5:cpu:/x\n4:memory:/docker/c\n0::/", 6 * GB,
+        ),
+        # A container sees the path of its host; one that leaves the mount is not followed.
+        ({"memory": (1, 8 * GB, 3 * GB)}, "4:memory:/docker/not-mounted-here", 5 * GB),
+        ({"": (2, 8 * GB, 3 * GB), "../other": (2, GB, 0)}, "0::/../other", 5 * GB),
+    ],
+)  # fmt: skip
+def test_what_the_tightest_group_leaves(
+    tmp_path: Path, groups: dict[str, tuple[int, ...]], cgroup: str, left: int | None
 ) -> None:
-    group(mount / "job", 2, limit, GB)
-    assert available(tmp_path, "0::/job\n") == remaining
-
-
-def test_an_overdrawn_limit_leaves_nothing(tmp_path: Path, mount: Path) -> None:
-    group(mount / "job", 2, 1 * GB, 2 * GB)
-    assert available(tmp_path, "0::/job\n") == 0
+    for name, facts in groups.items():
+        group(tmp_path / "sys/fs/cgroup" / name, *facts)
+    assert available(tmp_path, f"{cgroup}\n") == left
 
 
 def test_a_process_that_has_gone_has_no_limit(tmp_path: Path) -> None:

@@ -18,13 +18,6 @@ from grpo_doctor_probes.procs.procfs import (
 )
 
 
-def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
-    path = tmp_path / "long"
-    path.write_bytes(b"x" * 200_000)
-    assert len(read(path, 150_000)) == 150_000
-    assert len(read(path)) == 200_000
-
-
 def test_numbers_are_in_order_and_other_names_left_out() -> None:
     pids = numbers("/proc")
     assert os.getpid() in pids
@@ -74,9 +67,3 @@ def test_the_number_by_which_a_process_knows_itself(tmp_path: Path) -> None:
 def test_sockets_among_descriptors() -> None:
     targets = ["socket:[12]", "pipe:[13]", "/socket:[14]", "socket:[15]"]
     assert list(socket_inodes(targets)) == ["12", "15"]
-
-
-def test_the_first_descriptors_alone() -> None:
-    assert [fd for fd, _ in descriptors("/proc", os.getpid(), 2)] == [
-        fd for fd, _ in descriptors("/proc", os.getpid())
-    ][:2]

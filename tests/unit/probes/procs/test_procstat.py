@@ -7,7 +7,14 @@ import subprocess
 
 import pytest
 
-from grpo_doctor_probes.procs.procstat import parse_stat, read_stat, state_of
+from grpo_doctor_probes.procs.procstat import (
+    EXITING,
+    FORKED,
+    KERNEL_THREAD,
+    parse_stat,
+    read_stat,
+    state_of,
+)
 
 
 def test_a_name_with_brackets_does_not_shift_the_fields() -> None:
@@ -32,7 +39,8 @@ def test_this_process_as_the_kernel_tells_it() -> None:
     stat = read_stat("/proc/self")
     assert (stat.parent, stat.group) == (os.getppid(), os.getpgrp())
     assert (stat.session, stat.nice) == (os.getsid(0), os.nice(0))
-    assert (stat.state, stat.dead, stat.exiting, stat.kernel) == ("R", False, False, False)
+    assert (stat.state, stat.dead) == ("R", False)
+    assert not stat.flags & (EXITING | KERNEL_THREAD | FORKED)
     assert 0 < stat.rss_bytes < stat.virtual_bytes
     assert stat.threads >= 1
     assert stat.core in range(os.cpu_count() or 1)
@@ -53,25 +61,6 @@ def test_an_image_is_hidden_where_either_part_is() -> None:
         assert parse_stat(b"7 (a) " + b" ".join(fields)).image == expected
 
 
-def test_flags_of_a_thread_and_the_states_of_what_has_ended() -> None:
-    fields = [b"0"] * 50
-    for flags, expected in (
-        (0x00200000, (True, False, False)),
-        (0x4, (False, True, False)),
-        (0x40, (False, False, True)),
-        (0x00400100, (False, False, False)),
-    ):
-        fields[6] = str(flags).encode()
-        stat = parse_stat(b"7 (a) " + b" ".join(fields))
-        assert (stat.kernel, stat.exiting, stat.forked) == expected
+def test_the_states_of_what_has_ended() -> None:
     for state in (b"Z", b"X", b"x", b"R", b"S", b"D", b"T"):
-        stat = parse_stat(b"7 (a) " + state)
-        assert stat.dead is (state in b"ZXx")
-
-
-def test_times_are_added() -> None:
-    fields = [b"0"] * 50
-    fields[11], fields[12], fields[21] = b"30", b"12", b"3"
-    stat = parse_stat(b"7 (a) " + b" ".join(fields))
-    assert stat.cpu_ticks == 42
-    assert stat.rss_bytes == 3 * os.sysconf("SC_PAGE_SIZE")
+        assert parse_stat(b"7 (a) " + state).dead is (state in b"ZXx")

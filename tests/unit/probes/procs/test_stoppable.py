@@ -114,10 +114,3 @@ def test_uninterruptible_sleep_comes_first(tmp_path: Path, thread: Path) -> None
     (thread / "stat").write_text("8 (python) D 1 7 7 0\n")
     assert stoppable.why_not_thread(7, 8, str(tmp_path)) == "is in uninterruptible sleep"
     assert stoppable.why_not_process(7, str(tmp_path)) == "its thread 8 is in uninterruptible sleep"
-
-
-@pytest.mark.parametrize("call", ["running\n", "", "-1 0x7ffc 0x7f01\n", "16 0x3\n"])
-def test_what_is_in_no_such_call_may_be_stopped(tmp_path: Path, thread: Path, call: str) -> None:
-    (thread / "syscall").write_text(call)
-    assert not stoppable.why_not_process(7, str(tmp_path))
-    assert not stoppable.why_not_process(99, str(tmp_path))

@@ -61,14 +61,6 @@ def test_both_ends_find_each_other_across_the_two_tables(tmp_path: Path) -> None
     assert result.readable
 
 
-def test_an_address_of_this_host_is_told_from_a_far_one(tmp_path: Path) -> None:
-    own = b"0101A8C0:0FA0"
-    result = table(tmp_path, row(own, FAR, b"02", b"0:0", b"5", 55))
-    assert result.is_here("192.168.1.1")
-    assert result.is_here("127.0.0.5")
-    assert not result.is_here("192.168.1.2")
-
-
 def test_listeners_and_damaged_lines(tmp_path: Path) -> None:
     result = table(
         tmp_path, row(THERE, b"00000000:0000", b"0A", b"0:2", b"0", 60) + b"  1: broken\n"
