@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import log, prod
 from typing import Literal, NamedTuple
 
-from grpo_doctor.treat.paired import MOST_PAIRS, interval
+from grpo_doctor.treat.paired import MOST_PAIRS, T_BY_PAIRS, interval
 from grpo_doctor_reports.formatting import signed_percent
 from grpo_doctor_reports.schema.treat import ChangeEntry, Percent, TrialEntry
 
@@ -45,14 +45,14 @@ def pairs_of(trials: Sequence[TrialEntry], change: int) -> list[tuple[TrialEntry
 
 
 def judge(ratios: Sequence[float]) -> Judged:
-    """Judge the pairs of a change by their time alone; only whole blocks of two pairs count.
+    """Judge the pairs of a change by their time alone, after as many pairs as `T_BY_PAIRS` has.
 
     Two pairs of which one gained are no answer yet: their interval may span from -58% to +144%.
 
     Args:
         ratios: logarithm of after over before, one for each pair.
     """
-    if len(ratios) < 2 or len(ratios) % 2:
+    if len(ratios) not in T_BY_PAIRS:
         return Judged("more", None, "")
     measured = interval(ratios)
     if measured.high < -LEAST_GAIN_PCT:

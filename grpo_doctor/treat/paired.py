@@ -12,21 +12,21 @@ from math import exp, log, sqrt
 from grpo_doctor_reports.schema.treat import Percent, TrialEntry
 
 # Student's t by number of pairs. Asking again after each block would keep noise too often, so the
-# first answer is at 97.5% and later ones are at 99%, 99.25% and 99.25%: together they err in 5%.
-_T = {2: 12.706, 4: 4.541, 6: 3.634, 8: 3.203}
-MOST_PAIRS = max(_T)
+# first answer is at 97.5%, the next at 99%, later ones at 99.5%: together they err in 5%.
+T_BY_PAIRS = {2: 12.706, 4: 4.541, 6: 4.032, 8: 3.499, 12: 3.106}
+MOST_PAIRS = max(T_BY_PAIRS)
 
 
 def interval(ratios: Sequence[float]) -> Percent:
     """Return the mean change in percent and its interval: 95%, of later blocks wider.
 
     Args:
-        ratios: logarithm of after over before, one for each pair; 2, 4, 6 or 8 of them.
+        ratios: logarithm of after over before, one for each pair; as many as `T_BY_PAIRS` has.
     """
     count = len(ratios)
     mean = sum(ratios) / count
     spread = sqrt(sum((ratio - mean) ** 2 for ratio in ratios) / (count - 1))
-    half = _T[count] * spread / sqrt(count)
+    half = T_BY_PAIRS[count] * spread / sqrt(count)
     low, mid, high = (100 * (exp(mean + end) - 1) for end in (-half, 0.0, half))
     return Percent(low=low, mid=mid, high=high)
 
