@@ -30,7 +30,7 @@ import os, sys
 from pathlib import Path
 from grpo_doctor_probes.samplers.gpu import GpuSampler
 from grpo_doctor_probes.samplers.sampler import Sampling
-from grpo_doctor_probes.samplers.ticks import SystemClock
+from grpo_doctor_probes.samplers.sampler import SystemClock
 
 run_dir, ticks, hz, mode = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
 

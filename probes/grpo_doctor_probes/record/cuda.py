@@ -5,23 +5,27 @@ no synchronization: `resolve` only asks `query()`.
 
 Only the thread that does the steps has any: in a new thread, as those that a reward function
 starts, the current device is 0 whatever the rank's is, and an event there would open a context on
-it (pytorch-pfn-extras#726). And CUDA is asked in relaxed capture mode only (`capturemode`), so that
-no graph is spoilt which another thread captures; a runtime that can't do that is asked nothing.
+it (pytorch-pfn-extras#726).
+
+While any thread captures a CUDA graph in the usual, global mode, a `cudaEventQuery` of any other
+thread fails and the capture with it (pytorch#105182), and no stream shows captures in other
+threads. So CUDA is asked in relaxed capture mode only, as torch's own watchdog does; a runtime that
+can't do that is asked nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import sys
 import threading
 from _thread import get_ident
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grpo_doctor_probes.record import layout
-from grpo_doctor_probes.record.capturemode import capture_mode
 
 if TYPE_CHECKING:
-    from grpo_doctor_probes.record.capturemode import CaptureMode
     from grpo_doctor_probes.record.threads import Level, Records
 
 _MAX_PENDING = 4096
@@ -29,7 +33,56 @@ _RESOLVE_PER_SPAN = 4
 # Only steps, phases and their direct sub-spans get events.
 _MAX_DEPTH = 3
 _KIND = layout.CUDA_SPAN << layout.KIND_SHIFT
+MAPS = "/proc/self/maps"
+_RELAXED = 2  # cudaStreamCaptureModeRelaxed, and HIP's
+_EXCHANGE = {
+    "libcudart.so": "cudaThreadExchangeStreamCaptureMode",
+    "libamdhip64.so": "hipThreadExchangeStreamCaptureMode",
+}
+_RUNTIME = re.compile(r"\S+ r\S+ 0+ \S+ \d+ +(/.*/(libcudart\.so|libamdhip64\.so)\S*)")
 _NOT_KIND = (1 << layout.KIND_SHIFT) - 1
+
+
+class CaptureMode:
+    """`with` it, this thread is in relaxed mode. Not to be nested; one per thread."""
+
+    def __init__(self, exchange: Any, ctypes: Any) -> None:
+        """Of the runtime's function; `ctypes` is that module."""
+        self._exchange = exchange
+        self._mode = ctypes.c_int(_RELAXED)
+        self._at = ctypes.byref(self._mode)
+
+    def __enter__(self) -> None:
+        """Raise OSError where the runtime refuses, so that nothing is asked."""
+        self._mode.value = _RELAXED
+        code = self._exchange(self._at)  # puts the old mode in its place
+        if code:
+            raise OSError(f"the capture mode can't be set: CUDA error {code}")
+
+    def __exit__(self, *error: Any) -> None:
+        """Back to the mode that it had."""
+        self._exchange(self._at)
+
+
+def capture_mode() -> CaptureMode | None:
+    """That of the runtime which this process has loaded; None where it has none, or links it in.
+
+    Loads nothing. Never raises.
+    """
+    ctypes = sys.modules.get("ctypes")
+    if ctypes is None:  # then there is no torch either
+        return None
+    try:
+        with open(MAPS, encoding="utf-8", errors="surrogateescape") as maps:  # noqa: PTH123
+            runtime = next((match for line in maps if (match := _RUNTIME.match(line))), None)
+        if runtime is None:
+            return None
+        library = ctypes.CDLL(runtime[1], mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        exchange = getattr(library, _EXCHANGE[runtime[2]])
+        exchange.restype = ctypes.c_int
+        return CaptureMode(exchange, ctypes)
+    except (OSError, AttributeError, ValueError):
+        return None
 
 
 class _Mark(NamedTuple):

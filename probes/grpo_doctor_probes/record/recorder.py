@@ -7,13 +7,13 @@ the first use of the public functions when GRPO_DOCTOR_RUN_DIR is set, or by `st
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 from _thread import allocate_lock, get_native_id  # `threading` costs 7 ms
 from time import monotonic_ns
 
 from grpo_doctor_probes.record import layout, sidecar
-from grpo_doctor_probes.record.pauses import LONGEST, SECONDS, Pauses
 from grpo_doctor_probes.record.rundir import (
     MAX_MB_VARIABLE,
     RANKS,
@@ -31,10 +31,10 @@ from grpo_doctor_probes.record.threads import Level, Tenancy, ThreadState, curre
 
 TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
-    from grpo_doctor_probes.record.threads import GpuTimer
+    from grpo_doctor_probes.record.cuda import CudaTimer
 
 ACTIVE: Recorder | None = None
 STEP_KEY = object()  # stands for the name of steps where a span's name is looked up
@@ -44,6 +44,11 @@ _MAX_VARIANTS = 64
 _PATIENCE_S = 1.0
 # One look at the length of a file in a millisecond costs 0.1%; in between nothing is looked at.
 _CHECK_EVERY_NS = 1_000_000
+SECONDS = "gc/seconds"
+LONGEST = "gc/longest_s"
+# The young generation alone takes 10 us a time: so little is not worth two records.
+WORTH_WRITING_NS = 100_000
+_NS_PER_S = 1e9
 _CUDA_TRIES = 8  # steps whose thread or runtime is not fit for GPU times; then there are none
 
 
@@ -54,6 +59,48 @@ class _Start:
     # Run directory and rank of a recording parent, or those that the process began with.
     inherited: tuple[str, int] | None = None
     lock = allocate_lock()
+
+
+class Pauses:
+    """How long Python's garbage collector stopped this process, summed up per step.
+
+    A collection holds the GIL: whichever thread started it, all of them stand still. What
+    `gc.callbacks` calls may run in the middle of any other code, the recorder's own included, so it
+    only adds up two numbers. Measures from construction to `close`.
+    """
+
+    __slots__ = ("_begun_ns", "_longest_ns", "_total_ns")
+
+    def __init__(self) -> None:
+        self._begun_ns = self._total_ns = self._longest_ns = 0
+        gc.callbacks.append(self._heard)
+
+    def forget(self) -> None:
+        """Leave out what was collected up to now: it belongs to no step."""
+        self._total_ns = self._longest_ns = 0
+
+    def take(self) -> tuple[float, float] | None:
+        """Seconds in collections since the last answer, and in the longest; None while they are
+        not worth a record."""
+        total, longest = self._total_ns, self._longest_ns
+        if total < WORTH_WRITING_NS:
+            return None
+        self._total_ns = self._longest_ns = 0
+        return total / _NS_PER_S, longest / _NS_PER_S
+
+    def close(self) -> None:
+        """Hear no more."""
+        if self._heard in gc.callbacks:
+            gc.callbacks.remove(self._heard)
+
+    def _heard(self, moment: str, _facts: Mapping[str, int]) -> None:
+        if moment == "start":
+            self._begun_ns = monotonic_ns()
+        elif self._begun_ns:  # else it began before this was listening
+            length = monotonic_ns() - self._begun_ns
+            self._begun_ns = 0
+            self._total_ns += length
+            self._longest_ns = max(self._longest_ns, length)
 
 
 class Recorder:
@@ -80,7 +127,7 @@ class Recorder:
         self.check_at_ns = 0
         self.local = local()
         self.free_slots = list(range(_LAST_SLOT - 1, -1, -1))
-        self.cuda: GpuTimer | None = None
+        self.cuda: CudaTimer | None = None
         self._cuda_tries = 0
         self.stem = path.removesuffix(SPANS_SUFFIX)
         self._rank_file = sidecar.RankFile(self.stem + ".json", rank)

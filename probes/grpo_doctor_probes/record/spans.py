@@ -94,7 +94,7 @@ class phase:  # noqa: N801 - reads like the built-in context managers it sits be
             except StopIteration:  # the segment is full
                 active.append(self._word, self._start_ns, end_ns)
             if level.cuda_start is not None:
-                self._finish_cuda(level, end_ns)
+                self._finish_cuda(active, level, end_ns)
         except AttributeError:  # recording began within the span
             if hasattr(self, "_level"):
                 recorder.note_error()
@@ -113,10 +113,10 @@ class phase:  # noqa: N801 - reads like the built-in context managers it sits be
             return phase(name, **dict(details))
         return phase(str(self._key))
 
-    def _finish_cuda(self, level: Level, end_ns: int) -> None:
+    def _finish_cuda(self, active: recorder.Recorder, level: Level, end_ns: int) -> None:
         start, level.cuda_start = level.cuda_start, None
-        if level.thread.owner.cuda is not None:
-            level.thread.owner.cuda.finish(start, self._word, self._start_ns, end_ns)
+        if active.cuda is not None:
+            active.cuda.finish(start, self._word, self._start_ns, end_ns)
 
 
 class step(phase):  # noqa: N801
@@ -157,14 +157,14 @@ class step(phase):  # noqa: N801
             if active.is_lost(monotonic_ns()):
                 return
             if error is not None:
-                recorder.quietly(_note_cut, error)
+                recorder.quietly(_note, self._key, error)
             end_ns = monotonic_ns()
             # Just before the end: a counter counts to the step in which it lies.
             active.write_pauses(end_ns - 1)
             level.thread.leave(level)
             active.append(self._word, self._start_ns, end_ns, self._number)
             if level.cuda_start is not None:
-                self._finish_cuda(level, end_ns)
+                self._finish_cuda(active, level, end_ns)
         except Exception:  # noqa: BLE001 - a guest never raises into its host
             recorder.note_error()
 
@@ -174,15 +174,9 @@ class step(phase):  # noqa: N801
 
 def _note(key: object, error: BaseException) -> None:
     # The import may fail as well: at the end of the interpreter, on a full disk.
-    from grpo_doctor_probes.record.failures import note_failure  # noqa: PLC0415 - seldom needed
+    from grpo_doctor_probes.record.failures import note_cut, note_failure  # noqa: PLC0415 - seldom
 
-    note_failure(key, error)
-
-
-def _note_cut(error: BaseException) -> None:
-    from grpo_doctor_probes.record.failures import note_cut  # noqa: PLC0415 - as above
-
-    note_cut(error)
+    note_cut(error) if key is recorder.STEP_KEY else note_failure(key, error)
 
 
 def _details(args: dict[str, object]) -> tuple[tuple[str, object], ...]:

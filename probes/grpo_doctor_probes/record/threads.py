@@ -16,23 +16,10 @@ if TYPE_CHECKING:
 
     from grpo_doctor_probes.record.spanfile import SpanFile
 
-    class GpuTimer(Protocol):
-        """What a span asks of `cuda.CudaTimer`."""
-
-        def begin(self, level: Level) -> None:
-            """A span begins."""
-
-        def finish(self, start: Any, word: int, start_ns: int, end_ns: int) -> None:
-            """It has ended."""
-
-        def drain(self) -> None:
-            """Recording ends."""
-
     class Records(Protocol):
         """What threads and timers need of the recorder that they belong to."""
 
         file: SpanFile
-        cuda: GpuTimer | None
 
         def append(self, word: int, start_ns: int, end_ns: int, value: float = 0.0) -> None:
             """Write a record."""

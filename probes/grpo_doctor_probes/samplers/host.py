@@ -14,8 +14,7 @@ from grpo_doctor_probes.procs import hostfiles
 from grpo_doctor_probes.procs.cgroups import control_groups, memory_available_bytes
 from grpo_doctor_probes.procs.hostfiles import Rate
 from grpo_doctor_probes.procs.procfs import read, read_record
-from grpo_doctor_probes.samplers.ticks import Pace
-from grpo_doctor_probes.samplers.tracks import Reading, Track
+from grpo_doctor_probes.samplers.tracks import Pace, Reading, Track
 
 Values = dict[Track, float | None]
 

@@ -24,17 +24,6 @@ _TASKS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """What the assignment to ranks needs to know of a process."""
-
-    pid: int
-    parent: int
-    rank: int | None
-    has_local_rank: bool
-    started_ticks: int
-
-
-@dataclass(frozen=True, slots=True)
 class RankGroup:
     """The processes of one rank. `main` is the one that trains; others are its workers."""
 
@@ -43,7 +32,7 @@ class RankGroup:
     pids: tuple[int, ...]
 
 
-def rank_groups(members: Mapping[int, Member], declared: Mapping[int, int]) -> list[RankGroup]:
+def rank_groups(members: Mapping[int, Process], declared: Mapping[int, int]) -> list[RankGroup]:
     """Assign every process to the rank that it, or its nearest ancestor with a rank, has.
 
     Args:
@@ -53,13 +42,17 @@ def rank_groups(members: Mapping[int, Member], declared: Mapping[int, int]) -> l
     A rank's main process is the declared one, else the topmost, the oldest of several. Where some
     process has both RANK and LOCAL_RANK, RANK alone means nothing: clusters set it for whole nodes.
     """
-    strict = any(member.rank is not None and member.has_local_rank for member in members.values())
-    own = {
-        pid: declared.get(pid, member.rank if member.has_local_rank or not strict else None)
+    said = {
+        pid: [number_in(member.environment, name) for name in ("RANK", "LOCAL_RANK")]
         for pid, member in members.items()
     }
+    strict = any(None not in both for both in said.values())
+    own = {
+        pid: declared.get(pid, rank if local_rank is not None or not strict else None)
+        for pid, (rank, local_rank) in said.items()
+    }
     rank_of = {pid: _inherited(pid, members, own) for pid in members}
-    groups: dict[int, list[Member]] = {}
+    groups: dict[int, list[Process]] = {}
     for pid, rank in rank_of.items():
         if rank is not None:
             groups.setdefault(rank, []).append(members[pid])
@@ -73,7 +66,7 @@ def rank_groups(members: Mapping[int, Member], declared: Mapping[int, int]) -> l
 
 
 def _inherited(
-    pid: int, members: Mapping[int, Member], own: Mapping[int, int | None]
+    pid: int, members: Mapping[int, Process], own: Mapping[int, int | None]
 ) -> int | None:
     visited = set()
     while pid in members and pid not in visited:
@@ -118,8 +111,7 @@ class JobTree:
         self._admit(newcomers)
         for process in self.processes.values():
             process.read_environment(now_ns)
-        members = {pid: _member(process) for pid, process in self.processes.items()}
-        return rank_groups(members, self._rank_files.ranks_by_pid())
+        return rank_groups(self.processes, self._rank_files.ranks_by_pid())
 
     def drop(self, pid: int) -> None:
         """Forget a process that has ended."""
@@ -180,12 +172,6 @@ def _task(environment: Mapping[str, str]) -> _Task:
         if all(launch) and number in environment:
             return _Task(launch, environment[number])
     return _Task()
-
-
-def _member(process: Process) -> Member:
-    rank, local_rank = (number_in(process.environment, name) for name in ("RANK", "LOCAL_RANK"))
-    has_local_rank = local_rank is not None
-    return Member(process.pid, process.parent, rank, has_local_rank, process.started_ticks)
 
 
 class _RankFiles:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S, Stat
 from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup
-from grpo_doctor_probes.samplers.ticks import Pace
-from grpo_doctor_probes.samplers.tracks import Reading, Track
+from grpo_doctor_probes.samplers.tracks import Pace, Reading, Track
 
 SCAN_PERIOD_NS = 1_000_000_000
 # The kernel counts processor time in 10 ms: shorter windows would show steps of 10% and more.
@@ -25,16 +24,6 @@ _LIBRARIES = {
     "/tensorflow/": "TensorFlow",
 }
 _MOST_BYTES = 4 << 20  # a process of torch and CUDA maps some 300 kB of lines
-
-
-@dataclass(slots=True)
-class _Sum:
-    cpu_ticks: int = 0
-    major_faults: int = 0
-    rss_bytes: int = 0
-    threads: int | None = None
-    processors: int | None = None
-    sampled: bool = False
 
 
 class RankSampler:
@@ -98,23 +87,38 @@ class RankSampler:
         self._tree.close()
 
     def _sample(self, group: RankGroup, now_ns: int) -> dict[Track, float | None]:
-        total = _Sum()
-        for pid in group.pids:
-            self._add(total, pid, is_main=pid == group.main)
-        if total.threads is None:
+        main = self._usage.get(group.main)
+        if main is None:
             return {}
+
+        def track(name: str, unit: str) -> Track:
+            return Track(f"rank.{name}", unit, pid=group.main, rank=group.rank)
+
+        values = self._totals(group.pids, now_ns, track)
+        values[track("threads", "count")] = main.threads
+        processors = self._tree.processes[group.main].processors()
+        if processors is not None:
+            values[track("processors", "count")] = processors
+        share = self._waited_share(group.main, now_ns)
+        if share is not None:
+            values[track("cpu_wait", "%")] = 100.0 * share
+        return values
+
+    def _totals(
+        self, pids: Iterable[int], now_ns: int, track: Callable[[str, str], Track]
+    ) -> dict[Track, float | None]:
+        """Return memory, and what was used since the sample before, of these processes in all."""
+        used = [(self._usage[pid], self._earlier.get(pid)) for pid in pids if pid in self._usage]
         values: dict[Track, float | None] = {
-            _track("rank.rss", "bytes", group): total.rss_bytes,
-            _track("rank.threads", "count", group): total.threads,
+            track("rss", "bytes"): sum(usage.rss_bytes for usage, _ in used)
         }
-        if total.processors is not None:
-            values[_track("rank.processors", "count", group)] = total.processors
-        values.update(self._wait(group, now_ns))
-        if total.sampled and self._sampled_ns is not None and now_ns > self._sampled_ns:
+        known = [(usage, earlier) for usage, earlier in used if earlier is not None]
+        if known and self._sampled_ns is not None and now_ns > self._sampled_ns:
             elapsed_s = (now_ns - self._sampled_ns) / 1e9
-            cpu_s = total.cpu_ticks / CLOCK_TICKS_PER_S
-            values[_track("rank.cpu", "%", group)] = 100.0 * cpu_s / elapsed_s
-            values[_track("rank.major_faults", "1/s", group)] = total.major_faults / elapsed_s
+            ticks = sum(usage.cpu_ticks - earlier.cpu_ticks for usage, earlier in known)
+            faults = sum(usage.major_faults - earlier.major_faults for usage, earlier in known)
+            values[track("cpu", "%")] = 100.0 * (ticks / CLOCK_TICKS_PER_S) / elapsed_s
+            values[track("major_faults", "1/s")] = faults / elapsed_s
         return values
 
     def _new_libraries(self) -> list[str]:
@@ -124,29 +128,22 @@ class RankSampler:
         return sorted(new)
 
     def _sample_job(self, now_ns: int) -> dict[Track, float | None]:
-        total = _Sum()
-        for pid in tuple(self._tree.processes):
-            self._add(total, pid, is_main=False)
-        values: dict[Track, float | None] = {
-            Track("job.rss", "bytes"): total.rss_bytes,
-            Track("job.processes", "count"): len(self._tree.processes),
-        }
-        if total.sampled and self._sampled_ns is not None and now_ns > self._sampled_ns:
-            cpu_s = total.cpu_ticks / CLOCK_TICKS_PER_S
-            values[Track("job.cpu", "%")] = 100.0 * cpu_s / ((now_ns - self._sampled_ns) / 1e9)
-        return values
+        values = self._totals(
+            self._tree.processes, now_ns, lambda name, unit: Track(f"job.{name}", unit)
+        )
+        values.pop(Track("job.major_faults", "1/s"), None)
+        return {**values, Track("job.processes", "count"): len(self._tree.processes)}
 
-    def _wait(self, group: RankGroup, now_ns: int) -> dict[Track, float | None]:
-        process = self._tree.processes.get(group.main)
+    def _waited_share(self, pid: int, now_ns: int) -> float | None:
+        process = self._tree.processes.get(pid)
         waited = process.main_thread_waited_ns() if process is not None else None
         if waited is None:
-            return {}
-        previous = self._waited_ns.get(group.main)
-        self._waited_ns[group.main] = waited
+            return None
+        previous = self._waited_ns.get(pid)
+        self._waited_ns[pid] = waited
         if previous is None or self._sampled_ns is None or now_ns <= self._sampled_ns:
-            return {}
-        share = (waited - previous) / (now_ns - self._sampled_ns)
-        return {_track("rank.cpu_wait", "%", group): 100.0 * min(1.0, max(0.0, share))}
+            return None
+        return min(1.0, max(0.0, (waited - previous) / (now_ns - self._sampled_ns)))
 
     def _read_usage(self) -> None:
         """Each process once, so that the job is never less than one of its ranks."""
@@ -157,24 +154,6 @@ class RankSampler:
                 self._tree.drop(pid)
             else:
                 self._usage[pid] = usage
-
-    def _add(self, total: _Sum, pid: int, *, is_main: bool) -> None:
-        usage = self._usage.get(pid)
-        if usage is None:
-            return
-        total.rss_bytes += usage.rss_bytes
-        if is_main:
-            total.threads = usage.threads
-            total.processors = self._tree.processes[pid].processors()
-        previous = self._earlier.get(pid)
-        if previous is not None:
-            total.sampled = True
-            total.cpu_ticks += usage.cpu_ticks - previous.cpu_ticks
-            total.major_faults += usage.major_faults - previous.major_faults
-
-
-def _track(name: str, unit: str, group: RankGroup) -> Track:
-    return Track(name, unit, pid=group.main, rank=group.rank)
 
 
 def loaded(folder: Path) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,12 +15,48 @@ from grpo_doctor_probes.samplers.gpu import GpuSampler
 from grpo_doctor_probes.samplers.host import HostSampler
 from grpo_doctor_probes.samplers.ranks import RankSampler
 from grpo_doctor_probes.samplers.server import Address, ServerSampler
-from grpo_doctor_probes.samplers.ticks import Grid, SystemClock
 from grpo_doctor_probes.samplers.tracks import Reading, Source, Track
 
 LIMIT_BYTES = 64 * 2**20
 MIN_HZ, MAX_HZ = 0.01, 100.0
 _STOP_WAIT_S = 3.0
+
+
+class SystemClock:
+    """The clocks of this host, which are all that the loop knows of time."""
+
+    def monotonic_ns(self) -> int:
+        """CLOCK_MONOTONIC, which `time.monotonic_ns` reads on Linux."""
+        return time.monotonic_ns()
+
+    def unix_ns(self) -> int:
+        """CLOCK_REALTIME."""
+        return time.time_ns()
+
+    def wait_until(self, deadline_ns: int, stop: threading.Event) -> bool:
+        """Sleep until the deadline; True at once when `stop` is set."""
+        return stop.wait(max(0, deadline_ns - time.monotonic_ns()) / 1e9)
+
+
+class Grid:
+    """Deadlines at a fixed distance from one origin: a late tick does not shift the next ones."""
+
+    def __init__(self, origin_ns: int, period_ns: int) -> None:
+        self.period_ns = period_ns
+        self.late = 0
+        self._deadline_ns = origin_ns
+
+    def next_deadline(self, now_ns: int) -> int:
+        """The next deadline. Those that passed meanwhile are left out and counted in `late`."""
+        self._deadline_ns += self.period_ns
+        missed = max(0, now_ns - self._deadline_ns) // self.period_ns
+        self.late += missed
+        self._deadline_ns += missed * self.period_ns
+        return self._deadline_ns
+
+    def halve_rate(self) -> None:
+        """Twice the distance from the last deadline on."""
+        self.period_ns *= 2
 
 
 class Sampling:

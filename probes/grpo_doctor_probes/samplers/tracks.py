@@ -1,4 +1,4 @@
-"""What a source of samples is, and what it hands over at each tick."""
+"""What a source of samples is, what it hands over at each tick, and how often it is read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from grpo_doctor_probes.gpu.device import GpuRow
+
+_JITTER_NS = 10_000_000
+_MAX_PERIOD_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +56,28 @@ class Source(Protocol):
     def close(self) -> None:
         """Release what is held open; called once, after the last `read`."""
         ...
+
+
+class Pace:
+    """Lets a part be read every `period_ns`, or less often where it is dear.
+
+    A read that takes longer than `share` of its period is spaced out, up to `_MAX_PERIOD_NS`: on a
+    host with many processes, disks or cores it then costs about `share` of one core. One slow read
+    alone, a cold cache or the first of all, changes nothing.
+    """
+
+    def __init__(self, period_ns: int, share: float = 0.01) -> None:
+        self._period_ns = period_ns
+        self._share = share
+        self._due_ns: int | None = None
+        self._cpu_ns = 0
+
+    def due(self, now_ns: int) -> bool:
+        """Whether it is time. Ticks a few ms early count, or a slow part would miss every other."""
+        return self._due_ns is None or now_ns + _JITTER_NS >= self._due_ns
+
+    def done(self, now_ns: int, cpu_ns: int) -> None:
+        """Say that the read of `now_ns` has taken `cpu_ns` of CPU time."""
+        usual_ns, self._cpu_ns = min(cpu_ns, self._cpu_ns), cpu_ns
+        spaced_ns = min(int(usual_ns / self._share), _MAX_PERIOD_NS)
+        self._due_ns = now_ns + max(self._period_ns, spaced_ns)

@@ -17,8 +17,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_doctor_probes.procs.cgroups import VERSION_2, control_groups, field_in
+from grpo_doctor_probes.procs.kmsg import KMSG, parse_record, records
 from grpo_doctor_probes.procs.procstat import read_stat
-from grpo_doctor_probes.supervisor.oom import OomCounters, kernel_line
 
 # linux/pidfd.h: PIDFD_GET_INFO is _IOWR(0xFF, 11, struct pidfd_info), whose first version is the
 # 64 bytes of mask, cgroupid, eleven ids and exit_code.
@@ -30,6 +31,9 @@ _ATTEMPTS, _PAUSE_S = 10, 0.002
 # Ranks are always watched: those of a restart come last.
 _MOST = 512
 _END_WAIT_S = 2.0
+# A process number of an hour ago may be another process's now.
+_LATELY_S = 60.0
+_OOM_KILLS = "oom_kill"
 
 
 def pidfd_open(pid: int) -> int | None:
@@ -80,6 +84,59 @@ def _after_reaping(descriptor: int) -> int | None:
     return None
 
 
+class OomCounters:
+    """How often the kernel killed for memory in the groups of some processes.
+
+    Formats: cgroup-v2.rst (`memory.events`), cgroup-v1/memory.rst (`memory.oom_control`).
+    """
+
+    def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
+        self._proc, self._mount = proc, sys / "fs/cgroup"
+        self._file_of: dict[int, Path] = {}
+        self._count: dict[Path, int] = {}
+
+    def note(self, pid: int) -> None:
+        """Remembers where `pid` lives and what is counted there by now."""
+        file = _counting_file(pid, self._proc, self._mount)
+        if file is not None:
+            self._file_of[pid] = file
+            self._count.setdefault(file, field_in(file, _OOM_KILLS))
+
+    def grown(self, pid: int) -> int:
+        """Return how many kills its group counts that were not there at the previous look."""
+        file = self._file_of.pop(pid, None)
+        if file is None:
+            return 0
+        before, self._count[file] = self._count[file], field_in(file, _OOM_KILLS)
+        return max(0, self._count[file] - before)
+
+
+def kernel_line(pid: int, kmsg: Path = KMSG) -> str:
+    """The kernel's line about killing `pid` lately; empty without one or without the right."""
+    line = ""
+    with contextlib.suppress(OSError):
+        for record in records(kmsg):
+            line = _about(record, pid) or line
+    return line
+
+
+def _about(record: bytes, pid: int) -> str:
+    if f"illed process {pid} ".encode() not in record or (parsed := parse_record(record)) is None:
+        return ""
+    at_s, text = parsed
+    return text.decode("utf-8", "replace") if time.monotonic() - at_s <= _LATELY_S else ""
+
+
+def _counting_file(pid: int, proc: Path, mount: Path) -> Path | None:
+    groups = control_groups(pid, proc, mount)
+    for controller, name in (("memory", "memory.oom_control"), (VERSION_2, "memory.events")):
+        folders = groups.get(controller, [])
+        for folder in (*folders[:1], *folders[-1:]):
+            if (folder / name).is_file():
+                return folder / name
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A process whose end matters. `role` is in words: `rank 1`, `the engine of rank 0`.
@@ -126,13 +183,6 @@ class Death:
         return self.status == 0
 
 
-@dataclass
-class _Watched:
-    """One that lives as far as is known; of an ended one the number may be another's."""
-
-    subject: Subject
-
-
 class DeathWatch:
     """Watches processes until `close`. `watch` and `check` are for one thread."""
 
@@ -141,7 +191,8 @@ class DeathWatch:
         self._epoll = select.epoll()
         self._bell, self._rope = os.pipe2(os.O_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
-        self._watched: dict[int, _Watched] = {}  # by pid
+        # Those that live as far as is known; the number of an ended one may be another's.
+        self._watched: dict[int, Subject] = {}
         self._ever = 0
         self._ended_pids: set[int] = set()  # pids
         self._pid_of_fd: dict[int, int] = {}  # pids by pidfd
@@ -161,8 +212,8 @@ class DeathWatch:
 
         One that has just gone is left out.
         """
-        if (watched := self._watched.get(subject.pid)) is not None:
-            watched.subject = subject
+        if subject.pid in self._watched:
+            self._watched[subject.pid] = subject
             return
         if (subject.rank is None and self._ever >= _MOST) or self._is_told(subject.pid):
             return
@@ -172,7 +223,7 @@ class DeathWatch:
             descriptor = pidfd_open(subject.pid)
         except ProcessLookupError:
             return
-        self._watched[subject.pid] = _Watched(subject)
+        self._watched[subject.pid] = subject
         if descriptor is None:
             self._pids_without_fd.add(subject.pid)
         else:
@@ -233,7 +284,7 @@ class DeathWatch:
     def _take(self, pid: int) -> Subject:
         """Who has ended; from now on the number may be another's."""
         self._ended_pids.add(pid)
-        return self._watched.pop(pid).subject
+        return self._watched.pop(pid)
 
     def _note(self, subject: Subject, at_ns: int, status: int | None) -> None:
         oom_kills, kernel = 0, ""

@@ -27,8 +27,8 @@ _LISTENS_EVERY_S = 0.05
 HUNG_CODE = 3  # as `grpo-doctor attach` ends for a stuck job
 # si_code of a signal that the terminal sent to the whole foreground group: the job has it already.
 _SI_KERNEL = 0x80
-# A script without `#!` runs so, as a shell runs it; sockets of systemd are for this process number.
-_BY_SHELL = ("/bin/sh", "-c", '[ "$LISTEN_PID" ] && LISTEN_PID=$$; exec "$0" "$@"')
+# A script without `#!` runs so, as a shell runs it.
+_BY_SHELL = ("/bin/sh", "-c", 'exec "$0" "$@"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,7 @@ class Job:
             )
 
         try:
-            by_shell = os.environ.get("LISTEN_PID") == str(os.getpid())
-            self._process = started([*(_BY_SHELL if by_shell else ()), *launch.command])
+            self._process = started(launch.command)
         except OSError as problem:
             if problem.errno == errno.ENOEXEC:
                 self._process = started([*_BY_SHELL, *launch.command])

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.commands import Kind, kind_of, program
@@ -19,32 +18,25 @@ SCAN_PERIOD_NS = 1_000_000_000
 _DIES_WITHIN_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
-    """`words`: `the rollout engine`. `serves`: ranks can't continue without it."""
-
-    words: str
-    serves: bool
-
-
-_ROLES: Mapping[Kind, Role] = {
-    "engine": Role("the rollout engine", True),
-    "engine-worker": Role("a rollout worker", True),
-    "server": Role("the rollout server", True),
-    "reward": Role("a reward process", True),
-    "dataloader": Role("a data-loading worker", True),
+# Ranks can't continue without these.
+_SERVING: Mapping[Kind, str] = {
+    "engine": "the rollout engine",
+    "engine-worker": "a rollout worker",
+    "server": "the rollout server",
+    "reward": "a reward process",
+    "dataloader": "a data-loading worker",
 }
 
 
-def role_of(name: str, arguments: tuple[str, ...]) -> Role:
-    """By the name and the command line of a process; a helper by its program's name if need be."""
+def role_of(name: str, arguments: tuple[str, ...]) -> tuple[str, bool]:
+    """Return the role of a process by its name and command line, and whether it serves ranks."""
     kind = kind_of(name, arguments)
-    if kind in _ROLES:
-        return _ROLES[kind]
+    if kind in _SERVING:
+        return _SERVING[kind], True
     if kind == "helper" and program(arguments).title:  # a coordinator, a detokenizer
-        return Role("a helper of the rollout engine", True)
+        return "a helper of the rollout engine", True
     first = Path(arguments[0].partition(" ")[0]).name if arguments else ""
-    return Role(f"a helper ({first[:32]})" if first else "a helper", False)
+    return f"a helper ({first[:32]})" if first else "a helper", False
 
 
 class Members:
@@ -141,6 +133,5 @@ def _send(number: signal.Signals, pids: list[int]) -> None:
 
 def _helper(pid: int, rank: int | None) -> Subject:
     process = read_process(Path("/proc"), pid)
-    role = role_of(process.name, process.arguments) if process else role_of("", ())
-    words = role.words if rank is None else f"{role.words} of rank {rank}"
-    return Subject(pid, words, None, role.serves)
+    words, serves = role_of(process.name, process.arguments) if process else role_of("", ())
+    return Subject(pid, words if rank is None else f"{words} of rank {rank}", None, serves)

@@ -152,7 +152,9 @@ class Lengths:
         elif standing.first:
             usual_s = FIRST_S
         else:
-            usual_s = max(FLOOR_S, FACTOR * p99(self._lengths_s.get(standing.place, ())))
+            lengths_s = sorted(self._lengths_s.get(standing.place, (0.0,)))
+            p99_s = lengths_s[math.ceil(0.99 * len(lengths_s)) - 1]  # nearest rank
+            usual_s = max(FLOOR_S, FACTOR * p99_s)
         inspected_s = self._inspected_s.get(standing.place, 0.0)
         limit_s = max(usual_s, PATIENCE * inspected_s)
         if standing.waits and inspected_s < self._collective_s:
@@ -162,13 +164,6 @@ class Lengths:
     def tolerate(self, place: str, age_s: float) -> None:
         """It was inspected when that old, and is not known to be stuck: it may get twice as old."""
         self._inspected_s[place] = max(self._inspected_s.get(place, 0.0), age_s)
-
-
-def p99(values: deque[float] | tuple[float, ...]) -> float:
-    """Return the nearest-rank 99th percentile; 0 of nothing."""
-    if not values:
-        return 0.0
-    return sorted(values)[math.ceil(0.99 * len(values)) - 1]
 
 
 class Follower:

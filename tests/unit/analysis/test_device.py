@@ -55,7 +55,7 @@ PREPARED = """
 from contextlib import nullcontext
 from torch import cuda
 from grpo_doctor_probes import phase, step
-from grpo_doctor_probes.record import capturemode, spans
+from grpo_doctor_probes.record import spans
 import grpo_doctor_probes.record.cuda as ours
 ours.capture_mode = nullcontext
 spans.monotonic_ns = cuda.read

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_doctor_probes.hooks import passes
+from grpo_doctor_probes.hooks import grpo_trainers
 from grpo_doctor_probes.hooks.adapters import swift_megatron, swift_trajectories
 from grpo_doctor_probes.hooks.describing import PARSED, plain_settings
-from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
+from grpo_doctor_probes.hooks.grpo_trainers import LOSS, logprob_span
 from grpo_doctor_probes.hooks.spans import inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import time_method
@@ -118,7 +118,7 @@ def _time_turns(trainer: Any, *_: Any, **__: Any) -> None:
         time_method(scheduler, "step", "rollout/tools")
 
 
-_GRPO = {**passes.of_trainer(), **swift_trajectories.TRAINER}
+_GRPO = {**grpo_trainers.of_trainer(), **swift_trajectories.TRAINER}
 _ROLLOUT: dict[str, Around] = {
     "RolloutTrainerMixin._prepare_scheduler": after(_time_turns), **swift_trajectories.MIXIN,
 }  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 from grpo_doctor_probes import describe, metrics, watch_collectives
 from grpo_doctor_probes.hooks.coverage import version_of
 from grpo_doctor_probes.hooks.describing import package_versions, plain_settings
-from grpo_doctor_probes.hooks.logprobs import LOSS, OLD, REFERENCE
+from grpo_doctor_probes.hooks.grpo_trainers import LOSS, OLD, REFERENCE
 from grpo_doctor_probes.hooks.spans import STEPS, HookedSpan
 from grpo_doctor_probes.hooks.table import Hook
 from grpo_doctor_probes.hooks.users_code import name_rewards, time_method

@@ -12,7 +12,7 @@ from typing import Any
 from grpo_doctor_probes import metrics, watch_collectives
 from grpo_doctor_probes.hooks.adapters.trl_async import fetch_span
 from grpo_doctor_probes.hooks.describing import describe_trainer
-from grpo_doctor_probes.hooks.passes import metrics_logged
+from grpo_doctor_probes.hooks.grpo_trainers import metrics_logged
 from grpo_doctor_probes.hooks.spans import STEPS, inside, open_spans
 from grpo_doctor_probes.hooks.sums import SUMS
 from grpo_doctor_probes.hooks.table import Adapter, Hook

@@ -7,10 +7,10 @@ The forward pass of the loss uses the same function as the log-probs of old and 
 
 from __future__ import annotations
 
-from grpo_doctor_probes.hooks import passes
+from grpo_doctor_probes.hooks import grpo_trainers
 from grpo_doctor_probes.hooks.adapters import trl_async
 from grpo_doctor_probes.hooks.adapters.trl_batch_trajectories import ENGINE, TRAINER
-from grpo_doctor_probes.hooks.logprobs import LOSS, logprob_span
+from grpo_doctor_probes.hooks.grpo_trainers import LOSS, logprob_span
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 
 _TRAINER = "trl.trainer.grpo_trainer"
@@ -53,5 +53,5 @@ ADAPTER = Adapter(
         Hook(_OLD_CLIENT, "VLLMClient.generate", "rollout/generate", "0.16-0.27"),
         *trl_async.HOOKS,
     ),
-    {_TRAINER: {**passes.of_trainer(), **TRAINER}, _VLLM: ENGINE, **trl_async.PATCHES},
+    {_TRAINER: {**grpo_trainers.of_trainer(), **TRAINER}, _VLLM: ENGINE, **trl_async.PATCHES},
 )  # fmt: skip

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.hooks import logprobs
-from grpo_doctor_probes.hooks.logprobs import LOSS, OLD, REFERENCE, logprob_span
+from grpo_doctor_probes.hooks import grpo_trainers
+from grpo_doctor_probes.hooks.grpo_trainers import LOSS, OLD, REFERENCE, logprob_span
 from grpo_doctor_probes.hooks.spans import HookedSpan
 from tests.unit.probes.conftest import Recorded
 
@@ -35,7 +35,7 @@ class Model:
 
 @pytest.fixture(autouse=True)
 def _forgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logprobs, "_LAYERS", {})
+    monkeypatch.setattr(grpo_trainers, "_LAYERS", {})
 
 
 OWN = Model(Layer())

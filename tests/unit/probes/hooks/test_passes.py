@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.hooks.passes import COMPLETIONS, PLACES, metrics_logged, of_trainer
+from grpo_doctor_probes.hooks.grpo_trainers import COMPLETIONS, PLACES, metrics_logged, of_trainer
 from grpo_doctor_probes.hooks.spans import HookedSpan, open_spans
 from grpo_doctor_probes.hooks.wrapping import replace
 from tests.unit.probes.conftest import Recorded

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.record import capturemode
-from grpo_doctor_probes.record.capturemode import capture_mode
+from grpo_doctor_probes.record import cuda
+from grpo_doctor_probes.record.cuda import capture_mode
 
 RUNTIME = """
 int fails = 0;
@@ -49,7 +49,7 @@ def runtime(
     loaded = ctypes.CDLL(str(library))
     lines = Path("/proc/self/maps").read_text().splitlines(keepends=True)
     (tmp_path / "maps").write_text("".join(line for line in lines if str(library) in line))
-    monkeypatch.setattr(capturemode, "MAPS", str(tmp_path / "maps"))
+    monkeypatch.setattr(cuda, "MAPS", str(tmp_path / "maps"))
     yield loaded
     ctypes.c_int.in_dll(loaded, "fails").value = 0
 
@@ -82,7 +82,7 @@ def test_without_a_runtime_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     (tmp_path / "maps").write_text(text)
-    monkeypatch.setattr(capturemode, "MAPS", str(tmp_path / "maps"))
+    monkeypatch.setattr(cuda, "MAPS", str(tmp_path / "maps"))
     assert capture_mode() is None
-    monkeypatch.setattr(capturemode, "MAPS", str(tmp_path / "missing"))
+    monkeypatch.setattr(cuda, "MAPS", str(tmp_path / "missing"))
     assert capture_mode() is None

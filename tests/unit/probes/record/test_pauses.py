@@ -6,7 +6,7 @@ import pytest
 
 from grpo_doctor_probes import phase, step
 from grpo_doctor_probes.record import recorder
-from grpo_doctor_probes.record.pauses import LONGEST, SECONDS, Pauses
+from grpo_doctor_probes.record.recorder import LONGEST, SECONDS, Pauses
 from tests.unit.probes.conftest import Recorded
 
 
@@ -54,7 +54,7 @@ def test_a_step_without_a_collection_has_no_counters(recording: Recorded) -> Non
 
 def test_short_pauses_wait_until_they_are_worth_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10**9, 40_000))
-    monkeypatch.setattr("grpo_doctor_probes.record.pauses.monotonic_ns", lambda: next(clock) + 1)
+    monkeypatch.setattr("grpo_doctor_probes.record.recorder.monotonic_ns", lambda: next(clock) + 1)
     pauses = Pauses()
     try:
         answers = []
@@ -73,7 +73,7 @@ def test_a_pause_of_a_tenth_of_a_millisecond_is_worth_a_record(
     monkeypatch: pytest.MonkeyPatch, length_ns: int, *, written: bool
 ) -> None:
     clock = iter((1, 1 + length_ns))
-    monkeypatch.setattr("grpo_doctor_probes.record.pauses.monotonic_ns", lambda: next(clock))
+    monkeypatch.setattr("grpo_doctor_probes.record.recorder.monotonic_ns", lambda: next(clock))
     pauses = Pauses()
     try:
         pauses._heard("start", {})

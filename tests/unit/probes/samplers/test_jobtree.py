@@ -7,59 +7,64 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_doctor_probes.samplers.jobtree import JobTree, Member, RankGroup, rank_groups
+from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup, rank_groups
 
 S = 1_000_000_000
 
 
-def members(*rows: tuple[int, int, int | None, bool]) -> dict[int, Member]:
+def members(*rows: tuple[int, int, int | None, bool]) -> Any:
+    """Processes, started in the order of their numbers."""
     return {
-        pid: Member(pid, parent, rank, has_local_rank, started_ticks=pid)
-        for pid, parent, rank, has_local_rank in rows
-    }
+        pid: SimpleNamespace(
+            pid=pid, parent=parent, started_ticks=pid,
+            environment=({} if rank is None else {"RANK": str(rank)})
+            | ({"LOCAL_RANK": "0"} if local else {}),
+        )
+        for pid, parent, rank, local in rows
+    }  # fmt: skip
 
 
-def test_workers_belong_to_the_rank_of_their_ancestors() -> None:
-    tree = members(
-        (10, 1, None, False),  # torchrun
-        (20, 10, 0, True),
-        (21, 20, 0, True),  # data loader, with the environment of its rank
-        (22, 21, None, False),  # its child, with a cleaned environment
-        (30, 10, 1, True),
-    )
-    assert rank_groups(tree, {}) == [RankGroup(0, 20, (20, 21, 22)), RankGroup(1, 30, (30,))]
-
-
-def test_the_rank_that_a_cluster_gives_to_a_node_is_no_rank() -> None:
-    tree = members((10, 1, 0, False), (20, 10, 0, True), (30, 10, 1, True))
-    assert rank_groups(tree, {}) == [RankGroup(0, 20, (20,)), RankGroup(1, 30, (30,))]
-
-
-def test_without_local_ranks_rank_alone_counts() -> None:
-    tree = members((10, 1, None, False), (20, 10, 4, False), (21, 20, 4, False))
-    assert rank_groups(tree, {}) == [RankGroup(4, 20, (20, 21))]
-
-
-def test_the_recorder_knows_better_than_the_environment() -> None:
-    shell_then_python = members((20, 1, 0, True), (21, 20, 0, True), (22, 21, 0, True))
-    assert rank_groups(shell_then_python, {21: 0}) == [RankGroup(0, 21, (20, 21, 22))]
-    no_launcher = members((20, 1, None, False), (21, 20, None, False))
-    assert rank_groups(no_launcher, {20: 0}) == [RankGroup(0, 20, (20, 21))]
-
-
-def test_of_two_attempts_of_a_rank_the_older_is_its_main_process() -> None:
-    tree = members((10, 1, None, False), (30, 10, 0, True), (20, 10, 0, True))
-    assert rank_groups(tree, {}) == [RankGroup(0, 20, (20, 30))]
-
-
-def test_no_ranks_no_groups() -> None:
-    assert rank_groups(members((10, 1, None, False)), {}) == []
-    assert rank_groups({}, {99: 0}) == []
+@pytest.mark.parametrize(
+    ("tree", "declared", "groups"),
+    [
+        (  # torchrun; a data loader has its rank's environment, and its child a cleaned one
+            [(10, 1, None, False), (20, 10, 0, True), (21, 20, 0, True), (22, 21, None, False),
+             (30, 10, 1, True)],
+            {}, [RankGroup(0, 20, (20, 21, 22)), RankGroup(1, 30, (30,))],
+        ),
+        (  # a cluster gives a node a rank
+            [(10, 1, 0, False), (20, 10, 0, True), (30, 10, 1, True)],
+            {}, [RankGroup(0, 20, (20,)), RankGroup(1, 30, (30,))],
+        ),
+        (  # no local ranks: a rank alone counts
+            [(10, 1, None, False), (20, 10, 4, False), (21, 20, 4, False)],
+            {}, [RankGroup(4, 20, (20, 21))],
+        ),
+        (  # a shell and its Python: the recorder knows better
+            [(20, 1, 0, True), (21, 20, 0, True), (22, 21, 0, True)],
+            {21: 0}, [RankGroup(0, 21, (20, 21, 22))],
+        ),
+        ([(20, 1, None, False), (21, 20, None, False)], {20: 0}, [RankGroup(0, 20, (20, 21))]),
+        (  # two attempts: the older
+            [(10, 1, None, False), (30, 10, 0, True), (20, 10, 0, True)],
+            {}, [RankGroup(0, 20, (20, 30))],
+        ),
+        ([(10, 1, None, False)], {}, []),
+        ([], {99: 0}, []),
+    ],
+)  # fmt: skip
+def test_which_processes_are_a_rank(
+    tree: list[tuple[int, int, int | None, bool]], declared: dict[int, int],
+    groups: list[RankGroup],
+) -> None:  # fmt: skip
+    assert rank_groups(members(*tree), declared) == groups
 
 
 @given(
@@ -109,7 +114,10 @@ def test_real_descendants_are_found_and_forgotten(
     tmp_path: Path, parent_and_child: tuple[subprocess.Popen[str], int]
 ) -> None:
     parent, child = parent_and_child
-    tree = JobTree(parent.pid, tmp_path, "a")
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as stranger:
+        tree = JobTree(parent.pid, tmp_path, "a")
+        tree.scan(0)
+        assert stranger.pid not in tree.processes
     assert tree.scan(0) == [RankGroup(1, parent.pid, tuple(sorted((parent.pid, child))))]
     assert set(tree.processes) == {parent.pid, child}
     assert parent.stdin is not None
@@ -122,18 +130,6 @@ def test_real_descendants_are_found_and_forgotten(
     assert tree.scan(2 * S) == []
     assert tree.processes == {}
     tree.close()
-
-
-def test_a_stranger_is_not_in_the_job(tmp_path: Path) -> None:
-    with (
-        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as root,
-        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as stranger,
-    ):
-        tree = JobTree(root.pid, tmp_path, "a")
-        tree.scan(0)
-        assert root.pid in tree.processes
-        assert stranger.pid not in tree.processes
-        tree.close()
 
 
 def test_a_detached_worker_is_known_by_the_run_directory(tmp_path: Path) -> None:
@@ -223,6 +219,7 @@ class Declared:
             (folder / f"proc/{pid}/stat").write_text(fields.format(pid, parent))
             (folder / f"proc/{pid}/environ").write_text("")
         (folder / "ranks").mkdir()
+        (folder / "ranks/00009.json").write_text("{half")
         self.tree = JobTree(10, folder, "here", proc=folder / "proc")
 
     def file(self, name: str, pid: int, host: str = "here", *, at_s: int, size: int = 0) -> None:
@@ -270,19 +267,3 @@ def test_which_files_name_a_rank(tmp_path: Path, name: str, size: int, *, counts
     job.file(name, 10, at_s=1, size=size)
     assert job.mains() == ({3: 10} if counts else {})
     job.tree.close()
-
-
-def test_rank_files_name_the_main_process(tmp_path: Path) -> None:
-    ranks = tmp_path / "ranks"
-    ranks.mkdir()
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as root:
-        tree = JobTree(root.pid, tmp_path, "a")
-        assert tree.scan(0) == []
-        (ranks / "00003.json").write_text("{half")
-        (ranks / "00004.json").write_text(json.dumps({"pid": root.pid, "host": "another"}))
-        (ranks / "notes.json").write_text("[]")
-        assert tree.scan(1 * S) == []
-        host = os.uname().nodename
-        (ranks / "00003.json").write_text(json.dumps({"pid": root.pid, "host": host}))
-        assert tree.scan(2 * S) == [RankGroup(3, root.pid, (root.pid,))]
-        tree.close()

@@ -10,8 +10,7 @@ import pytest
 
 from grpo_doctor_probes.gpu.device import GpuRow
 from grpo_doctor_probes.record.clock import identity
-from grpo_doctor_probes.samplers.sampler import Sampling
-from grpo_doctor_probes.samplers.ticks import SystemClock
+from grpo_doctor_probes.samplers.sampler import Sampling, SystemClock
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 S = 1_000_000_000

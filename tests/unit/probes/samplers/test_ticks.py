@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from grpo_doctor_probes.samplers.ticks import Grid, Pace, SystemClock
+from grpo_doctor_probes.samplers.sampler import Grid, SystemClock
+from grpo_doctor_probes.samplers.tracks import Pace
 
 MS = 1_000_000
 

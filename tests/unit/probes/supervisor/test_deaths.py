@@ -14,8 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from grpo_doctor_probes.supervisor import deaths
-from grpo_doctor_probes.supervisor.deaths import Death, DeathWatch, Subject
-from grpo_doctor_probes.supervisor.oom import OomCounters
+from grpo_doctor_probes.supervisor.deaths import Death, DeathWatch, OomCounters, Subject
 
 PATIENCE_S = 30
 
@@ -55,16 +54,6 @@ def test_deaths_are_told_in_their_order(sleepers: list[subprocess.Popen[bytes]])
     noted = watch.close()
     assert [(d.subject.rank, d.signal) for d in noted] == [(2, "SIGKILL"), (0, "SIGTERM")]
     assert noted[0].at_ns < noted[1].at_ns
-
-
-def test_exit_codes_and_good_ends_are_told() -> None:
-    watch = DeathWatch()
-    for code in (0, 5):
-        process = subprocess.Popen(["sh", "-c", f"read x; exit {code}"], stdin=subprocess.PIPE)
-        watch.watch(Subject(process.pid, str(code)))
-        process.communicate(b"\n")
-        wait_for(lambda code=code: any(d.subject.role == str(code) for d in watch.deaths))  # type: ignore[misc]
-    assert {d.subject.role: d.status for d in watch.close()} == {"0": 0, "5": 5 << 8}
 
 
 @pytest.mark.skipif(

@@ -34,26 +34,20 @@ def test_each_version_gets_the_names_it_knows(
     assert files == f"{tmp_path}/rank_"
 
 
-@pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
-def test_what_the_user_set_stays_under_either_name(tmp_path: Path, name: str) -> None:
-    assert flight_variables({name: "0"}, tmp_path, (2, 9), gpus=0) == {}
-
-
-@pytest.mark.parametrize("name", ["TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT"])
-@pytest.mark.parametrize("version", [(2, 6), (2, 15)])
-def test_a_user_who_wants_no_dumps_gets_none(
-    tmp_path: Path, version: tuple[int, int], name: str
+@pytest.mark.parametrize("version", [(2, 6), (2, 9), (2, 15), None])
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("BUFFER_SIZE", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"]),
+        ("ON_TIMEOUT", ["TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT"]),
+    ],
+)
+def test_what_the_user_set_stays_and_what_could_end_a_rank_is_left_alone(
+    tmp_path: Path, version: tuple[int, int] | None, kind: str, names: list[str]
 ) -> None:
-    added = flight_variables({name: "0"}, tmp_path, version, gpus=8)
-    assert not any("ON_TIMEOUT" in variable for variable in added)
-
-
-@pytest.mark.parametrize("version", [(2, 6), (2, 9), (2, 13), (2, 15), None])
-def test_what_could_end_a_rank_or_slow_it_is_left_alone(
-    tmp_path: Path, version: tuple[int, int] | None
-) -> None:
-    added = flight_variables({}, tmp_path, version, gpus=8)
-    assert not any("PIPE" in name or "TIMING" in name for name in added)
+    for name in names:
+        added = flight_variables({name: "0"}, tmp_path, version, gpus=8)
+        assert not any(word in variable for variable in added for word in (kind, "PIPE", "TIMING"))
 
 
 def test_gloo_of_a_new_torch_needs_nothing(tmp_path: Path) -> None:
@@ -72,14 +66,14 @@ def test_torch_is_found_beside_the_program(tmp_path: Path, program: str) -> None
 
 
 @pytest.mark.parametrize(
-    "words", [["swift", "rlhf", "--ddp_timeout", "7200"], ["x", "--ddp_timeout=7200", "-y"]]
-)
-def test_the_flag_counts(words: list[str]) -> None:
-    assert timeout_s(words, bundled=False, gpus=8) == 7200
-
-
-@pytest.mark.parametrize("words", [[], ["--ddp_timeout"], ["--ddp_timeout", "soon"]])
-def test_without_a_number_the_backends_own_holds(words: list[str]) -> None:
-    assert timeout_s(words, bundled=False, gpus=8) == NCCL_S
-    assert timeout_s(words, bundled=False, gpus=0) == GLOO_S
-    assert timeout_s(words, bundled=True, gpus=8) == 1800
+    ("words", "bundled", "gpus", "timeout"),
+    [
+        ("x --ddp_timeout 7200", False, 8, 7200), ("x --ddp_timeout=7200 -y", False, 8, 7200),
+        ("", False, 8, NCCL_S), ("x --ddp_timeout", False, 8, NCCL_S),
+        ("x --ddp_timeout soon", False, 0, GLOO_S), ("", True, 8, 1800), ("", False, 0, GLOO_S),
+    ],
+)  # fmt: skip
+def test_the_flag_counts_before_the_backends_own(
+    words: str, timeout: float, gpus: int, *, bundled: bool
+) -> None:
+    assert timeout_s(words.split(), bundled=bundled, gpus=gpus) == timeout

@@ -56,33 +56,6 @@ def test_one_that_does_not_is_killed_ranks_first(
     assert len(kills) == 1
 
 
-@pytest.mark.parametrize(("asked_for_s", "ending"), [(30.0, True), (-1.0, False)])
-def test_one_that_was_asked_to_end_is_ending_until_it_has_outlived_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_for_s: float, ending: bool
-) -> None:
-    monkeypatch.setattr(module, "ASKED_FOR_S", asked_for_s)
-    monkeypatch.setattr(module, "REASON_S", asked_for_s)
-    shell = "trap 'touch $0.asked' INT; touch $0; while :; do sleep 0.01; done"
-    job = Job(Launch(("sh", "-c", shell, str(tmp_path / "ready")), dict(os.environ), False, None))
-    looks: list[bool] = []
-
-    def look() -> None:
-        if not (tmp_path / "ready").exists():
-            return
-        if not looks:
-            looks.append(job.is_ending)
-            # This thread blocks it; others, of whatever ran before in this process, may not.
-            signal.raise_signal(signal.SIGINT)
-        elif len(looks) == 1 and (tmp_path / "ready.asked").exists():
-            looks.append(job.is_ending)
-            os.kill(job.pid, signal.SIGKILL)
-
-    end = job.wait(look, every_s=0.01)
-    assert looks == [False, ending]
-    state = "interrupted" if ending else "killed"
-    assert (end.state, end.code, end.signal) == (state, 137, "SIGKILL")
-
-
 def test_how_it_ended_is_known_where_the_ends_of_children_are_ignored() -> None:
     """As under a parent that ignores them: the job is left so, for it may count on it."""
     program = "import signal as s, sys; sys.exit(7 + (s.getsignal(s.SIGCHLD) == s.SIG_IGN))"

@@ -98,33 +98,29 @@ def test_the_line_has_the_last_row_until_it_is_given_back(screen: Screen) -> Non
     assert screen.shown() == ""
 
 
-@pytest.mark.parametrize(("lines", "shown"), [(3, False), (4, True)])
-def test_a_screen_of_a_few_rows_is_left_to_the_job(
-    screen: Screen, lines: int, *, shown: bool
+@pytest.mark.parametrize(("lines", "group", "shown"), [(3, 0, False), (4, 0, True), (24, 1, False)])
+def test_a_small_screen_and_one_of_another_program_are_left_to_them(
+    screen: Screen, monkeypatch: pytest.MonkeyPatch, lines: int, group: int, *, shown: bool
 ) -> None:
     line = LiveLine(screen)
     screen.resize(lines)
+    monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp() + group)
     line.tick([], {})
     assert bool(screen.shown()) is shown
 
 
-def test_a_terminal_that_is_anothers_now_shows_nothing(
-    screen: Screen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    screen.resize(24)
-    monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp() + 1)
-    LiveLine(screen).tick([], {})
-    assert screen.shown() == ""
-
-
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(0, "0:00"), (59.9, "0:59"), (60, "1:00"), (3599, "59:59"), (3600, "1:00:00")],
-)
-def test_the_clock_of_the_line(seconds: float, shown: str) -> None:
-    assert (
-        compose(Now(None, None, (), None, 1), {}, seconds).split(" · ")[0] == f"grpo-doctor {shown}"
-    )
+    ("seconds", "clock", "age_s", "slowest"),
+    [
+        (0, "0:00", 0.99, ""), (59.9, "0:59", 1.0, " · rank 2 in train 1 s"), (60, "1:00", 0.4, ""),
+        (3599, "59:59", 61.0, " · rank 2 in train 61 s"), (3600, "1:00:00", 0.0, ""),
+    ],
+)  # fmt: skip
+def test_the_clock_of_the_line_and_spans_from_a_second_on(
+    seconds: float, clock: str, age_s: float, slowest: str
+) -> None:
+    line = compose(Now(1, None, (), (2, "train", age_s), 4), {}, seconds)
+    assert line == f"grpo-doctor {clock} · step 1{slowest}"
 
 
 class Watching:
@@ -179,21 +175,16 @@ def test_the_start_up_is_no_part_of_the_steps(watching: Watching) -> None:
     assert watching.look(at(1, "train", 0)).shares == (("rollout", 0.5), ("train", 0.5))
 
 
-def test_of_short_steps_six_hundred_looks_are_remembered(watching: Watching) -> None:
+@pytest.mark.parametrize(("steps", "looks", "kept"), [(601, 1, 600), (9, 100, 8)])
+def test_short_steps_are_remembered_for_six_hundred_looks_and_of_long_ones_eight(
+    watching: Watching, steps: int, looks: int, kept: int
+) -> None:
     """And the step time is of the same steps."""
-    watching.look(at(0, "init", 0), at_s=0)
-    for number in range(1, 601):
-        now = watching.look(at(number, "train", 0), at_s=1000 + number)
-        assert ("init" in dict(now.shares)) is (number < 600)
-    assert now.step_time_s == 1.0
-
-
-def test_of_long_steps_the_last_eight_are_remembered(watching: Watching) -> None:
-    for number in range(9):
-        for _ in range(100):
-            now = watching.look(at(number, "rollout" if number == 0 else "train", 0))
-            assert ("rollout" in dict(now.shares)) is (number < 8)
-    assert now.step_time_s == 100.0
+    for number in range(steps):
+        for _ in range(looks):
+            now = watching.look(at(number, "train" if number else "init", 0))
+        assert ("init" in dict(now.shares)) is (number < kept)
+    assert now.step_time_s == looks
 
 
 GATHER = span("all_gather", 999, layout.COLLECTIVE)
@@ -236,12 +227,6 @@ def test_four_shares_are_shown_the_largest_first(watching: Watching) -> None:
         for _ in range(count):
             now = watching.look(at(0, phase, 0))
     assert now.shares == (("b", 5 / 16), ("d", 4 / 16), ("e", 3 / 16), ("a", 2 / 16))
-
-
-@pytest.mark.parametrize(("age_s", "shown"), [(0.99, False), (1.0, True)])
-def test_a_span_is_told_of_from_a_second_on(age_s: float, *, shown: bool) -> None:
-    line = compose(Now(1, None, (), (2, "train", age_s), 4), {}, 0)
-    assert line == "grpo-doctor 0:00 · step 1" + " · rank 2 in train 1 s" * shown
 
 
 class Log:

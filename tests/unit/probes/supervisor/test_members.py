@@ -163,25 +163,21 @@ class Ending:
             self._host.ends(pid, collected=False)
 
 
-def test_what_a_launcher_left_is_asked_to_end_first(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("obeys_after_s", "grace_s", "killed_s"), [(1.0, 5.0, None), (99.0, 0.5, 0.5)]
+)
+def test_what_a_launcher_left_is_asked_to_end_and_killed_in_the_end(
+    host: Host, monkeypatch: pytest.MonkeyPatch, obeys_after_s: float, grace_s: float,
+    killed_s: float | None,
+) -> None:  # fmt: skip
     host.scan()
-    ending = Ending(host, monkeypatch, obeys_after_s=1.0)
-    host.members.end(5.0)
-    assert ending.sent == [(0.0, FIRST, signal.SIGTERM)]
-    assert ending._now_s == 101.0
-
-
-def test_what_does_not_end_in_time_is_killed(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.scan()
-    ending = Ending(host, monkeypatch, obeys_after_s=99.0)
-    host.members.end(0.5)
-    assert ending.sent == [
-        (0.0, FIRST, signal.SIGTERM),
-        (0.5, FIRST, signal.SIGKILL),
-        (0.5, SECOND, signal.SIGKILL),
-    ]
+    ending = Ending(host, monkeypatch, obeys_after_s=obeys_after_s)
+    host.members.end(grace_s)
+    killed = (
+        [] if killed_s is None else [(killed_s, pid, signal.SIGKILL) for pid in (FIRST, SECOND)]
+    )
+    assert ending.sent == [(0.0, FIRST, signal.SIGTERM), *killed]
+    assert ending._now_s == 100.0 + (killed_s or obeys_after_s)
 
 
 def test_killing_leaves_the_launcher_to_tell_how_it_ended(
@@ -220,5 +216,4 @@ def test_killing_leaves_the_launcher_to_tell_how_it_ended(
     ],
 )
 def test_roles(command: str, words: str, serves: bool) -> None:
-    role = role_of("", tuple(command.split()))
-    assert (role.words, role.serves) == (words, serves)
+    assert role_of("", tuple(command.split())) == (words, serves)

@@ -37,12 +37,18 @@ MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRA
         ("bash t.sh", {"NNODES": "2", "NODE_RANK": "1"}, Node(1, 2, shared=True)),
         ("bash t.sh", {"PET_NNODES": "3", "PET_NODE_RANK": "0"}, Node(0, 3, shared=True)),
         ("bash t.sh", {"NNODES": "$N", "NODE_RANK": "1"}, Node()),
+        ("bash t.sh", {"NNODES": "1", "NODE_RANK": "0"}, Node(0, 1)),
         ("bash t.sh", SLURM, Node(1, 2, 3, shared=True, name="slurm-7.0")),
         ("bash t.sh", BATCH, Node()),  # of the batch script: only srun starts on all hosts
         ("torchrun --nnodes 2 --node_rank 0", SLURM, Node(0, 2, 3, shared=True, name="slurm-7.0")),
         ("python t.py", OPEN_MPI, Node(1, 2, 1, shared=True, name="mpi-prterun-n0-12-1")),
         ("python t.py", MPICH, Node(1, 2, 0, shared=True)),
         ("python t.py", {"OMPI_COMM_WORLD_RANK": "5"}, Node()),
+        (
+            "python t.py",
+            {**dict.fromkeys(MPICH, "1"), "PMI_RANK": "0", "MPI_LOCALRANKID": "0"},
+            Node(),
+        ),
     ],
 )
 def test_place_of_a_host(command: str, environment: dict[str, str], node: Node) -> None:

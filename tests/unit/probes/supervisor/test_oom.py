@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpo_doctor_probes.supervisor import oom
-from grpo_doctor_probes.supervisor.oom import OomCounters, kernel_line
+from grpo_doctor_probes.supervisor import deaths
+from grpo_doctor_probes.supervisor.deaths import OomCounters, kernel_line
 
 
 class Groups:
@@ -103,8 +103,8 @@ SAID = "Out of memory: Killed process 77 (python) total-vm:9kB"
 def test_what_the_kernel_said_lately_of_a_process(
     monkeypatch: pytest.MonkeyPatch, records: list[bytes], line: str | None
 ) -> None:
-    monkeypatch.setattr(oom, "records", lambda _: iter(records))
-    monkeypatch.setattr(oom, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(deaths, "records", lambda _: iter(records))
+    monkeypatch.setattr(deaths, "time", SimpleNamespace(monotonic=lambda: 100.0))
     text = kernel_line(77)
     assert text == (records[0].partition(b";")[2].decode().strip() if line is None else line)
 
@@ -113,5 +113,5 @@ def test_a_log_that_is_hidden_says_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     def refuse(_: Path) -> Iterator[bytes]:
         raise PermissionError
 
-    monkeypatch.setattr(oom, "records", refuse)
+    monkeypatch.setattr(deaths, "records", refuse)
     assert kernel_line(77) == ""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from grpo_doctor_probes.procs.live import Header
 from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.supervisor.standing import (
     BETWEEN_PHASES,
@@ -30,21 +29,12 @@ from grpo_doctor_probes.supervisor.standing import (
     Lengths,
     MainThread,
     Standing,
-    p99,
     place_of,
 )
 from tests.recording import write_recording
 from tests.unit.probes.supervisor.headers_in_code import S, header, span
 
-TWICE = "from grpo_doctor_probes import phase\nwith phase('init'): pass"
 STEP = span("step", 1, layout.STEP)
-
-
-def record(folder: Path, rank: int) -> int:
-    environment = {**os.environ, "GRPO_DOCTOR_RUN_DIR": str(folder), "RANK": str(rank)}
-    process = subprocess.Popen([sys.executable, "-c", TWICE], env=environment)
-    assert process.wait(60) == 0
-    return process.pid
 
 
 def test_a_damaged_file_is_left_out(tmp_path: Path) -> None:
@@ -53,19 +43,13 @@ def test_a_damaged_file_is_left_out(tmp_path: Path) -> None:
     assert Headers(tmp_path).read() == []
 
 
-def test_a_restarted_rank_counts_once_it_is_known_to_train(tmp_path: Path) -> None:
-    first, second = record(tmp_path, 0), record(tmp_path, 0)
-    copy = record(tmp_path, 1)
-    assert (tmp_path / "ranks" / f"00000.{second}.spans").exists()
-    headers = Headers(tmp_path)
-    assert [h.pid for h in headers.read()] == [first, copy]
-    assert [h.pid for h in headers.read({second: 0, copy: 1})] == [second, copy]
-
-
 def test_processes_go_by_our_numbers_though_they_know_themselves_by_others(tmp_path: Path) -> None:
     """In a container the recorder writes the number that the process has there."""
-    first, second = record(tmp_path, 0), record(tmp_path, 0)
-    copy = record(tmp_path, 1)
+    first, second, copy = 11, 12, 13
+    for rank, pid, start_ns, stem in (
+        (0, first, 5, "00000"), (0, second, 7, f"00000.{second}"), (1, copy, 5, "00001"),
+    ):  # fmt: skip
+        write_recording(tmp_path, rank, pid=pid, start_ns=start_ns, stem=stem)
     own = {4711: first, 4712: second, 4713: copy, 4714: copy}
     for pid, number in own.items():
         (tmp_path / "proc" / str(pid)).mkdir(parents=True)
@@ -118,6 +102,9 @@ def at(place: str, *, first: bool = False, waits: bool = False) -> Standing:
         ((0.4,) * 50, False, FLOOR_S),
         ((100.0,) * 99 + (200.0,) * 5, False, FACTOR * 200),
         ((1000.0,) + (20.0,) * 300, False, FACTOR * 20),  # the latest 256
+        ((40.0, 30.0), False, FACTOR * 40),  # nearest rank
+        (tuple(map(float, range(101, 0, -1))), False, FACTOR * 100),
+        (tuple(map(float, range(1, 201))), False, FACTOR * 198),
     ],
 )
 def test_limits_follow_from_what_was_seen(
@@ -159,22 +146,6 @@ def test_who_may_wait_is_inspected_once_before_the_backend_gives_up() -> None:
     assert lengths.limit_s(at("train", waits=True)) == FACTOR * 1000
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ((), 0.0),
-        ((3.0,), 3.0),
-        ((4.0, 3.0), 4.0),
-        (tuple(map(float, range(99, 0, -1))), 99.0),
-        (tuple(map(float, range(1, 101))), 99.0),
-        (tuple(map(float, range(1, 102))), 100.0),
-        (tuple(map(float, range(1, 201))), 198.0),
-    ],
-)
-def test_p99_is_the_nearest_rank(values: tuple[float, ...], expected: float) -> None:
-    assert p99(values) == expected
-
-
 class Known(Lengths):
     """Remembers what it was taught."""
 
@@ -206,53 +177,52 @@ def test_a_span_that_has_ended_is_learned_with_its_length() -> None:
     assert lengths.taught == [("rollout", 9.0)]
 
 
-def test_an_age_counts_from_the_spans_own_begin() -> None:
-    standing = Follower(Lengths()).follow(header(STEP, span("rollout", 2)), 30 * S)
-    assert standing.place == "rollout"
-    assert standing.since_ns == 2 * S
-
-
-def test_only_the_first_span_of_a_name_is_the_first() -> None:
-    follower = Follower(Lengths())
-    assert follower.follow(header(STEP, span("rollout", 2)), 3 * S).first
-    assert follower.follow(header(STEP, span("rollout", 2)), 90 * S).first
-    assert not follower.follow(header(STEP, span("rollout", 95)), 96 * S).first
-
-
-def test_a_phase_too_short_to_be_seen_open_is_known_from_the_table_of_names() -> None:
-    follower = Follower(Lengths())
-    follower.follow(header(STEP, span("rollout", 2), names=("rollout", "reward")), 3 * S)
-    standing = follower.follow(
-        header(STEP, span("reward", 50), names=("rollout", "reward")), 51 * S
-    )
-    assert not standing.first
-
-
-def test_a_collective_waits_and_is_as_new_as_its_phase() -> None:
-    follower = Follower(Lengths())
-    gather = span("all_gather", 4, layout.COLLECTIVE)
-    standing = follower.follow(header(STEP, span("reward", 2), gather), 5 * S)
-    assert standing.waits
-    assert standing.first
-    later = span("all_gather", 24, layout.COLLECTIVE)
-    assert not follower.follow(header(STEP, span("reward", 22), later), 25 * S).first
-
-
-@pytest.mark.parametrize(("begun_s", "first"), [(3.0, True), (3.001, False)])
-def test_a_span_that_began_when_its_name_came_is_the_first(begun_s: float, *, first: bool) -> None:
-    follower = Follower(Lengths())
-    follower.follow(header(STEP, names=("step", 'rollout\x1f{"to": "cpu"}')), 3 * S)
-    assert follower.follow(header(STEP, span("rollout", begun_s)), 5 * S).first is first
+GATHER, ROLLOUT = layout.COLLECTIVE, ("rollout", "reward")
 
 
 @pytest.mark.parametrize(
-    ("kind", "waits"),
-    [(layout.COLLECTIVE, True), (layout.COLLECTIVE_WAIT, True), (layout.SPAN, False)],
-)
-def test_who_is_in_a_collective_may_wait(kind: int, *, waits: bool) -> None:
-    inner = span("all_gather", 4, kind)
-    assert Follower(Lengths()).follow(header(STEP, inner), 5 * S).waits is waits
-    assert not Follower(Lengths()).follow(header(), 5 * S).waits
+    ("looks", "place", "since_s", "first", "waits"),
+    [
+        ([(header(STEP, span("rollout", 2)), 30)], "rollout", 2, True, False),
+        # Only the first span of a name is the first, and it stays so.
+        ([(header(STEP, span("rollout", 2)), 3), (header(STEP, span("rollout", 2)), 90)],
+         "rollout", 2, True, False),
+        ([(header(STEP, span("rollout", 2)), 3), (header(STEP, span("rollout", 95)), 96)],
+         "rollout", 95, False, False),
+        # One that was too short to be seen open is known from the table of names.
+        ([(header(STEP, span("rollout", 2), names=ROLLOUT), 3),
+          (header(STEP, span("reward", 50), names=ROLLOUT), 51)], "reward", 50, False, False),
+        ([(header(STEP, names=("step", 'rollout\x1f{"to": "cpu"}')), 3),
+          (header(STEP, span("rollout", 3.0)), 5)], "rollout", 3, True, False),
+        ([(header(STEP, names=("step", 'rollout\x1f{"to": "cpu"}')), 3),
+          (header(STEP, span("rollout", 3.001)), 5)], "rollout", 3.001, False, False),
+        # A collective waits, and is as new as its phase.
+        ([(header(STEP, span("reward", 2), span("all_gather", 4, GATHER)), 5)],
+         "reward, in all_gather", 4, True, True),
+        ([(header(STEP, span("reward", 2), span("all_gather", 4, GATHER)), 5),
+          (header(STEP, span("reward", 22), span("all_gather", 24, GATHER)), 25)],
+         "reward, in all_gather", 24, False, True),
+        ([(header(STEP, span("wait", 4, layout.COLLECTIVE_WAIT)), 5)], "wait", 4, True, True),
+        ([(header(), 3)], OUTSIDE_OF_PHASES, 3, True, False),
+        ([(header(), 3), (header(STEP), 8), (header(), 9)], OUTSIDE_OF_PHASES, 9, False, False),
+        # What is in no phase counts from when it was first seen so, unless one came and went.
+        ([(header(STEP, span("rollout", 2)), 3), (header(STEP), 10), (header(STEP), 14)],
+         BETWEEN_PHASES, 10, True, False),
+        ([(header(STEP), 10), (header(STEP, begun_s=10), 12)], BETWEEN_PHASES, 10, True, False),
+        ([(header(STEP), 10), (header(STEP, begun_s=10.001), 14)], BETWEEN_PHASES, 14, True, False),
+        # Threads beside the one with the steps do not count.
+        ([(header(span("prefetch", 1), span("step", 2, layout.STEP, thread=1),
+                  span("train", 3, thread=1)), 4)], "train", 3, True, False),
+    ],
+)  # fmt: skip
+def test_where_a_rank_is_after_some_looks(
+    looks: list[tuple[Header, float]], place: str, since_s: float, *, first: bool, waits: bool
+) -> None:
+    follower = Follower(Lengths())
+    for latest, at_s in looks:
+        standing = follower.follow(latest, round(at_s * S))
+    assert (standing.place, standing.since_ns / S) == (place, since_s)
+    assert (standing.first, standing.waits) == (first, waits)
 
 
 def test_each_span_of_a_stack_is_learned_when_it_ends() -> None:
@@ -260,7 +230,9 @@ def test_each_span_of_a_stack_is_learned_when_it_ends() -> None:
     follower = Follower(lengths)
     gather = span("all_gather", 4, layout.COLLECTIVE)
     train, rollout = span("train", 2), span("rollout", 3)
+    follower.follow(header(), 1 * S)
     follower.follow(header(STEP, train, rollout, gather), 5 * S)
+    assert lengths.taught.pop() == (OUTSIDE_OF_PHASES, 4.0)
     follower.follow(header(STEP, train, rollout), 7 * S)
     assert lengths.taught == [("rollout, in all_gather", 3.0)]
     follower.follow(header(STEP, train), 9 * S)
@@ -271,37 +243,9 @@ def test_each_span_of_a_stack_is_learned_when_it_ends() -> None:
     assert lengths.taught[3:] == [(BETWEEN_PHASES, 2.0)]
 
 
-def test_outside_of_phases_is_a_place_of_its_own() -> None:
-    lengths = Known()
-    follower = Follower(lengths)
-    assert follower.follow(header(), 3 * S).place == OUTSIDE_OF_PHASES
-    assert follower.follow(header(), 5 * S).since_ns == 3 * S
-    follower.follow(header(STEP), 8 * S)
-    assert lengths.taught == [(OUTSIDE_OF_PHASES, 5.0)]
-    assert not follower.follow(header(), 9 * S).first
-
-
-def test_a_phase_that_began_just_when_it_was_looked_at_is_no_move() -> None:
-    follower = Follower(Lengths())
-    follower.follow(header(STEP), 10 * S)
-    assert follower.follow(header(STEP, begun_s=10), 12 * S).since_ns == 10 * S
-    assert follower.follow(header(STEP, begun_s=10.001), 14 * S).since_ns == 14 * S
-
-
 def test_a_header_that_tells_no_begin_has_none() -> None:
     latest = replace(header(STEP, span("train", 2)), begun_ns=())
     assert Follower(Lengths()).follow(latest, 3 * S).begun_ns == 0
-
-
-def test_between_phases_counts_from_when_it_was_first_seen_so() -> None:
-    lengths = Known()
-    follower = Follower(lengths)
-    follower.follow(header(STEP, span("rollout", 2)), 3 * S)
-    assert follower.follow(header(STEP), 10 * S).since_ns == 10 * S
-    assert follower.follow(header(STEP), 14 * S).since_ns == 10 * S
-    follower.follow(header(STEP, span("train", 15)), 15 * S)
-    assert (BETWEEN_PHASES, 5.0) in lengths.taught
-    assert follower.follow(header(STEP), 20 * S).since_ns == 20 * S
 
 
 def test_phases_that_came_and_went_between_two_looks_are_not_overlooked() -> None:
@@ -330,13 +274,6 @@ def test_what_began_before_the_end_of_a_hang_or_an_absence_is_no_example() -> No
     follower.follow(header(STEP, span("reward", 402)), 403 * S, 350 * S)
     follower.follow(header(STEP), 405 * S, 350 * S)
     assert lengths.taught == [("train", 3.0), ("reward", 3.0)]
-
-
-def test_threads_beside_the_steps_do_not_count() -> None:
-    prefetch = span("prefetch", 1, thread=0)
-    follower = Follower(Lengths())
-    stack = (prefetch, span("step", 2, layout.STEP, thread=1), span("train", 3, thread=1))
-    assert follower.follow(header(*stack), 4 * S).place == "train"
 
 
 TICK_NS = S // os.sysconf("SC_CLK_TCK")
