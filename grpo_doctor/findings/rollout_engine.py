@@ -11,20 +11,13 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis.intervals import overlaps
 from grpo_doctor.analysis.sampled import held, values_in
 from grpo_doctor.analysis.steps import NS_PER_S
-from grpo_doctor.findings.signals import Signal, sampled
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
 
 RUNNING = "engine/running_requests"
 MEANS = "counters engine/..., mean over rollouts"
-_HOW = "record with `grpo-doctor run`; vLLM 0.12 and newer is counted"
 COMPLETIONS = "engine/completions_of_*"
 _BUCKET = re.compile(r"engine/completions_of_(\d+)_to_(\d+)_tokens")
-
-
-def engine_signal(name: str) -> Signal:
-    """Return a counter `engine/<name>`, and how to get it."""
-    return sampled(f"engine/{name}", _HOW)
 
 
 def per_rollout(view: RunView, name: str) -> NDArray[np.float64]:

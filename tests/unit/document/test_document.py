@@ -145,7 +145,7 @@ def test_a_finding_that_nobody_can_act_on_is_not_the_verdict() -> None:
     trace = without_vllm(memory_gib=None).build()  # no GPU
     document = build(trace)
     assert [f.severity for f in document.findings] == ["info"]
-    assert "Not enough data: only 10 of 44 checks" in document.summary.verdict
+    assert "Not enough data: only 10 of 43 checks" in document.summary.verdict
 
 
 def test_phases_add_up_to_the_step() -> None:

@@ -53,7 +53,7 @@ def test_how_it_died_is_all_that_is_said(exit_: Exit, sentence: str) -> None:
     ],
 )
 def test_how_it_ended_comes_last_unless_it_died(exit_: Exit, sentence: str) -> None:
-    nothing = "10 s per step. Not enough data: only 2 of 46 checks could be made."
+    nothing = "10 s per step. Not enough data: only 2 of 45 checks could be made."
     assert verdict(ended(exit_)) == f"{nothing} {sentence}".strip()
 
 
