@@ -105,15 +105,12 @@ def test_the_reason_counts_steps_in_words() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("lengths", "reason"),
-    [
-        ([10.0] * 10, "no level change"),
-        ([30.0, *[10.0] * 9], "after 1 warm-up step no level change"),
-        ([30.0, 25.0, *[10.0] * 9], "after 2 warm-up steps no level change"),
-        ([60.0, *[20.0] * 4, *[10.0] * 8], "before step 5 steps take 20 s, from there on 10 s"),
-    ],
-)
+@pytest.mark.parametrize(("lengths", "reason"), [
+    ([10.0] * 10, "no level change"),
+    ([30.0, *[10.0] * 9], "after 1 warm-up step no level change"),
+    ([30.0, 25.0, *[10.0] * 9], "after 2 warm-up steps no level change"),
+    ([60.0, *[20.0] * 4, *[10.0] * 8], "before step 5 steps take 20 s, from there on 10 s"),
+])  # fmt: skip
 def test_warm_up_steps_are_said_where_no_level_follows(lengths: list[float], reason: str) -> None:
     assert run(lengths).regimes.reason.startswith(reason)
 

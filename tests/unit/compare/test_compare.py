@@ -196,15 +196,12 @@ def test_a_command_that_leaves_a_setting_out_has_its_default_and_says_so(framewo
         assert change.after == without.run.setting(name).value
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        ({}, {}, ""),
-        ({"model.name": "a/Tiny"}, {"model.name": "/models/Tiny"}, ""),
-        ({"model.name": "a/Tiny"}, {}, ""),
-        ({"model.name": "a/Tiny"}, {"model.name": "a/Huge"}, "the model changed from Tiny to Huge"),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "said"), [
+    ({}, {}, ""),
+    ({"model.name": "a/Tiny"}, {"model.name": "/models/Tiny"}, ""),
+    ({"model.name": "a/Tiny"}, {}, ""),
+    ({"model.name": "a/Tiny"}, {"model.name": "a/Huge"}, "the model changed from Tiny to Huge"),
+])  # fmt: skip
 def test_different_jobs_are_said_to_be_so_first(
     before: dict[str, object], after: dict[str, object], said: str
 ) -> None:

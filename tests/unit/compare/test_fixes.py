@@ -37,16 +37,13 @@ CHANGE = Change(
 PREDICTION = Prediction(-11.0, -9.0, -7.0, "a replay")
 
 
-@pytest.mark.parametrize(
-    ("more", "seconds", "inside"),
-    [
-        ({}, "", True),
-        ({"change_pct": -20.0, "low_pct": -22.0, "high_pct": -18.0}, "", False),
-        ({"change_pct": -20.0, "low_pct": -60.0, "high_pct": 20.0}, "", None),
-        ({"low_pct": None, "high_pct": None}, "", None),
-        ({}, "the framework", None),
-    ],
-)
+@pytest.mark.parametrize(("more", "seconds", "inside"), [
+    ({}, "", True),
+    ({"change_pct": -20.0, "low_pct": -22.0, "high_pct": -18.0}, "", False),
+    ({"change_pct": -20.0, "low_pct": -60.0, "high_pct": 20.0}, "", None),
+    ({"low_pct": None, "high_pct": None}, "", None),
+    ({}, "the framework", None),
+])  # fmt: skip
 def test_a_prediction_holds_fails_or_can_not_be_judged(
     more: dict[str, object], seconds: str, inside: bool | None
 ) -> None:
@@ -172,14 +169,11 @@ def test_a_change_without_a_law_says_so() -> None:
     assert fix.note.startswith("not predicted: no model predicts")
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        ({"train.max_steps": 30}, {"train.max_steps": 20}),
-        ({"checkpoint.directory": "a"}, {"checkpoint.directory": "b"}),
-        ({"model.name": "/a/tiny.bin"}, {"model.name": "/b/tiny.bin"}),
-    ],
-)
+@pytest.mark.parametrize("more", [
+    ({"train.max_steps": 30}, {"train.max_steps": 20}),
+    ({"checkpoint.directory": "a"}, {"checkpoint.directory": "b"}),
+    ({"model.name": "/a/tiny.bin"}, {"model.name": "/b/tiny.bin"}),
+])  # fmt: skip
 def test_what_can_not_change_a_step_leaves_the_prediction_to_be_judged(
     more: tuple[dict[str, object], dict[str, object]],
 ) -> None:

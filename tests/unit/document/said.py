@@ -27,12 +27,9 @@ _LEFT_OUT = ("tool", "views", "passed", "not_run", "not_applicable")
 _OFFLOADED = {"deepspeed.offload_optimizer": True, "deepspeed.preset": "zero2_offload",
               "train.micro_batch": 32}  # fmt: skip
 _SIZES: dict[str, Any] = {
-    "model_hidden_size": 128,
-    "model_intermediate_size": 256,
-    "model_vocab_size": 261,
-    "model_num_hidden_layers": 1,
-    "model_parameters": 214_912,
-}
+    "model_hidden_size": 128, "model_intermediate_size": 256, "model_vocab_size": 261,
+    "model_num_hidden_layers": 1, "model_parameters": 214_912,
+}  # fmt: skip
 RUNS: dict[str, Callable[[], Trace]] = {
     "healthy": healthy,
     "offloaded": lambda: offloaded().build(),

@@ -30,12 +30,9 @@ KNOBS: Mapping[str, Any] = {
 }
 LAYERS = "model_num_hidden_layers"
 SIZES: Mapping[str, Any] = {
-    "model_hidden_size": 128,
-    "model_intermediate_size": 256,
-    "model_vocab_size": 261,
-    LAYERS: 1,
+    "model_hidden_size": 128, "model_intermediate_size": 256, "model_vocab_size": 261, LAYERS: 1,
     "model_parameters": 214_912,
-}
+}  # fmt: skip
 PHASES = {"rollout": 1.0, "train": 1.0, "optimizer": 1.0}
 
 
@@ -190,22 +187,16 @@ def test_a_model_without_a_config_is_known_by_the_sizes_that_were_recorded() -> 
     assert any("heads" in text for text in memory.assumptions)
 
 
-@pytest.mark.parametrize(
-    ("trace", "reason"),
-    [
-        (TraceBuilder(knobs=KNOBS).build(), "no step"),
-        (recorded(gpu=False, device="cuda").build(), "no GPU's memory"),
-        (
-            recorded(knobs={"model.name": "nobody/knows-it"}).build(),
-            "of nobody/knows-it is not known",
-        ),
-        (recorded(knobs={"model.name": ""}).build(), "the shape of the model is not known"),
-        (recorded(knobs={"model.name": "x"}, **{**SIZES, LAYERS: 0}).build(), "of x is not known"),
-        (recorded(knobs={"model.name": "x"}, **{**SIZES, LAYERS: "1"}).build(), "is not known"),
-        (as_full(0.0).build(), "no memory was sampled in the first step"),
-        (recorded(framework="areal").build(), "areal are not known"),
-    ],
-)
+@pytest.mark.parametrize(("trace", "reason"), [
+    (TraceBuilder(knobs=KNOBS).build(), "no step"),
+    (recorded(gpu=False, device="cuda").build(), "no GPU's memory"),
+    (recorded(knobs={"model.name": "nobody/knows-it"}).build(), "of nobody/knows-it is not known"),
+    (recorded(knobs={"model.name": ""}).build(), "the shape of the model is not known"),
+    (recorded(knobs={"model.name": "x"}, **{**SIZES, LAYERS: 0}).build(), "of x is not known"),
+    (recorded(knobs={"model.name": "x"}, **{**SIZES, LAYERS: "1"}).build(), "is not known"),
+    (as_full(0.0).build(), "no memory was sampled in the first step"),
+    (recorded(framework="areal").build(), "areal are not known"),
+])  # fmt: skip
 def test_where_there_is_nothing_to_compare_it_says_why(trace: Trace, reason: str) -> None:
     memory = compared(trace)
     assert reason in memory.reason

@@ -15,18 +15,15 @@ def run(**knobs: Any) -> Run:
     return Run(id="r", framework="trl", world_size=8, knobs=settings, config={"said": "all"})
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B"),
-        ("/data/models/Qwen2.5-7B", "Qwen2.5-7B"),
-        ("./tiny/", "tiny"),
-        ("/tiny", "tiny"),
-        ("./tiny", "tiny"),
-        ("a/b/c", "c"),
-        (None, ""),
-    ],
-)
+@pytest.mark.parametrize(("name", "shown"), [
+    ("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B"),
+    ("/data/models/Qwen2.5-7B", "Qwen2.5-7B"),
+    ("./tiny/", "tiny"),
+    ("/tiny", "tiny"),
+    ("./tiny", "tiny"),
+    ("a/b/c", "c"),
+    (None, ""),
+])  # fmt: skip
 def test_a_model_is_called_by_its_name(name: str | None, shown: str) -> None:
     assert model_name(run(model__name=name)) == shown
 
@@ -56,17 +53,14 @@ def test_how_it_was_spread_is_read_from_the_settings(knobs: dict[str, Any], name
     assert parallelism(run(**knobs)) == name
 
 
-@pytest.mark.parametrize(
-    ("framework", "knobs", "name"),
-    [
-        ("verl", {"train.lora_rank": 8}, "LoRA"),
-        ("verl", {"train.lora_rank": 0}, ""),
-        ("ms-swift", {"train.lora_rank": 8}, "LoRA"),
-        ("ms-swift", {}, ""),
-        ("trl", {"train.lora_rank": 8}, ""),
-        ("openrlhf", {}, ""),
-    ],
-)
+@pytest.mark.parametrize(("framework", "knobs", "name"), [
+    ("verl", {"train.lora_rank": 8}, "LoRA"),
+    ("verl", {"train.lora_rank": 0}, ""),
+    ("ms-swift", {"train.lora_rank": 8}, "LoRA"),
+    ("ms-swift", {}, ""),
+    ("trl", {"train.lora_rank": 8}, ""),
+    ("openrlhf", {}, ""),
+])  # fmt: skip
 def test_a_default_alone_is_no_setup(framework: str, knobs: dict[str, Any], name: str) -> None:
     assert parallelism(Run(id="r", framework=framework, world_size=8, knobs=knobs)) == name
 

@@ -95,17 +95,14 @@ def test_percent_of_the_peak_in_the_step_and_in_train() -> None:
     assert measured.train_pct == pytest.approx(expected, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ({"card": "Tesla K80"}, "not modeled: the peak of Tesla K80 is not known here"),
-        ({"framework": "unknown"}, "the settings of unknown are not known here"),
-        ({"knobs": {"model.name": "Qwen/Qwen2.5-VL-7B-Instruct"}}, "the vision tower"),
-        ({"knobs": {"model.name": "no/such-model"}}, "the shape of no/such-model is not known"),
-        ({"places": 1e6}, "more tokens were recorded than these GPUs can train"),
-        ({"gpu": False}, "no GPU of a rank was sampled"),
-    ],
-)
+@pytest.mark.parametrize(("more", "reason"), [
+    ({"card": "Tesla K80"}, "not modeled: the peak of Tesla K80 is not known here"),
+    ({"framework": "unknown"}, "the settings of unknown are not known here"),
+    ({"knobs": {"model.name": "Qwen/Qwen2.5-VL-7B-Instruct"}}, "the vision tower"),
+    ({"knobs": {"model.name": "no/such-model"}}, "the shape of no/such-model is not known"),
+    ({"places": 1e6}, "more tokens were recorded than these GPUs can train"),
+    ({"gpu": False}, "no GPU of a rank was sampled"),
+])  # fmt: skip
 def test_what_is_not_modeled_is_said(more: dict[str, Any], reason: str) -> None:
     found = entry(**more)
     assert reason in found.reason

@@ -31,27 +31,21 @@ def ended(exit_: Exit, *, ranks: int = 1) -> TraceBuilder:
     return build
 
 
-@pytest.mark.parametrize(
-    ("exit_", "sentence"),
-    [
-        (Exit("failed", 3), "The run failed (exit code 3) after step 3."),
-        (Exit("killed", None, "SIGKILL"), "The run was killed (SIGKILL) after step 3."),
-        (Exit("failed", 0), "The run failed after step 3."),
-        (Exit("hung", None), "The run hung in step 3 and was ended."),
-    ],
-)
+@pytest.mark.parametrize(("exit_", "sentence"), [
+    (Exit("failed", 3), "The run failed (exit code 3) after step 3."),
+    (Exit("killed", None, "SIGKILL"), "The run was killed (SIGKILL) after step 3."),
+    (Exit("failed", 0), "The run failed after step 3."),
+    (Exit("hung", None), "The run hung in step 3 and was ended."),
+])  # fmt: skip
 def test_how_it_died_is_all_that_is_said(exit_: Exit, sentence: str) -> None:
     assert verdict(ended(exit_)) == sentence
 
 
-@pytest.mark.parametrize(
-    ("exit_", "sentence"),
-    [
-        (Exit("interrupted", None, "SIGINT"), "The run was interrupted (SIGINT) after step 3."),
-        (Exit("running", None), "The run is still running."),
-        (Exit("finished", 0), ""),
-    ],
-)
+@pytest.mark.parametrize(("exit_", "sentence"), [
+    (Exit("interrupted", None, "SIGINT"), "The run was interrupted (SIGINT) after step 3."),
+    (Exit("running", None), "The run is still running."),
+    (Exit("finished", 0), ""),
+])  # fmt: skip
 def test_how_it_ended_comes_last_unless_it_died(exit_: Exit, sentence: str) -> None:
     nothing = "10 s per step. Not enough data: only 2 of 45 checks could be made."
     assert verdict(ended(exit_)) == f"{nothing} {sentence}".strip()
@@ -139,14 +133,11 @@ def test_without_a_gain_nothing_is_promised() -> None:
     assert lost == "9.95 s per step, rollout takes 51% of it: the rollout runs without vLLM."
 
 
-@pytest.mark.parametrize(
-    ("gain", "cost", "sentence"),
-    [
-        (1.0, 0.0, f"10 → 9.90 s per step, {MINUS}1%: it is slow."),
-        (0.94, 0.01, "10 s per step, 1% of it lost: it is slow."),
-        (0.0, 0.0099, "10 s per step: it is slow."),
-    ],
-)
+@pytest.mark.parametrize(("gain", "cost", "sentence"), [
+    (1.0, 0.0, f"10 → 9.90 s per step, {MINUS}1%: it is slow."),
+    (0.94, 0.01, "10 s per step, 1% of it lost: it is slow."),
+    (0.0, 0.0099, "10 s per step: it is slow."),
+])  # fmt: skip
 def test_a_hundredth_is_worth_saying(gain: float, cost: float, sentence: str) -> None:
     fix = Fix("a.knob", 1, 2, "--a 2", Prediction(-5.0, -gain, 0.0, "so"), "same-math", "")
     finding = Finding(

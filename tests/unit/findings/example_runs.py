@@ -11,14 +11,9 @@ from tests.build import TraceBuilder
 GIB = 2**30
 STEPS = 6
 HEALTHY = {
-    "dataload": 0.1,
-    "rollout": 5.0,
-    "reward": 0.2,
-    "logprob": 1.0,
-    "train": 3.0,
-    "optimizer": 0.2,
+    "dataload": 0.1, "rollout": 5.0, "reward": 0.2, "logprob": 1.0, "train": 3.0, "optimizer": 0.2,
     "sync": 0.3,
-}
+}  # fmt: skip
 SETTINGS = {"vllm.use": True, "vllm.mode": "colocate", "dataload.num_workers": 4}
 
 

@@ -69,54 +69,38 @@ UNKNOWN = Exit(state="unknown", code=None)
 FAILED = Exit(state="failed", code=1)
 
 
-@pytest.mark.parametrize(
-    ("signal", "build", "message"),
-    [
-        (STEPS, short(), "at least 3 steps after the warm-up: record a longer run"),
-        (STEPS, unmarked(), "steps and phases: none were recorded, see GD075"),
-        (PHASES, unmarked(), "steps and phases: none were recorded, see GD075"),
-        (STEPS, unmarked(exit=FAILED), "steps and phases: the run failed, and none was recorded"),
-        (
-            STEPS,
-            unmarked("unknown", exit=FAILED),
-            "steps and phases: the run failed, and none was recorded",
-        ),
-        (STEPS, unmarked("bundled"), STEPS.text),
-        (SETTINGS, unmarked(), SETTINGS.text),
-        (COLLECTIVES, short(), COLLECTIVES.text),
-        (GPU_MEMORY, short(), "GPU memory samples: `grpo-doctor run` saw none"),
-        (
-            PRESSURE,
-            short(),
-            "`host.pressure`: `grpo-doctor run` saw none, which takes a kernel with PSI",
-        ),
-        (GPU_MEMORY, short(exit=UNKNOWN), GPU_MEMORY.text),
-        (STEPS, unmarked(exit=UNKNOWN), STEPS.text),
-    ],
-)
+@pytest.mark.parametrize(("signal", "build", "message"), [
+    (STEPS, short(), "at least 3 steps after the warm-up: record a longer run"),
+    (STEPS, unmarked(), "steps and phases: none were recorded, see GD075"),
+    (PHASES, unmarked(), "steps and phases: none were recorded, see GD075"),
+    (STEPS, unmarked(exit=FAILED), "steps and phases: the run failed, and none was recorded"),
+    (STEPS, unmarked("unknown", exit=FAILED),
+        "steps and phases: the run failed, and none was recorded"),
+    (STEPS, unmarked("bundled"), STEPS.text),
+    (SETTINGS, unmarked(), SETTINGS.text),
+    (COLLECTIVES, short(), COLLECTIVES.text),
+    (GPU_MEMORY, short(), "GPU memory samples: `grpo-doctor run` saw none"),
+    (PRESSURE, short(),
+        "`host.pressure`: `grpo-doctor run` saw none, which takes a kernel with PSI"),
+    (GPU_MEMORY, short(exit=UNKNOWN), GPU_MEMORY.text),
+    (STEPS, unmarked(exit=UNKNOWN), STEPS.text),
+])  # fmt: skip
 def test_what_our_own_recording_lacks_is_not_advised_to_be_recorded_again(
     signal: Signal, build: TraceBuilder, message: str
 ) -> None:
     assert lacked(signal, build) == message
 
 
-@pytest.mark.parametrize(
-    ("signal", "build", "message"),
-    [
-        (GPU_MEMORY, short(), f"GPU memory samples: {INSTEAD}"),
-        (COLLECTIVES, short(), f"collectives of several ranks: {INSTEAD}"),
-        (SETTINGS, short(), f"settings of TRL, ms-swift, verl or OpenRLHF: {INSTEAD}"),
-        (STEPS, short(), STEPS.text),
-        (STEPS, unmarked(), f"step times: {INSTEAD}"),
-        (sampled("x", "elsewhere"), short(), "`x`: elsewhere"),
-        (sampled("x", "elsewhere"), unmarked(), "`x`: elsewhere"),
-        (
-            metric("reward", 5),
-            short(),
-            "metric `reward`: not in a console log",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("signal", "build", "message"), [
+    (GPU_MEMORY, short(), f"GPU memory samples: {INSTEAD}"),
+    (COLLECTIVES, short(), f"collectives of several ranks: {INSTEAD}"),
+    (SETTINGS, short(), f"settings of TRL, ms-swift, verl or OpenRLHF: {INSTEAD}"),
+    (STEPS, short(), STEPS.text),
+    (STEPS, unmarked(), f"step times: {INSTEAD}"),
+    (sampled("x", "elsewhere"), short(), "`x`: elsewhere"),
+    (sampled("x", "elsewhere"), unmarked(), "`x`: elsewhere"),
+    (metric("reward", 5), short(), "metric `reward`: not in a console log"),
+])  # fmt: skip
 def test_what_someone_elses_file_lacks_is_to_be_recorded_by_us(
     signal: Signal, build: TraceBuilder, message: str
 ) -> None:

@@ -25,21 +25,18 @@ def view(**knobs: Any) -> RunView:
     return RunView.of(build.build())
 
 
-@pytest.mark.parametrize(
-    ("fixes", "knobs", "after"),
-    [
-        (slower, {"train__learning_rate": 1e-5}, 2e-6),
-        (slower, {"train__learning_rate": 0.0}, None),
-        (slower, {"train__learning_rate": "auto"}, None),
-        (clip_higher, {"train__epsilon_high": 0.27}, 0.28),
-        (clip_higher, {"train__epsilon": 0.2}, 0.28),
-        (stay_close, {"train__beta": 0.01}, 0.02),
-        (stay_close, {"train__beta": 0.0}, 0.04),
-        (clip_gradients, {"train__max_grad_norm": 1.5}, 1.0),
-        (clip_gradients, {"train__max_grad_norm": 0}, 1.0),
-        (fewer_iterations, {"train__num_iterations": 2}, 1),
-    ],
-)
+@pytest.mark.parametrize(("fixes", "knobs", "after"), [
+    (slower, {"train__learning_rate": 1e-5}, 2e-6),
+    (slower, {"train__learning_rate": 0.0}, None),
+    (slower, {"train__learning_rate": "auto"}, None),
+    (clip_higher, {"train__epsilon_high": 0.27}, 0.28),
+    (clip_higher, {"train__epsilon": 0.2}, 0.28),
+    (stay_close, {"train__beta": 0.01}, 0.02),
+    (stay_close, {"train__beta": 0.0}, 0.04),
+    (clip_gradients, {"train__max_grad_norm": 1.5}, 1.0),
+    (clip_gradients, {"train__max_grad_norm": 0}, 1.0),
+    (fewer_iterations, {"train__num_iterations": 2}, 1),
+])  # fmt: skip
 def test_a_setting_moves_from_what_it_is(
     fixes: Callable[[RunView], tuple[Fix, ...]], knobs: dict[str, Any], after: object
 ) -> None:
@@ -48,19 +45,16 @@ def test_a_setting_moves_from_what_it_is(
     assert fix.safety == "changes-algorithm"
 
 
-@pytest.mark.parametrize(
-    ("fixes", "knobs"),
-    [
-        (clip_higher, {"train__epsilon_high": 0.28}),
-        (clip_higher, {"train__epsilon_high": "auto"}),
-        (clip_higher, {"train__epsilon": 0.3}),
-        (stay_close, {"train__beta": "auto"}),
-        (clip_gradients, {"train__max_grad_norm": 1.0}),
-        (clip_gradients, {"train__max_grad_norm": 0.5}),
-        (fewer_iterations, {"train__num_iterations": 1}),
-        (fewer_iterations, {"train__num_iterations": "auto"}),
-    ],
-)
+@pytest.mark.parametrize(("fixes", "knobs"), [
+    (clip_higher, {"train__epsilon_high": 0.28}),
+    (clip_higher, {"train__epsilon_high": "auto"}),
+    (clip_higher, {"train__epsilon": 0.3}),
+    (stay_close, {"train__beta": "auto"}),
+    (clip_gradients, {"train__max_grad_norm": 1.0}),
+    (clip_gradients, {"train__max_grad_norm": 0.5}),
+    (fewer_iterations, {"train__num_iterations": 1}),
+    (fewer_iterations, {"train__num_iterations": "auto"}),
+])  # fmt: skip
 def test_what_is_so_already_or_unknown_is_left_alone(
     fixes: Callable[[RunView], tuple[Fix, ...]], knobs: dict[str, Any]
 ) -> None:

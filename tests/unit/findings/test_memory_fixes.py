@@ -36,16 +36,13 @@ def fixes(where: str | None, *, ranks: int = 2, **changes: Any) -> dict[str | No
     return {fix.knob: fix.after for fix in fixes_for_memory(view, where)}
 
 
-@pytest.mark.parametrize(
-    ("where", "knobs"),
-    [
-        ("rollout", [CACHE, PASSES, AGAIN, OFFLOAD]),
-        ("sync", [CACHE, PASSES, AGAIN]),
-        ("init", [CACHE, PASSES, AGAIN]),
-        ("train", [PASSES, AGAIN]),
-        (None, [PASSES, AGAIN]),
-    ],
-)
+@pytest.mark.parametrize(("where", "knobs"), [
+    ("rollout", [CACHE, PASSES, AGAIN, OFFLOAD]),
+    ("sync", [CACHE, PASSES, AGAIN]),
+    ("init", [CACHE, PASSES, AGAIN]),
+    ("train", [PASSES, AGAIN]),
+    (None, [PASSES, AGAIN]),
+])  # fmt: skip
 def test_the_engine_gives_memory_where_it_holds_it(where: str | None, knobs: list[str]) -> None:
     assert list(fixes(where)) == knobs
 
@@ -55,20 +52,17 @@ def test_how_much_each_setting_changes() -> None:
     assert fixes("rollout", vllm__gpu_memory_utilization=0.15)[CACHE] == 0.1
 
 
-@pytest.mark.parametrize(
-    ("changes", "withheld"),
-    [
-        ({"vllm__mode": "server"}, {CACHE, OFFLOAD}),
-        ({"vllm__use": False}, {CACHE, OFFLOAD}),
-        ({"vllm__gpu_memory_utilization": None}, {CACHE}),
-        ({"train__micro_batch": 1}, {PASSES}),
-        ({"train__micro_batch": 3}, {PASSES}),
-        ({"train__grad_accumulation": "auto"}, {PASSES}),
-        ({"train__micro_batch": "auto"}, {PASSES}),
-        ({"train__gradient_checkpointing": True}, {AGAIN}),
-        ({"offload__optimizer": True}, {OFFLOAD}),
-    ],
-)
+@pytest.mark.parametrize(("changes", "withheld"), [
+    ({"vllm__mode": "server"}, {CACHE, OFFLOAD}),
+    ({"vllm__use": False}, {CACHE, OFFLOAD}),
+    ({"vllm__gpu_memory_utilization": None}, {CACHE}),
+    ({"train__micro_batch": 1}, {PASSES}),
+    ({"train__micro_batch": 3}, {PASSES}),
+    ({"train__grad_accumulation": "auto"}, {PASSES}),
+    ({"train__micro_batch": "auto"}, {PASSES}),
+    ({"train__gradient_checkpointing": True}, {AGAIN}),
+    ({"offload__optimizer": True}, {OFFLOAD}),
+])  # fmt: skip
 def test_what_cannot_be_changed_is_not_advised(changes: dict[str, Any], withheld: set[str]) -> None:
     assert set(fixes("rollout", **changes)) == {CACHE, PASSES, AGAIN, OFFLOAD} - withheld
 
@@ -93,13 +87,10 @@ def test_more_passes_change_sums_and_one_switch_does_not() -> None:
     assert passes.spelling == "--per_device_train_batch_size 2 --gradient_accumulation_steps 4"
 
 
-@pytest.mark.parametrize(
-    ("framework", "version", "flag"),
-    [
-        ("verl", "0.6.0", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"),
-        ("openrlhf", "0.9.0", "--micro_train_batch_size 2"),
-    ],
-)
+@pytest.mark.parametrize(("framework", "version", "flag"), [
+    ("verl", "0.6.0", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"),
+    ("openrlhf", "0.9.0", "--micro_train_batch_size 2"),
+])  # fmt: skip
 @pytest.mark.parametrize("recorded", [{}, {"train.grad_accumulation": 2}])
 def test_where_passes_follow_from_their_size_that_alone_is_set(
     framework: str, version: str, flag: str, recorded: dict[str, Any]
@@ -120,16 +111,13 @@ def test_a_run_without_steps_has_no_predictions() -> None:
         assert fix.predicted is None
 
 
-@pytest.mark.parametrize(
-    ("knobs", "changed"),
-    [
-        ({"offload.optimizer": True}, ("offload.optimizer", False)),
-        ({"offload.optimizer": True, "vllm.sleep_level": 1}, ("offload.optimizer", False)),
-        ({"vllm.sleep_level": 1}, ("vllm.sleep_level", 0)),
-        ({"vllm.sleep_level": 0}, (None, None)),
-        ({}, (None, None)),
-    ],
-)
+@pytest.mark.parametrize(("knobs", "changed"), [
+    ({"offload.optimizer": True}, ("offload.optimizer", False)),
+    ({"offload.optimizer": True, "vllm.sleep_level": 1}, ("offload.optimizer", False)),
+    ({"vllm.sleep_level": 1}, ("vllm.sleep_level", 0)),
+    ({"vllm.sleep_level": 0}, (None, None)),
+    ({}, (None, None)),
+])  # fmt: skip
 def test_what_moves_memory_out_of_the_way_is_switched_off_by_its_own_setting(
     knobs: dict[str, Any], changed: tuple[str | None, object]
 ) -> None:

@@ -100,17 +100,14 @@ def test_what_is_printed_is_what_the_command_takes(command: str) -> None:
     assert fixes > 20
 
 
-@pytest.mark.parametrize(
-    ("command", "form", "where"),
-    [
-        ("torchrun --nproc_per_node 2 own.py", "python argument", "in GRPOConfig(...), own.py:5"),
-        ("python own.py --max_steps 3", "python argument", "in GRPOConfig(...), own.py:5"),
-        ("python gone.py", "python argument", "in GRPOConfig(...)"),
-        ("python parsed.py", "flag", ""),
-        ("trl grpo", "flag", ""),
-        ("bash gone.sh", "python argument", "as an argument of GRPOConfig"),
-    ],
-)
+@pytest.mark.parametrize(("command", "form", "where"), [
+    ("torchrun --nproc_per_node 2 own.py", "python argument", "in GRPOConfig(...), own.py:5"),
+    ("python own.py --max_steps 3", "python argument", "in GRPOConfig(...), own.py:5"),
+    ("python gone.py", "python argument", "in GRPOConfig(...)"),
+    ("python parsed.py", "flag", ""),
+    ("trl grpo", "flag", ""),
+    ("bash gone.sh", "python argument", "as an argument of GRPOConfig"),
+])  # fmt: skip
 def test_where_a_setting_goes(scripts: Path, command: str, form: str, where: str) -> None:
     place = place_of(command.split(), "trl", (scripts,), 10**10)
     assert (place.form, place.where) == (form, where)

@@ -23,33 +23,27 @@ def of_program(table: str, version: str | None = None) -> Load:
     return replace(LOAD, program=program(table, version))
 
 
-@pytest.mark.parametrize(
-    ("table", "version", "is_so"),
-    [
-        ("trl server", "1.16.0", True),
-        ("trl server", "1.15.0", False),
-        ("trl server", None, False),
-        ("vllm", "0.10.0", False),
-        ("ms-swift server", "4.6.0", False),
-    ],
-)
+@pytest.mark.parametrize(("table", "version", "is_so"), [
+    ("trl server", "1.16.0", True),
+    ("trl server", "1.15.0", False),
+    ("trl server", None, False),
+    ("vllm", "0.10.0", False),
+    ("ms-swift server", "4.6.0", False),
+])  # fmt: skip
 def test_newer_versions_of_trl_start_the_server_of_vllm(
     table: str, version: str | None, is_so: bool
 ) -> None:
     assert program(table, version).handed_over is is_so
 
 
-@pytest.mark.parametrize(
-    ("load", "knob", "text"),
-    [
-        (of_program("vllm", "0.10.0"), "vllm.max_num_seqs", "--max-num-seqs 64"),
-        (of_program("sglang", "0.5.0"), "vllm.max_num_seqs", "--max-running-requests 64"),
-        (of_program("trl server", "1.16.0"), "vllm.max_num_seqs", "--max-num-seqs 64"),
-        (of_program("trl server", "1.15.0"), "vllm.max_num_seqs", None),
-        (of_program("sglang", "0.5.0"), "vllm.max_num_batched_tokens", None),
-        (LOAD, "vllm.max_num_seqs", None),
-    ],
-)
+@pytest.mark.parametrize(("load", "knob", "text"), [
+    (of_program("vllm", "0.10.0"), "vllm.max_num_seqs", "--max-num-seqs 64"),
+    (of_program("sglang", "0.5.0"), "vllm.max_num_seqs", "--max-running-requests 64"),
+    (of_program("trl server", "1.16.0"), "vllm.max_num_seqs", "--max-num-seqs 64"),
+    (of_program("trl server", "1.15.0"), "vllm.max_num_seqs", None),
+    (of_program("sglang", "0.5.0"), "vllm.max_num_batched_tokens", None),
+    (LOAD, "vllm.max_num_seqs", None),
+])  # fmt: skip
 def test_a_setting_is_spelled_for_the_command_of_the_server_or_not_given(
     load: Load, knob: str, text: str | None
 ) -> None:

@@ -54,16 +54,13 @@ def step_s(build: TraceBuilder) -> float:
     return RunView.of(build.build()).step_s
 
 
-@pytest.mark.parametrize(
-    ("job", "now", "best"),
-    [
-        (Job(trains=20, generates=60), (4, 4), (2, 6)),
-        (Job(trains=60, generates=20), (4, 4), (6, 2)),
-        (Job(trains=60, generates=20, noise=0.3), (4, 4), (6, 2)),
-        (Job(trains=30, generates=90, engine=2), (8, 8), (4, 12)),
-        (Job(trains=40, generates=24, engine=4, fixed=2.0), (4, 12), (12, 4)),
-    ],
-)
+@pytest.mark.parametrize(("job", "now", "best"), [
+    (Job(trains=20, generates=60), (4, 4), (2, 6)),
+    (Job(trains=60, generates=20), (4, 4), (6, 2)),
+    (Job(trains=60, generates=20, noise=0.3), (4, 4), (6, 2)),
+    (Job(trains=30, generates=90, engine=2), (8, 8), (4, 12)),
+    (Job(trains=40, generates=24, engine=4, fixed=2.0), (4, 12), (12, 4)),
+])  # fmt: skip
 def test_the_step_of_another_split_is_what_was_predicted(
     job: Job, now: tuple[int, int], best: tuple[int, int]
 ) -> None:
@@ -79,13 +76,10 @@ def test_the_step_of_another_split_is_what_was_predicted(
     assert fix.predicted.mid == pytest.approx(measured, abs=7)
 
 
-@pytest.mark.parametrize(
-    ("job", "split", "why"),
-    [
-        (Job(trains=20, generates=30, engine=2), (2, 2), "no other split of the 4 GPUs is faster"),
-        (Job(trains=40, generates=40), (4, 4), "no other split of the 8 GPUs is faster"),
-    ],
-)
+@pytest.mark.parametrize(("job", "split", "why"), [
+    (Job(trains=20, generates=30, engine=2), (2, 2), "no other split of the 4 GPUs is faster"),
+    (Job(trains=40, generates=40), (4, 4), "no other split of the 8 GPUs is faster"),
+])  # fmt: skip
 def test_a_split_that_gains_nothing_is_not_advised(
     job: Job, split: tuple[int, int], why: str
 ) -> None:

@@ -131,14 +131,10 @@ def comparisons() -> Iterator[tuple[str, str]]:
 
 
 RECORDED: Final[Mapping[str, Callable[[], Iterator[tuple[str, str]]]]] = {
-    "drawn.txt": reports,
-    "charts/drawn.txt": charts,
-    "hang/drawn.txt": verdicts,
-    "hang/placed.txt": placements,
-    "hang/said.txt": hang_said,
-    "said.txt": said,
+    "drawn.txt": reports, "charts/drawn.txt": charts, "hang/drawn.txt": verdicts,
+    "hang/placed.txt": placements, "hang/said.txt": hang_said, "said.txt": said,
     "compare/drawn.txt": comparisons,
-}
+}  # fmt: skip
 
 
 def check(file: str) -> None:

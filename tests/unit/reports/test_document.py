@@ -12,36 +12,28 @@ from grpo_doctor_reports.schema.report import read_report
 from tests.demo_reports import DEMOS
 
 
-@pytest.mark.parametrize(
-    ("document", "message"),
-    [
-        ({"schema": 2}, "schema 2.*draws schema 1.*Upgrade grpo-doctor"),
-        ({"schema": 0}, "schema 0.*Write it again"),
-        ({}, "no schema number"),
-        ({"schema": "1"}, "no schema number"),
-        ({"schema": True}, "no schema number"),
-        ([], "not a JSON object"),
-    ],
-)
+@pytest.mark.parametrize(("document", "message"), [
+    ({"schema": 2}, "schema 2.*draws schema 1.*Upgrade grpo-doctor"),
+    ({"schema": 0}, "schema 0.*Write it again"),
+    ({}, "no schema number"),
+    ({"schema": "1"}, "no schema number"),
+    ({"schema": True}, "no schema number"),
+    ([], "not a JSON object"),
+])  # fmt: skip
 def test_another_schema_is_refused_with_what_to_do(document: Any, message: str) -> None:
     with pytest.raises(ReportError, match=message):
         read_report(document)
 
 
-@pytest.mark.parametrize(
-    ("part", "message"),
-    [
-        ({"findings": {}}, r"findings: Expected `array`, got `object`"),
-        ({"findings": [{"title": 3}]}, r"findings\[0\]\.title: Expected `str`, got `int`"),
-        ({"run": {"loss": {"truncated": 1}}}, r"run\.loss\.truncated: Expected `bool`, got `int`"),
-        ({"summary": {"steps": "3"}}, r"summary\.steps: Expected `int`, got `str`"),
-        ({"views": {"timeline": []}}, r"views\.timeline: Expected `object`, got `array`"),
-        (
-            {"views": {"heatmap": {"ranks": [0], "steps": [1], "step_seconds": [["x"]]}}},
-            r"views\.heatmap\.step_seconds\[0\]\[0\]: Expected `float \| null`, got `str`",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("part", "message"), [
+    ({"findings": {}}, r"findings: Expected `array`, got `object`"),
+    ({"findings": [{"title": 3}]}, r"findings\[0\]\.title: Expected `str`, got `int`"),
+    ({"run": {"loss": {"truncated": 1}}}, r"run\.loss\.truncated: Expected `bool`, got `int`"),
+    ({"summary": {"steps": "3"}}, r"summary\.steps: Expected `int`, got `str`"),
+    ({"views": {"timeline": []}}, r"views\.timeline: Expected `object`, got `array`"),
+    ({"views": {"heatmap": {"ranks": [0], "steps": [1], "step_seconds": [["x"]]}}},
+        r"views\.heatmap\.step_seconds\[0\]\[0\]: Expected `float \| null`, got `str`"),
+])  # fmt: skip
 def test_a_damaged_part_is_named(part: dict[str, Any], message: str) -> None:
     with pytest.raises(DocumentError, match=message):
         read_report({"schema": 1, **part})

@@ -17,16 +17,10 @@ def test_the_best_is_said_with_its_value() -> None:
     assert from_to(KNOWN.values) == ("0.250", "0.500")
 
 
-@pytest.mark.parametrize(
-    ("values", "width", "blocks"),
-    [
-        ([0, 7], 2, "▁█"),
-        ([0, None, 7], 9, "▁█"),
-        ([7, 0, 7], 3, "█▁█"),
-        ([3, 3], 2, "▁▁"),
-        ([0, 0, 7, 7], 2, "▁█"),
-    ],
-)
+@pytest.mark.parametrize(("values", "width", "blocks"), [
+    ([0, 7], 2, "▁█"), ([0, None, 7], 9, "▁█"), ([7, 0, 7], 3, "█▁█"), ([3, 3], 2, "▁▁"),
+    ([0, 0, 7, 7], 2, "▁█"),
+])  # fmt: skip
 def test_a_curve_goes_from_its_lowest_to_its_highest_block(
     values: list[float | None], width: int, blocks: str
 ) -> None:

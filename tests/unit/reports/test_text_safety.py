@@ -9,21 +9,18 @@ from hypothesis import strategies as st
 from grpo_doctor_reports.formatting import NAME_LIMIT, clean, clean_block
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("rollout/generate", "rollout/generate"),
-        ("\x1b[31mred", "␛[31mred"),
-        ("del\x7f", "del␡"),
-        ("\x9b31m", "⟨U+009B⟩31m"),
-        ("\u202egnp.exe", "⟨U+202E⟩gnp.exe"),
-        ("zero\u200bwidth", "zero⟨U+200B⟩width"),
-        ("two\u2028lines\r\tx", "two lines  x"),
-        ("\ud800", "\ufffd"),
-        ("no-break\xa0space", "no-break space"),
-        ("größe ✓ 汉字", "größe ✓ 汉字"),
-    ],
-)
+@pytest.mark.parametrize(("text", "shown"), [
+    ("rollout/generate", "rollout/generate"),
+    ("\x1b[31mred", "␛[31mred"),
+    ("del\x7f", "del␡"),
+    ("\x9b31m", "⟨U+009B⟩31m"),
+    ("\u202egnp.exe", "⟨U+202E⟩gnp.exe"),
+    ("zero\u200bwidth", "zero⟨U+200B⟩width"),
+    ("two\u2028lines\r\tx", "two lines  x"),
+    ("\ud800", "\ufffd"),
+    ("no-break\xa0space", "no-break space"),
+    ("größe ✓ 汉字", "größe ✓ 汉字"),
+])  # fmt: skip
 def test_invisible_characters_become_visible(text: str, shown: str) -> None:
     assert clean(text) == shown
 

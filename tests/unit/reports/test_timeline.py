@@ -30,37 +30,26 @@ SPANS: dict[str, Any] = {
 HEATMAP: dict[str, Any] = {"ranks": [0, 1], "steps": [5]}
 
 
-@pytest.mark.parametrize(
-    ("views", "place"),
-    [
-        ({"step_buckets": {**BUCKETS, "seconds": [9.0]}}, "step_buckets"),
-        ({"step_buckets": {**BUCKETS, "used": [True]}}, "step_buckets"),
-        ({"step_buckets": {**STEPS, "phase_seconds": {"train": [1.0]}}}, "step_buckets"),
-        ({"timeline": {"ranks": {**BUCKETS, "kind": []}}}, "timeline.ranks"),
-        (
-            {"timeline": {"ranks": {**BUCKETS, "ranks": [0], "phase_seconds": {"train": []}}}},
-            "timeline.ranks",
-        ),
-        ({"timeline": {"tracks": [{"t_s": [1.0, 2.0], "v": [1.0]}]}}, "timeline.tracks"),
-        ({"timeline": {"exact": {"lanes": [SPANS]}}}, "timeline.exact.lanes"),
-        (
-            {"timeline": {"exact": {"names": ["a"], "lanes": [{**SPANS, "depth": [0]}]}}},
-            "timeline.exact.lanes",
-        ),
-        (
-            {"timeline": {"exact": {"names": ["a"], "lanes": [{**SPANS, "wait_s": [1.0]}]}}},
-            "timeline.exact.lanes",
-        ),
-        (
-            {"timeline": {"exact": {"names": ["a"], "lanes": [{**SPANS, "name": [0, -1]}]}}},
-            "timeline.exact.lanes",
-        ),
-        ({"heatmap": {**HEATMAP, "step_seconds": [[1.0]]}}, "heatmap"),
-        ({"heatmap": {**HEATMAP, "phase_seconds": {"a": [[1.0], [1.0, 2.0]]}}}, "heatmap"),
-        ({"metrics": {"steps": [1], "series": {"loss": [1.0, 2.0]}}}, "metrics"),
-        ({"evaluation": {"steps": [1], "values": []}}, "evaluation"),
-    ],
-)
+@pytest.mark.parametrize(("views", "place"), [
+    ({"step_buckets": {**BUCKETS, "seconds": [9.0]}}, "step_buckets"),
+    ({"step_buckets": {**BUCKETS, "used": [True]}}, "step_buckets"),
+    ({"step_buckets": {**STEPS, "phase_seconds": {"train": [1.0]}}}, "step_buckets"),
+    ({"timeline": {"ranks": {**BUCKETS, "kind": []}}}, "timeline.ranks"),
+    ({"timeline": {"ranks": {**BUCKETS, "ranks": [0], "phase_seconds": {"train": []}}}},
+        "timeline.ranks"),
+    ({"timeline": {"tracks": [{"t_s": [1.0, 2.0], "v": [1.0]}]}}, "timeline.tracks"),
+    ({"timeline": {"exact": {"lanes": [SPANS]}}}, "timeline.exact.lanes"),
+    ({"timeline": {"exact": {"names": ["a"], "lanes": [{**SPANS, "depth": [0]}]}}},
+        "timeline.exact.lanes"),
+    ({"timeline": {"exact": {"names": ["a"], "lanes": [{**SPANS, "wait_s": [1.0]}]}}},
+        "timeline.exact.lanes"),
+    ({"timeline": {"exact": {"names": ["a"], "lanes": [{**SPANS, "name": [0, -1]}]}}},
+        "timeline.exact.lanes"),
+    ({"heatmap": {**HEATMAP, "step_seconds": [[1.0]]}}, "heatmap"),
+    ({"heatmap": {**HEATMAP, "phase_seconds": {"a": [[1.0], [1.0, 2.0]]}}}, "heatmap"),
+    ({"metrics": {"steps": [1], "series": {"loss": [1.0, 2.0]}}}, "metrics"),
+    ({"evaluation": {"steps": [1], "values": []}}, "evaluation"),
+])  # fmt: skip
 def test_a_table_with_columns_of_several_lengths_is_refused(
     views: dict[str, Any], place: str
 ) -> None:

@@ -23,47 +23,21 @@ def read(**parts: Any) -> Any:
     return read_report({"schema": 1, **parts})
 
 
-@pytest.mark.parametrize(
-    ("value_s", "shown"),
-    [
-        (0.0, "0 s"),
-        (0.0000123, "12.3 µs"),
-        (0.9994e-3, "999 µs"),
-        (0.9995e-3, "0.999 ms"),
-        (0.9994, "999 ms"),
-        (0.9995, "1.00 s"),
-        (119.9, "120 s"),
-        (120.0, "2 min 00 s"),
-        (7199.0, "119 min 59 s"),
-        (7200.0, "2 h 00 min"),
-        (172_799.0, "47 h 59 min"),
-        (172_800.0, "2 d 0 h"),
-        (180_000.0, "2 d 2 h"),
-        (-90.0, "−90 s"),
-        (math.nan, "–"),
-        (math.inf, "–"),
-        (None, "–"),
-    ],
-)
+@pytest.mark.parametrize(("value_s", "shown"), [
+    (0.0, "0 s"), (0.0000123, "12.3 µs"), (0.9994e-3, "999 µs"), (0.9995e-3, "0.999 ms"),
+    (0.9994, "999 ms"), (0.9995, "1.00 s"), (119.9, "120 s"), (120.0, "2 min 00 s"),
+    (7199.0, "119 min 59 s"), (7200.0, "2 h 00 min"), (172_799.0, "47 h 59 min"),
+    (172_800.0, "2 d 0 h"), (180_000.0, "2 d 2 h"), (-90.0, "−90 s"), (math.nan, "–"),
+    (math.inf, "–"), (None, "–"),
+])  # fmt: skip
 def test_a_duration_changes_its_unit_at_these_lengths(value_s: float | None, shown: str) -> None:
     assert formatting.seconds(value_s) == shown
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0.0, "0%"),
-        (0.05, "<0.1%"),
-        (-0.05, "<0.1%"),
-        (0.1, "0.1%"),
-        (7.000000000000001, "7%"),
-        (7.04, "7.0%"),
-        (9.94, "9.9%"),
-        (9.95, "10%"),
-        (-12.3, "−12%"),
-        (math.nan, "–"),
-    ],
-)
+@pytest.mark.parametrize(("value", "shown"), [
+    (0.0, "0%"), (0.05, "<0.1%"), (-0.05, "<0.1%"), (0.1, "0.1%"), (7.000000000000001, "7%"),
+    (7.04, "7.0%"), (9.94, "9.9%"), (9.95, "10%"), (-12.3, "−12%"), (math.nan, "–"),
+])  # fmt: skip
 def test_a_percentage_has_a_decimal_below_ten(value: float, shown: str) -> None:
     assert formatting.percent(value) == shown
 
@@ -73,23 +47,20 @@ def test_a_change_has_a_sign_unless_there_is_none() -> None:
     assert shown == ["+5%", "−5%", "0%", "–"]
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0, "0"),
-        (5_234.7, "5,235"),
-        (9.996, "10.0"),
-        (99.96, "100"),
-        (99.4, "99.4"),
-        (100.4, "100"),
-        (1e15, "1.00e+15"),
-        (999_999_999_999_999.0, "999,999,999,999,999"),
-        (1e-9, "1.00e−09"),
-        (0.0000123, "1.23e−05"),
-        (0.000123, "0.000123"),
-        (-3.0, "−3"),
-    ],
-)
+@pytest.mark.parametrize(("value", "shown"), [
+    (0, "0"),
+    (5_234.7, "5,235"),
+    (9.996, "10.0"),
+    (99.96, "100"),
+    (99.4, "99.4"),
+    (100.4, "100"),
+    (1e15, "1.00e+15"),
+    (999_999_999_999_999.0, "999,999,999,999,999"),
+    (1e-9, "1.00e−09"),
+    (0.0000123, "1.23e−05"),
+    (0.000123, "0.000123"),
+    (-3.0, "−3"),
+])  # fmt: skip
 def test_a_number_has_three_digits(value: float, shown: str) -> None:
     assert formatting.number(value) == shown
 

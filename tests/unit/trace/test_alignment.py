@@ -188,16 +188,13 @@ def test_only_counters_may_have_no_value(tmp_path: Path, kind: int, records: int
     assert len(read_span_file(path).records) == records
 
 
-@pytest.mark.parametrize(
-    ("times", "refused"),
-    [
-        ({"start_ns": 0}, True),
-        ({"start_ns": 1}, False),
-        ({"start_ns": MAX_TIME_NS}, True),
-        ({"closed_ns": MAX_TIME_NS}, False),
-        ({"closed_ns": MAX_TIME_NS + 1}, True),
-    ],
-)
+@pytest.mark.parametrize(("times", "refused"), [
+    ({"start_ns": 0}, True),
+    ({"start_ns": 1}, False),
+    ({"start_ns": MAX_TIME_NS}, True),
+    ({"closed_ns": MAX_TIME_NS}, False),
+    ({"closed_ns": MAX_TIME_NS + 1}, True),
+])  # fmt: skip
 def test_times_of_a_header_that_make_no_sense_are_refused(
     tmp_path: Path, times: dict[str, Any], refused: bool
 ) -> None:

@@ -51,21 +51,18 @@ def test_swapping_the_two_turns_the_sign(a: int, b: int) -> None:
     assert align(first, second).offset_ns == -align(second, first).offset_ns
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        {},
-        {"clocks": None},
-        {"clocks": 5},
-        {"clocks": "text"},
-        {"clocks": [5, None, "x", []]},
-        {"clocks": [{"unix_ns": "1", "monotonic_ns": 2}]},
-        {"clocks": [{"unix_ns": 10**30, "monotonic_ns": 2}]},
-        {"clocks": [{"unix_ns": 1.5, "monotonic_ns": True}]},
-        {"clock_id": "", "clocks": []},
-        {"clock_id": {"a": 1}},
-    ],
-)
+@pytest.mark.parametrize("damaged", [
+    {},
+    {"clocks": None},
+    {"clocks": 5},
+    {"clocks": "text"},
+    {"clocks": [5, None, "x", []]},
+    {"clocks": [{"unix_ns": "1", "monotonic_ns": 2}]},
+    {"clocks": [{"unix_ns": 10**30, "monotonic_ns": 2}]},
+    {"clocks": [{"unix_ns": 1.5, "monotonic_ns": True}]},
+    {"clock_id": "", "clocks": []},
+    {"clock_id": {"a": 1}},
+])  # fmt: skip
 def test_what_says_nothing_of_its_clock_is_unknown(damaged: dict[str, Any]) -> None:
     complete = facts("a", (0, 10**18))
     assert align(complete, damaged) == Clock()

@@ -22,18 +22,15 @@ def write(folder: Path, name: str, **content: Any) -> None:
     (folder / name).write_text(json.dumps(content))
 
 
-@pytest.mark.parametrize(
-    ("command", "framework"),
-    [
-        (["swift", "rlhf", "--rlhf_type", "grpo"], "ms-swift"),
-        (["/opt/venv/bin/swift", "rlhf"], "ms-swift"),
-        (["accelerate", "launch", "grpo.py"], "trl"),
-        (["python", "-m", "verl.trainer.main_ppo"], "verl"),
-        (["ray", "job", "openrlhf.cli.train_ppo_ray"], "openrlhf"),
-        (["python", "train.py"], "unknown"),
-        ([], "unknown"),
-    ],
-)
+@pytest.mark.parametrize(("command", "framework"), [
+    (["swift", "rlhf", "--rlhf_type", "grpo"], "ms-swift"),
+    (["/opt/venv/bin/swift", "rlhf"], "ms-swift"),
+    (["accelerate", "launch", "grpo.py"], "trl"),
+    (["python", "-m", "verl.trainer.main_ppo"], "verl"),
+    (["ray", "job", "openrlhf.cli.train_ppo_ray"], "openrlhf"),
+    (["python", "train.py"], "unknown"),
+    ([], "unknown"),
+])  # fmt: skip
 def test_the_framework_of_a_command(command: list[str], framework: str) -> None:
     assert framework_of(command, bundled=False) == framework
     assert framework_of(command, bundled=True) == "bundled"
@@ -114,14 +111,11 @@ def test_a_job_is_running_only_while_it_lives(tmp_path: Path) -> None:
         assert read_facts(tmp_path).run.exit.state == "unknown"
 
 
-@pytest.mark.parametrize(
-    ("end", "exit_"),
-    [
-        ({"state": "finished", "code": 0}, Exit("finished", 0)),
-        ({"state": "killed", "signal": "SIGKILL"}, Exit("killed", None, "SIGKILL")),
-        ({"state": "exploded", "code": "1", "signal": ""}, Exit("unknown")),
-    ],
-)
+@pytest.mark.parametrize(("end", "exit_"), [
+    ({"state": "finished", "code": 0}, Exit("finished", 0)),
+    ({"state": "killed", "signal": "SIGKILL"}, Exit("killed", None, "SIGKILL")),
+    ({"state": "exploded", "code": "1", "signal": ""}, Exit("unknown")),
+])  # fmt: skip
 def test_the_end_of_a_job(tmp_path: Path, end: dict[str, Any], exit_: Exit) -> None:
     write(tmp_path, "run.json", end=end)
     assert read_facts(tmp_path).run.exit == exit_

@@ -23,17 +23,8 @@ from tests.unit.trace.test_round_trip import everything
 
 S = 1_000_000_000
 VALUES = [
-    "null",
-    "-1",
-    "1e308",
-    "NaN",
-    '"\\u0000"',
-    "[]",
-    "{}",
-    "true",
-    "99999999999999999999",
-    '""',
-]
+    "null", "-1", "1e308", "NaN", '"\\u0000"', "[]", "{}", "true", "99999999999999999999", '""',
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

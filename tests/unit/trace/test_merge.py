@@ -233,14 +233,9 @@ def test_a_half_written_rank_costs_what_it_lacks(tmp_path: Path, share: float) -
 
 
 DAMAGED_FILES = {
-    "cut off": b'{"id": "r1", "comm',
-    "empty": b"",
-    "binary": bytes(range(256)),
-    "a list": b"[1, 2]",
-    "a number": b"7",
-    "nan": b'{"id": NaN}',
-    "deep": b'{"a":' + b"[" * 50_000,
-}
+    "cut off": b'{"id": "r1", "comm', "empty": b"", "binary": bytes(range(256)),
+    "a list": b"[1, 2]", "a number": b"7", "nan": b'{"id": NaN}', "deep": b'{"a":' + b"[" * 50_000,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("content", DAMAGED_FILES.values(), ids=DAMAGED_FILES)

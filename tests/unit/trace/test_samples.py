@@ -94,22 +94,19 @@ def test_remarks_are_notes_and_said_once(tmp_path: Path) -> None:
     assert samples.problems == ()
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [],
-        [""],
-        ["rubbish"],
-        [tick(2, t0=1)],
-        [HEAD, {"track": 0}],
-        [HEAD, POWER, {"t": "soon", "v": {"0": 1}}],
-        [HEAD, POWER, {"t": 10**40, "v": {"0": 1}}, {"t": True, "v": [1]}, {"t": 5, "v": 7}],
-        [HEAD, {"track": [1], "name": {"a": 1}, "gpu": 5, "rank": "0", "pid": 1.5}],
-        [HEAD, {"gpu": None, "index": "x", "memory_total_bytes": "many", "missing": 5}],
-        [{"format": "one", "host": 5, "t_ns": "x"}, POWER],
-        ['{"format":1,"host":"a"', POWER],
-    ],
-)
+@pytest.mark.parametrize("rows", [
+    [],
+    [""],
+    ["rubbish"],
+    [tick(2, t0=1)],
+    [HEAD, {"track": 0}],
+    [HEAD, POWER, {"t": "soon", "v": {"0": 1}}],
+    [HEAD, POWER, {"t": 10**40, "v": {"0": 1}}, {"t": True, "v": [1]}, {"t": 5, "v": 7}],
+    [HEAD, {"track": [1], "name": {"a": 1}, "gpu": 5, "rank": "0", "pid": 1.5}],
+    [HEAD, {"gpu": None, "index": "x", "memory_total_bytes": "many", "missing": 5}],
+    [{"format": "one", "host": 5, "t_ns": "x"}, POWER],
+    ['{"format":1,"host":"a"', POWER],
+])  # fmt: skip
 def test_damage_never_raises_and_can_be_written(tmp_path: Path, rows: list[Any]) -> None:
     (tmp_path / "hosts").mkdir()
     read(tmp_path / "hosts", *rows)

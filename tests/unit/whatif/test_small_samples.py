@@ -25,15 +25,10 @@ def test_it_is_students_t_over_the_normal_without_bias(freedom: int) -> None:
             assert factor == pytest.approx(published / normal * unbiased, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("freedom", "normal", "published", "off"),
-    [
-        (15, AT_95, 1.753050, 1e-5),
-        (15, AT_97_5, 2.131450, 2e-5),
-        (60, AT_95, 1.670649, 3e-7),
-        (60, AT_97_5, 2.000298, 3e-7),
-    ],
-)
+@pytest.mark.parametrize(("freedom", "normal", "published", "off"), [
+    (15, AT_95, 1.753050, 1e-5), (15, AT_97_5, 2.131450, 2e-5), (60, AT_95, 1.670649, 3e-7),
+    (60, AT_97_5, 2.000298, 3e-7),
+])  # fmt: skip
 def test_of_more_values_it_is_students_t_to_five_digits(
     freedom: int, normal: float, published: float, off: float
 ) -> None:

@@ -23,15 +23,12 @@ def made(values: Sequence[float]) -> Curve:
     return Curve("x", np.arange(len(values)), np.array(values))
 
 
-@pytest.mark.parametrize(
-    ("framework", "metric", "first"),
-    [
-        ("bundled", "length", "completions/mean_length"),
-        ("ms-swift", "clip", "clip_ratio/region_mean"),
-        ("verl", "reward", "critic/score/mean"),
-        ("openrlhf", "reward", "rollout/reward_mean"),
-    ],
-)
+@pytest.mark.parametrize(("framework", "metric", "first"), [
+    ("bundled", "length", "completions/mean_length"),
+    ("ms-swift", "clip", "clip_ratio/region_mean"),
+    ("verl", "reward", "critic/score/mean"),
+    ("openrlhf", "reward", "rollout/reward_mean"),
+])  # fmt: skip
 def test_a_metric_has_its_frameworks_name(framework: str, metric: str, first: str) -> None:
     assert spellings(metric, framework)[0] == first
 

@@ -69,14 +69,11 @@ def test_names_are_given_up_before_any_time_moves() -> None:
     assert stretches(thinned(segments, 2)) == [("a", 1000, 1010), ("b", 1010, 1020)]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [
-        ((9, 1, 8, 1), [("phase0", 1000, 1010), ("phase2", 1010, 1019)]),
-        ((1, 9, 1, 8), [("phase1", 1000, 1011), ("phase3", 1011, 1019)]),
-        ((5, 5, 5, 5), [("phase0", 1000, 1005), ("phase1", 1005, 1020)]),
-    ],
-)
+@pytest.mark.parametrize(("lengths", "expected"), [
+    ((9, 1, 8, 1), [("phase0", 1000, 1010), ("phase2", 1010, 1019)]),
+    ((1, 9, 1, 8), [("phase1", 1000, 1011), ("phase3", 1011, 1019)]),
+    ((5, 5, 5, 5), [("phase0", 1000, 1005), ("phase1", 1005, 1020)]),
+])  # fmt: skip
 def test_the_shortest_are_given_to_their_neighbours(
     lengths: tuple[int, ...], expected: list[tuple[str, int, int]]
 ) -> None:

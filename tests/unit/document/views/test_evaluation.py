@@ -25,16 +25,13 @@ def evaluated(*rows: dict[str, float], saved: dict[int, float] | None = None) ->
     return evaluation(analyse(build.build()))
 
 
-@pytest.mark.parametrize(
-    ("rows", "metric", "best"),
-    [
-        ([{"eval_reward": 1.0}, {"eval_reward": 3.0}, {"eval_reward": 2.0}], "eval_reward", 2),
-        ([{"eval_reward": 1.0}, {"eval_reward": 3.0}, {"eval_reward": 3.0}], "eval_reward", 2),
-        ([{"eval_loss": 1.0}, {"eval_loss": 3.0}, {"eval_loss": 0.5}], "eval_loss", 3),
-        ([{"eval_loss": 1.0, "eval_reward": 2.0}], "eval_reward", 1),
-        ([{"eval_loss": 1.0, "eval_reward": NAN}, {"eval_loss": 0.5}], "eval_loss", 2),
-    ],
-)
+@pytest.mark.parametrize(("rows", "metric", "best"), [
+    ([{"eval_reward": 1.0}, {"eval_reward": 3.0}, {"eval_reward": 2.0}], "eval_reward", 2),
+    ([{"eval_reward": 1.0}, {"eval_reward": 3.0}, {"eval_reward": 3.0}], "eval_reward", 2),
+    ([{"eval_loss": 1.0}, {"eval_loss": 3.0}, {"eval_loss": 0.5}], "eval_loss", 3),
+    ([{"eval_loss": 1.0, "eval_reward": 2.0}], "eval_reward", 1),
+    ([{"eval_loss": 1.0, "eval_reward": NAN}, {"eval_loss": 0.5}], "eval_loss", 2),
+])  # fmt: skip
 def test_the_best_reward_is_the_largest_and_the_best_loss_the_smallest(
     rows: list[dict[str, float]], metric: str, best: int
 ) -> None:
@@ -60,16 +57,13 @@ def test_a_checkpoint_counts_where_any_rank_wrote_one_in_that_very_step(
     assert view.best_saved is is_saved
 
 
-@pytest.mark.parametrize(
-    ("count", "best", "points"),
-    [
-        (1, 0, 1),
-        (MAX_POINTS, 7, MAX_POINTS),
-        (2 * MAX_POINTS, 0, MAX_POINTS),
-        (2 * MAX_POINTS, 2 * MAX_POINTS - 1, MAX_POINTS),
-        (3 * MAX_POINTS, 1001, MAX_POINTS + 1),
-    ],
-)
+@pytest.mark.parametrize(("count", "best", "points"), [
+    (1, 0, 1),
+    (MAX_POINTS, 7, MAX_POINTS),
+    (2 * MAX_POINTS, 0, MAX_POINTS),
+    (2 * MAX_POINTS, 2 * MAX_POINTS - 1, MAX_POINTS),
+    (3 * MAX_POINTS, 1001, MAX_POINTS + 1),
+])  # fmt: skip
 def test_many_are_spread_evenly_and_the_best_stays(count: int, best: int, points: int) -> None:
     build = TraceBuilder().step(0, 1, 0.0, {"train": 1.0})
     for number in range(count):

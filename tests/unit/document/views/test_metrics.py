@@ -16,17 +16,10 @@ def logged(steps: int) -> MetricsView:
     return metrics_view(build.build())
 
 
-@pytest.mark.parametrize(
-    ("steps", "points"),
-    [
-        (0, 0),
-        (1, 1),
-        (MAX_POINTS - 1, MAX_POINTS - 1),
-        (MAX_POINTS, MAX_POINTS),
-        (MAX_POINTS + 1, MAX_POINTS),
-        (3 * MAX_POINTS, MAX_POINTS),
-    ],
-)
+@pytest.mark.parametrize(("steps", "points"), [
+    (0, 0), (1, 1), (MAX_POINTS - 1, MAX_POINTS - 1), (MAX_POINTS, MAX_POINTS),
+    (MAX_POINTS + 1, MAX_POINTS), (3 * MAX_POINTS, MAX_POINTS),
+])  # fmt: skip
 def test_of_many_steps_evenly_spread_ones_are_drawn(steps: int, points: int) -> None:
     view = logged(steps)
     assert len(view.steps) == points

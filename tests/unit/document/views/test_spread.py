@@ -12,19 +12,16 @@ from grpo_doctor.document.views.steps import known_mean, slowest_of_each
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.mark.parametrize(
-    ("values", "limit", "rows"),
-    [
-        ([], 2, []),
-        ([5.0, 1.0], 2, [0, 1]),
-        ([1.0, 5.0, 2.0], 2, [0, 1]),
-        ([1.0, 5.0, 2.0, 3.0], 2, [1, 3]),
-        ([4.0, 4.0, 2.0, 2.0], 2, [0, 2]),
-        ([NAN, 0.0, NAN, NAN], 2, [1, 2]),
-        ([9.0, 1.0, 1.0, 7.0, 1.0, 8.0], 3, [0, 3, 5]),
-        ([1.0, 2.0, 3.0], 1, [2]),
-    ],
-)
+@pytest.mark.parametrize(("values", "limit", "rows"), [
+    ([], 2, []),
+    ([5.0, 1.0], 2, [0, 1]),
+    ([1.0, 5.0, 2.0], 2, [0, 1]),
+    ([1.0, 5.0, 2.0, 3.0], 2, [1, 3]),
+    ([4.0, 4.0, 2.0, 2.0], 2, [0, 2]),
+    ([NAN, 0.0, NAN, NAN], 2, [1, 2]),
+    ([9.0, 1.0, 1.0, 7.0, 1.0, 8.0], 3, [0, 3, 5]),
+    ([1.0, 2.0, 3.0], 1, [2]),
+])  # fmt: skip
 def test_the_largest_of_each_bucket_stays(values: list[float], limit: int, rows: list[int]) -> None:
     assert slowest_of_each(np.array(values), limit).tolist() == rows
 

@@ -27,18 +27,15 @@ def labels(trace: Trace) -> list[str]:
     return [entry.label for entry in track_entries(trace)[0]]
 
 
-@pytest.mark.parametrize(
-    ("more", "label"),
-    [
-        ({}, "x"),
-        ({"gpu": "GPU-a"}, "x GPU 3"),
-        ({"gpu": "GPU-b"}, "x GPU GPU-b"),
-        ({"rank": 0}, "x rank 0"),
-        ({"pid": 12}, "x pid 12"),
-        ({"rank": 0, "pid": 12}, "x rank 0"),
-        ({"gpu": "GPU-a", "rank": 1}, "x GPU 3 rank 1"),
-    ],
-)
+@pytest.mark.parametrize(("more", "label"), [
+    ({}, "x"),
+    ({"gpu": "GPU-a"}, "x GPU 3"),
+    ({"gpu": "GPU-b"}, "x GPU GPU-b"),
+    ({"rank": 0}, "x rank 0"),
+    ({"pid": 12}, "x pid 12"),
+    ({"rank": 0, "pid": 12}, "x rank 0"),
+    ({"gpu": "GPU-a", "rank": 1}, "x GPU 3 rank 1"),
+])  # fmt: skip
 def test_a_curve_is_called_by_what_it_was_sampled_of(more: dict[str, Any], label: str) -> None:
     build = sampled("x", **more).gpu("GPU-a", index=3)
     assert labels(build.build()) == [label]
@@ -92,18 +89,15 @@ def test_curves_without_a_known_value_are_none_and_very_many_are_counted() -> No
     assert left_out == 3
 
 
-@pytest.mark.parametrize(
-    ("values", "limit", "expected"),
-    [
-        ([3, 1, 2, 4], 4, [3, 1, 2, 4]),
-        ([3, 1, 2, 4, 5], 4, [3, 1, 2, 5]),
-        ([5, 1, 1, 1, 1, 1, 1, 9], 4, [5, 1, 1, 9]),
-        ([7, 7, 7, 7, 7, 7], 4, [7, 7, 7, 7]),
-        ([NAN, 2, 3, 1, NAN, 4], 2, [1, 4]),
-        ([NAN, NAN, NAN, 1, 5, 3], 4, [NAN, 1, 5]),
-        ([1, 2, 3, 4, 5, 6], 2, [1, 6]),
-    ],
-)
+@pytest.mark.parametrize(("values", "limit", "expected"), [
+    ([3, 1, 2, 4], 4, [3, 1, 2, 4]),
+    ([3, 1, 2, 4, 5], 4, [3, 1, 2, 5]),
+    ([5, 1, 1, 1, 1, 1, 1, 9], 4, [5, 1, 1, 9]),
+    ([7, 7, 7, 7, 7, 7], 4, [7, 7, 7, 7]),
+    ([NAN, 2, 3, 1, NAN, 4], 2, [1, 4]),
+    ([NAN, NAN, NAN, 1, 5, 3], 4, [NAN, 1, 5]),
+    ([1, 2, 3, 4, 5, 6], 2, [1, 6]),
+])  # fmt: skip
 def test_of_each_stretch_the_smallest_and_the_largest_stay(
     values: Sequence[float], limit: int, expected: Sequence[float]
 ) -> None:

@@ -17,23 +17,16 @@ def what_is_left_beside_the_collecting_is_what(collecting_s: float) -> TraceBuil
 
 
 RUNS = {
-    "a twentieth of the step is enough 1": lambda: even(
-        {"offload": 0.49}, knobs={"offload.optimizer": True}
-    ),
-    "a twentieth of the step is enough 2": lambda: even(
-        {"train": 5.0}, knobs={"offload.optimizer": True}
-    ),
-    "a twentieth of the step is enough 3": lambda: even(
-        {"offload": 0.5}, knobs={"offload.optimizer": True}
-    ),
+    "a twentieth of the step is enough 1": lambda: even({"offload": 0.49},
+        knobs={"offload.optimizer": True}),
+    "a twentieth of the step is enough 2": lambda: even({"train": 5.0},
+        knobs={"offload.optimizer": True}),
+    "a twentieth of the step is enough 3": lambda: even({"offload": 0.5},
+        knobs={"offload.optimizer": True}),
     "an optimizer of a tenth of the step is slow 1": lambda: even({"optimizer": 0.99}, knobs=ZERO),
     "an optimizer of a tenth of the step is slow 2": lambda: even({"optimizer": 1.0}, knobs=ZERO),
-    **rows(
-        "with zero offload the spans are judged where they count",
-        lambda offload_s: even({"offload": offload_s, "optimizer": 2.0}, knobs=ZERO),
-        0.5,
-        0.49,
-    ),
+    **rows("with zero offload the spans are judged where they count",
+        lambda offload_s: even({"offload": offload_s, "optimizer": 2.0}, knobs=ZERO), 0.5, 0.49),
     **rows(
         "zero offload is switched off where it was switched on",
         lambda facts, preset: even(
@@ -49,17 +42,12 @@ RUNS = {
     "with room it is advised and predicted": offloaded,
     "without room it is needed": lambda: offloaded(memory_gib=(60.0, 72.0)),
     "without gpu samples it says what to check": lambda: offloaded(memory_gib=None),
-    "both switches are turned off together": lambda: run(
-        OFFLOADED, knobs={"offload.optimizer": True, "offload.model": True}, memory_gib=None
-    ),
-    "an unknown framework gets words not flags": lambda: run(
-        OFFLOADED, knobs={}, framework="unknown", framework_version=None
-    ),
-    "zero offload shows in the optimizer": lambda: run(
-        {**HEALTHY, "optimizer": 3.0},
-        knobs={"deepspeed.preset": "zero3_offload", "deepspeed.offload_optimizer": True},
-    ),
-    "zero offload with a quick optimizer passes": lambda: run(
-        knobs={"deepspeed.preset": "zero2_offload", "deepspeed.offload_optimizer": True}
-    ),
-}
+    "both switches are turned off together": lambda: run(OFFLOADED,
+        knobs={"offload.optimizer": True, "offload.model": True}, memory_gib=None),
+    "an unknown framework gets words not flags": lambda: run(OFFLOADED, knobs={},
+        framework="unknown", framework_version=None),
+    "zero offload shows in the optimizer": lambda: run({**HEALTHY, "optimizer": 3.0},
+        knobs={"deepspeed.preset": "zero3_offload", "deepspeed.offload_optimizer": True}),
+    "zero offload with a quick optimizer passes": lambda:
+        run(knobs={"deepspeed.preset": "zero2_offload", "deepspeed.offload_optimizer": True}),
+}  # fmt: skip

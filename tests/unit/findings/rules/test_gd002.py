@@ -25,29 +25,18 @@ def a_host_that_is_busier_than_it_should_be_gets(cpu: float) -> TraceBuilder:
 RUNS = {
     "a twentieth of the step is enough 1": lambda: even({"dataload": 0.49}),
     "a twentieth of the step is enough 2": lambda: even({"dataload": 0.5}),
-    "handing over a batch is no loading 1": lambda: even(
-        {"dataload": 0.0079}, step_s=0.1, knobs=FOUR
-    ),
-    "handing over a batch is no loading 2": lambda: even(
-        {"dataload": 0.008}, step_s=0.1, knobs=FOUR
-    ),
-    "handing over a batch is no loading 3": lambda: even(
-        {"dataload": 0.0079}, step_s=0.1, knobs={"dataload.num_workers": 0}
-    ),
-    **rows(
-        "a process that works half of its time was not waited for",
-        loaded,
-        (0.5, 4.75),
-        (0.5, 4.76),
-        (0.5, 5.0),
-        (0.79, 1.0),
-        (0.8, 1.0),
-    ),
+    "handing over a batch is no loading 1": lambda: even({"dataload": 0.0079}, step_s=0.1,
+        knobs=FOUR),
+    "handing over a batch is no loading 2": lambda: even({"dataload": 0.008}, step_s=0.1,
+        knobs=FOUR),
+    "handing over a batch is no loading 3": lambda: even({"dataload": 0.0079}, step_s=0.1,
+        knobs={"dataload.num_workers": 0}),
+    **rows("a process that works half of its time was not waited for", loaded, (0.5, 4.75),
+        (0.5, 4.76), (0.5, 5.0), (0.79, 1.0), (0.8, 1.0)),
     **named(a_host_that_is_busier_than_it_should_be_gets, 85.0, 85.1),
     **rows("more processes", starved, 0, 1, 4),
-    "a loader that stays slow is predicted to": lambda: run(
-        {**HEALTHY, "dataload": 90.0}, knobs={**SETTINGS, "dataload.num_workers": 0}
-    ),
+    "a loader that stays slow is predicted to": lambda: run({**HEALTHY, "dataload": 90.0},
+        knobs={**SETTINGS, "dataload.num_workers": 0}),
     "many processes already": lambda: starved(16),
     "waiting for another ranks loader is not ones own": lambda: run(slow={1: {"dataload": 0.5}}),
-}
+}  # fmt: skip

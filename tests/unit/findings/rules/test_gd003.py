@@ -21,14 +21,11 @@ RUNS = {
     "three tenths of the step are enough 2": lambda: even({"rollout": 9.0}),
     "three tenths of the step are enough 3": lambda: even({"rollout": 3.0}, knobs=WITHOUT),
     "ms swift gets both flags and a bound": without_vllm,
-    "a version that wants the mode said gets it": lambda: run(
-        knobs={"vllm.use": False}, framework_version="4.6.0"
-    ),
-    "the bundled trainer takes the same flag": lambda: without_vllm(
-        framework="bundled", framework_version="0.1.0"
-    ),
+    "a version that wants the mode said gets it": lambda: run(knobs={"vllm.use": False},
+        framework_version="4.6.0"),
+    "the bundled trainer takes the same flag": lambda: without_vllm(framework="bundled",
+        framework_version="0.1.0"),
     "on a cpu it is a fact and less sure": lambda: without_vllm(memory_gib=None),
-    "unknown settings are a missing signal": lambda: run(
-        knobs={}, framework="unknown", framework_version=None
-    ),
-}
+    "unknown settings are a missing signal": lambda: run(knobs={}, framework="unknown",
+        framework_version=None),
+}  # fmt: skip

@@ -81,9 +81,8 @@ def test_what_would_change_are_the_phases_in_which_it_is_slower() -> None:
 
 
 RUNS = {
-    "a rank that the server answers last is not slow": lambda: run(
-        slow={2: {"rollout": 2.0}}, knobs=with_knobs(vllm__mode="server")
-    ),
+    "a rank that the server answers last is not slow": lambda: run(slow={2: {"rollout": 2.0}},
+        knobs=with_knobs(vllm__mode="server")),
     "who is always last is named though the others spread too": lambda: spread(1.3),
     "spread alone names nobody": lambda: spread(0.0),
     "a few steps do not make always": lambda: spread(1.3, steps=5),
@@ -102,12 +101,10 @@ RUNS = {
     ),
     "who writes the checkpoints can be slow besides": lambda: saving((6.0, 3.0)),
     **rows("six steps make always", lambda steps: spread(1.3, steps=steps), 6, 5),
-    "the straggler is named with its own host": lambda: run(
-        slow={2: {"rollout": 2.0}}, hosts=["host-a", "host-b", "host-c", "host-d"], memory_gib=None
-    ),
-    "a rank that is slow in everything has no phase to name": lambda: run(
-        slow={2: dict.fromkeys(("dataload", "rollout", "reward", "logprob", "train"), 0.5)}
-    ),
+    "the straggler is named with its own host": lambda: run(slow={2: {"rollout": 2.0}},
+        hosts=["host-a", "host-b", "host-c", "host-d"], memory_gib=None),
+    "a rank that is slow in everything has no phase to name": lambda:
+        run(slow={2: dict.fromkeys(("dataload", "rollout", "reward", "logprob", "train"), 0.5)}),
     "it is named with its phase and replayed": straggling,
     "two slow ranks are not one": lambda: run(slow={1: {"rollout": 2.0}, 2: {"rollout": 2.0}}),
-}
+}  # fmt: skip

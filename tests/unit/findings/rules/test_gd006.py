@@ -26,15 +26,8 @@ def test_offload_is_switched_off_where_it_is_on_and_there_is_room(
 
 
 RUNS = {
-    **rows(
-        "how much is free decides how severe it is",
-        lambda peak_gib: run(memory_gib=(5.0, peak_gib)),
-        60.0,
-        40.1,
-        40.0,
-        8.0,
-        7.9,
-    ),
+    **rows("how much is free decides how severe it is",
+        lambda peak_gib: run(memory_gib=(5.0, peak_gib)), 60.0, 40.1, 40.0, 8.0, 7.9),
     "less than a quarter is not unused": lambda: run(memory_gib=(5.0, 60.1)),
     **rows(
         "vllm gets what is free less a tenth",
@@ -78,4 +71,4 @@ RUNS = {
         "server",
     ),
     "without samples the signal is missing": lambda: run(memory_gib=None),
-}
+}  # fmt: skip

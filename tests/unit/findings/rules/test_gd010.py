@@ -42,13 +42,10 @@ def a_link_of_a_gpu_that_no_rank_works_on_says() -> TraceBuilder:
 RUNS = {
     "without traffic it claims no cost": lambda: run(knobs=OFFLOADED),
     "on a machine without a gpu it is never severe": lambda: run(knobs=OFFLOADED, memory_gib=None),
-    "a json file gets the line to edit": lambda: run(
-        knobs={**OFFLOADED, "deepspeed.preset": "mine.json"}
-    ),
-    "short passes are left alone": lambda: run(
-        {**HEALTHY, "train": 0.3, "logprob": 0.1, "rollout": 20.0}, knobs=OFFLOADED
-    ),
-    "without settings it says so": lambda: run(
-        knobs={}, framework="unknown", framework_version=None
-    ),
-}
+    "a json file gets the line to edit": lambda:
+        run(knobs={**OFFLOADED, "deepspeed.preset": "mine.json"}),
+    "short passes are left alone": lambda:
+        run({**HEALTHY, "train": 0.3, "logprob": 0.1, "rollout": 20.0}, knobs=OFFLOADED),
+    "without settings it says so": lambda: run(knobs={}, framework="unknown",
+        framework_version=None),
+}  # fmt: skip

@@ -53,19 +53,14 @@ def collecting_for_a_fiftieth_of_the_step_counts(seconds: float) -> TraceBuilder
 
 
 RUNS = {
-    "without spans the setting is a question": lambda: run(
-        OFFLOADED, knobs=KNOBS, framework_version="3.9.0"
-    ),
-    "a version without the flag gets words": lambda: run(
-        OFFLOADED, knobs=KNOBS, framework_version="4.6.0"
-    ),
+    "without spans the setting is a question": lambda: run(OFFLOADED, knobs=KNOBS,
+        framework_version="3.9.0"),
+    "a version without the flag gets words": lambda: run(OFFLOADED, knobs=KNOBS,
+        framework_version="4.6.0"),
     "nothing offloaded is nothing collected 1": lambda: run(knobs=KNOBS),
     "nothing offloaded is nothing collected 2": lambda: run(OFFLOADED),
-    **rows(
-        "where collecting was not timed a tenth of the step asks",
+    **rows("where collecting was not timed a tenth of the step asks",
         lambda offload_s: even({"offload": offload_s}, knobs=KNOBS, framework_version="3.9.0"),
-        1.0,
-        0.99,
-    ),
+        1.0, 0.99),
     **named(collecting_for_a_fiftieth_of_the_step_counts, 0.2, 0.19),
-}
+}  # fmt: skip

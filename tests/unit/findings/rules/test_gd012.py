@@ -112,15 +112,12 @@ def test_trls_server_takes_its_own_flags_until_it_became_vllms(version: str, fla
     assert flag in fix.spelling
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("vllm serve m --num-gpu-blocks-override 64", "without `--num-gpu-blocks-override`"),
-        ("vllm serve m --gpu-memory-utilization 0.95", "add a server"),
-        ("sglang serve --model-path m", "(--mem-fraction-static)"),
-        ("bash serve.sh", "(for `swift rollout`: --vllm_gpu_memory_utilization)"),
-    ],
-)
+@pytest.mark.parametrize(("command", "words"), [
+    ("vllm serve m --num-gpu-blocks-override 64", "without `--num-gpu-blocks-override`"),
+    ("vllm serve m --gpu-memory-utilization 0.95", "add a server"),
+    ("sglang serve --model-path m", "(--mem-fraction-static)"),
+    ("bash serve.sh", "(for `swift rollout`: --vllm_gpu_memory_utilization)"),
+])  # fmt: skip
 def test_where_no_share_helps_or_none_is_known_there_is_advice(command: str, words: str) -> None:
     fix = its_fix(*command.split())
     assert not fix.pasted
@@ -170,9 +167,8 @@ RUNS = {
     "a short rollout has nothing to give": lambda: engine(phases={**HEALTHY, "rollout": 0.2}),
     "without the engines counters it says what records them": run,
     "numbers that are none are no finding 1": lambda: engine(full=float("nan")),
-    "numbers that are none are no finding 2": lambda: engine(
-        waiting=float("nan"), preemptions=float("nan")
-    ),
+    "numbers that are none are no finding 2": lambda: engine(waiting=float("nan"),
+        preemptions=float("nan")),
     "a server or unknown memory is given no number": lambda: engine(memory_gib=None),
     **rows(
         "either waiting or throwing out is enough",
@@ -191,12 +187,6 @@ RUNS = {
     "nine tenths are full and less is not 2": lambda: starved(full=89.9),
     "few that wait are no harm 1": lambda: starved(running=94.0, waiting=6.0, preemptions=0.0),
     "few that wait are no harm 2": lambda: starved(running=96.0, waiting=4.0, preemptions=0.0),
-    **named(
-        of_a_server_either_is_enough,
-        (95.0, 5.0, 0.0),
-        (95.1, 4.9, 0.0),
-        (100.0, 0.0, 0.2),
-        (100.0, 0.0, 0.19),
-        (95.1, 4.9, 0.19),
-    ),
-}
+    **named(of_a_server_either_is_enough, (95.0, 5.0, 0.0), (95.1, 4.9, 0.0), (100.0, 0.0, 0.2),
+        (100.0, 0.0, 0.19), (95.1, 4.9, 0.19)),
+}  # fmt: skip

@@ -106,12 +106,8 @@ RUNS = {
     "an engine of few requests always ends with few": lambda: decaying(1.0, peak=8.0),
     "ranks that finish apart with equal lengths do not": lambda: apart(1.1),
     "without curve or lengths it says what to record": run,
-    **rows(
-        "sixteen requests are the fewest that have a tail",
-        lambda peak: with_running(apart(None), [(0.0, peak), (1.0, 1.0), (2.0, 0.0)]),
-        16.0,
-        15.0,
-    ),
+    **rows("sixteen requests are the fewest that have a tail",
+        lambda peak: with_running(apart(None), [(0.0, peak), (1.0, 1.0), (2.0, 0.0)]), 16.0, 15.0),
     **rows("lengths differ from three times the mean on", apart, 3.0, 2.99),
     **rows(
         "a tail is told by the engine where it is as long as ranks",
@@ -121,11 +117,7 @@ RUNS = {
         1.5,
         1.4,
     ),
-    **rows(
-        "an engine that was seen nearly empty is as severe as it is",
-        lambda full_s: decaying(full_s - 0.9),
-        4.0,
-        1.0,
-    ),
+    **rows("an engine that was seen nearly empty is as severe as it is",
+        lambda full_s: decaying(full_s - 0.9), 4.0, 1.0),
     "ranks that finish apart by turns wait for lengths": lambda: apart(4.0),
-}
+}  # fmt: skip

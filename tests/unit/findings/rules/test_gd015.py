@@ -90,48 +90,30 @@ RUNS = {
     "a full cache is another rules": lambda: engine(8.0, 24.0, 95.0),
     "too few requests are a question": lambda: engine(6.0, 0.0, 10.0),
     "the few requests that wait are counted": lambda: engine(6.0, 0.25, 10.0),
-    "too few requests on a cpu are what it can take": lambda: engine(
-        6.0, 0.0, 10.0, memory_gib=None
-    ),
+    "too few requests on a cpu are what it can take": lambda: engine(6.0, 0.0, 10.0,
+        memory_gib=None),
     "without counters it says what records them": run,
-    **rows(
-        "a tenth of the requests has to wait 1",
-        lambda waiting: engine(4.5, waiting, 30.0),
-        0.5,
-        0.49,
-    ),
-    **rows(
-        "a tenth of the requests has to wait 2",
-        lambda waiting: engine(9.0, 2 * waiting, 30.0),
-        0.5,
-        0.49,
-    ),
-    **rows(
-        "few requests in a nearly empty cache are too few",
-        lambda peak, full: engine(peak / 2, 0.0, full),
-        (32.0, 25.0),
-        (33.0, 25.0),
-        (32.0, 25.1),
-    ),
+    **rows("a tenth of the requests has to wait 1", lambda waiting: engine(4.5, waiting, 30.0),
+        0.5, 0.49),
+    **rows("a tenth of the requests has to wait 2", lambda waiting: engine(9.0, 2 * waiting, 30.0),
+        0.5, 0.49),
+    **rows("few requests in a nearly empty cache are too few", lambda peak,
+        full: engine(peak / 2, 0.0, full), (32.0, 25.0), (33.0, 25.0), (32.0, 25.1)),
     **named(where_no_flag_rolls_out_more_it_is_advised_in, True, False),
-    "sglang has another flag": lambda: queueing(
-        command=("python", "-m", "sglang.launch_server", "--max-running-requests", "16")
-    ),
+    "sglang has another flag": lambda:
+        queueing(command=("python", "-m", "sglang.launch_server", "--max-running-requests", "16")),
     "without the command it is advice and less sure": lambda: queueing(pid=None),
-    "a server below its limit waits for something else 1": lambda: queueing(
-        command=(*SLOTS[:-1], "17")
-    ),
-    "a server below its limit waits for something else 2": lambda: queueing(
-        command=(*SLOTS[:-1], "256")
-    ),
+    "a server below its limit waits for something else 1": lambda:
+        queueing(command=(*SLOTS[:-1], "17")),
+    "a server below its limit waits for something else 2": lambda:
+        queueing(command=(*SLOTS[:-1], "256")),
     "a server s full cache is another finding 1": lambda: queueing(full=89.0),
     "a server s full cache is another finding 2": lambda: queueing(full=90.0),
     "one request in ten is too many 1": lambda: queueing(running=89.0, waiting=11.0),
     "one request in ten is too many 2": lambda: queueing(running=91.0, waiting=9.0),
     "a short rollout has nothing to give": lambda: queueing(phases={**HEALTHY, "rollout": 0.5}),
     "an unknown cache does not stop it": lambda: queueing(full=None),
-    "who says nothing of its queue is not judged": lambda: served(
-        beside_servers(), requests_running=16.0
-    ),
+    "who says nothing of its queue is not judged": lambda: served(beside_servers(),
+        requests_running=16.0),
     "a limit of none is no limit": lambda: queueing(command=(*SLOTS[:-1], "0")),
-}
+}  # fmt: skip

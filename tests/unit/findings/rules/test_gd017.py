@@ -38,27 +38,16 @@ def a_run_that_overlaps_already_is_left_to_gd027() -> TraceBuilder:
 
 
 RUNS = {
-    "ms swift has a flag and the bundled trainer words": lambda: run(
-        TRAINING, knobs=SERVER, framework="bundled", framework_version="0.1.0"
-    ),
-    "little to overlap passes": lambda: run(
-        {**HEALTHY, "rollout": 0.5, "train": 9.0}, knobs=SERVER
-    ),
-    "an engine within the ranks is no server": lambda: run(
-        TRAINING, knobs={**SERVER, "vllm.use": False}
-    ),
-    **rows(
-        "sides that work as long are the engines idling",
-        lambda rollout_s: even({"rollout": rollout_s}, knobs=SERVER),
-        5.0,
-        5.1,
-    ),
-    **rows(
-        "three twentieths of the step have to overlap",
-        lambda rollout_s: even({"rollout": rollout_s}, knobs=SERVER),
-        1.5,
-        1.49,
-    ),
+    "ms swift has a flag and the bundled trainer words": lambda: run(TRAINING, knobs=SERVER,
+        framework="bundled", framework_version="0.1.0"),
+    "little to overlap passes": lambda: run({**HEALTHY, "rollout": 0.5, "train": 9.0},
+        knobs=SERVER),
+    "an engine within the ranks is no server": lambda: run(TRAINING,
+        knobs={**SERVER, "vllm.use": False}),
+    **rows("sides that work as long are the engines idling",
+        lambda rollout_s: even({"rollout": rollout_s}, knobs=SERVER), 5.0, 5.1),
+    **rows("three twentieths of the step have to overlap",
+        lambda rollout_s: even({"rollout": rollout_s}, knobs=SERVER), 1.5, 1.49),
     "without samples it is not": lambda: generating(None),
     "gpus that work meanwhile are not idle": lambda: generating(80.0),
-}
+}  # fmt: skip

@@ -52,24 +52,16 @@ def well() -> TraceBuilder:
 
 
 RUNS = {
-    "adapters need their base back": lambda: waking(
-        1.5, 0.3, {**LEVEL_1, "vllm.enable_lora": True}
-    ),
-    "a cache that is woken first needs a full gpu to matter": lambda: waking(
-        0.2, 0.0, LEVEL_2, sync_gib=76.0
-    ),
-    "a cache that is woken first with room passes 1": lambda: waking(
-        0.2, 0.0, LEVEL_2, sync_gib=40.0
-    ),
+    "adapters need their base back": lambda: waking(1.5, 0.3,
+        {**LEVEL_1, "vllm.enable_lora": True}),
+    "a cache that is woken first needs a full gpu to matter": lambda: waking(0.2, 0.0, LEVEL_2,
+        sync_gib=76.0),
+    "a cache that is woken first with room passes 1": lambda: waking(0.2, 0.0, LEVEL_2,
+        sync_gib=40.0),
     "a cache that is woken first with room passes 2": lambda: waking(0.2, 0.0, LEVEL_2),
     "the right order passes": lambda: waking(0.0, 0.3, LEVEL_2),
-    "an engine that stays awake has no order": lambda: waking(
-        0.2, 0.0, with_knobs(vllm__sleep_level=0)
-    ),
-    **rows(
-        "memory is full at nine tenths",
-        lambda sync_gib: waking(0.2, 0.0, LEVEL_2, sync_gib=sync_gib),
-        72.0,
-        71.9,
-    ),
-}
+    "an engine that stays awake has no order": lambda: waking(0.2, 0.0,
+        with_knobs(vllm__sleep_level=0)),
+    **rows("memory is full at nine tenths",
+        lambda sync_gib: waking(0.2, 0.0, LEVEL_2, sync_gib=sync_gib), 72.0, 71.9),
+}  # fmt: skip

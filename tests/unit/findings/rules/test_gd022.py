@@ -36,22 +36,15 @@ RUNS = {
     "many large parts are bytes and not a fixed cost": lambda: gathering(32, 0.06, knobs=PARTS),
     "a cheap sync may have many parts": lambda: gathering(200, 0.0005, knobs=PARTS),
     "a whole model gathered into a full gpu is cut": lambda: gathered_whole(76.0),
-    "the evidence is of the gpu with most in use not of the": lambda: gathered_whole(
-        76.0, gpus_gib=(80.0, 80.0, 80.0, 140.0)
-    ),
+    "the evidence is of the gpu with most in use not of the": lambda: gathered_whole(76.0,
+        gpus_gib=(80.0, 80.0, 80.0, 140.0)),
     "a whole model with room passes": lambda: gathered_whole(60.0),
-    "weights that are whole anyway are not gathered": lambda: gathered_whole(
-        76.0, {**WHOLE, "deepspeed.stage": 2}
-    ),
-    "a framework without the setting is not asked": lambda: run(
-        framework="trl", framework_version="1.16.0"
-    ),
+    "weights that are whole anyway are not gathered": lambda: gathered_whole(76.0,
+        {**WHOLE, "deepspeed.stage": 2}),
+    "a framework without the setting is not asked": lambda: run(framework="trl",
+        framework_version="1.16.0"),
     **rows("a whole model is cut from nine tenths on", gathered_whole, 72.0, 71.9),
-    **rows(
-        "parts may grow up to three quarters of the memory",
-        lambda gib: memory(gathering(200, 0.006, knobs=PARTS), {"sync": gib}),
-        60.0,
-        60.1,
-    ),
+    **rows("parts may grow up to three quarters of the memory",
+        lambda gib: memory(gathering(200, 0.006, knobs=PARTS), {"sync": gib}), 60.0, 60.1),
     **rows("sixteen parts are many", lambda count: gathering(count, 0.0185, knobs=PARTS), 16, 15),
-}
+}  # fmt: skip

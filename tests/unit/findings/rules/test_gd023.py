@@ -88,13 +88,8 @@ RUNS = {
     "all ranks in line are named as none": lambda: standing((30.0,) * 4),
     "without samples it says what takes them": run,
     **rows("what a job of its own may wait", lambda wait: busy_with(88.0, 95.0, wait), 30.0, 29.9),
-    **rows(
-        "how busy the host is decides why", lambda host: standing(host=host), 59.9, 60.0, 90.0, 90.1
-    ),
-    **rows(
-        "a quarter of the host is what others take",
-        lambda own: busy_with(own, 95.0, 40.0),
-        70.0,
-        70.4,
-    ),
-}
+    **rows("how busy the host is decides why", lambda host: standing(host=host), 59.9, 60.0, 90.0,
+        90.1),
+    **rows("a quarter of the host is what others take", lambda own: busy_with(own, 95.0, 40.0),
+        70.0, 70.4),
+}  # fmt: skip

@@ -93,21 +93,10 @@ RUNS = {
     "a touch of heat passes 2": lambda: clocks(HOT, 1100.0, 0.0),
     "an idle gpu may be slow": lambda: clocks(HOT, 300.0, 0.9, util=0.0),
     "without samples it says what takes them": run,
-    **rows(
-        "a throttle counts by time and by clock",
-        limited,
-        (HOT, 1900.0, 2.0),
-        (HOT, 1901.0, 2.0),
-        (HOT, 1900.0, 1.9),
-        (POWER, 1599.0, 20.0),
-        (POWER, 1601.0, 20.0),
-        (POWER, 1599.0, 19.9),
-    ),
-    **rows(
-        "a gpu is busy by its own utilization",
-        lambda util, of_others: clocks(HOT, 1100.0, 0.9, util=util, of_others=of_others),
-        (50.0, 0.0),
-        (49.9, 98.0),
-        (0.0, 98.0),
-    ),
-}
+    **rows("a throttle counts by time and by clock", limited, (HOT, 1900.0, 2.0),
+        (HOT, 1901.0, 2.0), (HOT, 1900.0, 1.9), (POWER, 1599.0, 20.0), (POWER, 1601.0, 20.0),
+        (POWER, 1599.0, 19.9)),
+    **rows("a gpu is busy by its own utilization", lambda util,
+        of_others: clocks(HOT, 1100.0, 0.9, util=util, of_others=of_others), (50.0, 0.0),
+        (49.9, 98.0), (0.0, 98.0)),
+}  # fmt: skip

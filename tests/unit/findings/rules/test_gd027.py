@@ -163,29 +163,19 @@ def tools_that_take_half_of_a_trajectory_leave_as() -> TraceBuilder:
 
 RUNS = {
     "the ranks wait for samples": lambda: overlapping(4.0),
-    "a reward that takes more than generating is what to fix": lambda: overlapping(
-        4.0, generate_s=2.0, reward_s=7.0
-    ),
+    "a reward that takes more than generating is what to fix": lambda: overlapping(4.0,
+        generate_s=2.0, reward_s=7.0),
     "without a recording of the loop the wait alone is told": lambda: overlapping(9.0, loop=False),
     "ranks that hardly wait pass": lambda: overlapping(0.9),
     "a wait of a tenth is a finding": lambda: overlapping(1.0),
     "a rollout without room is the other side": lambda: ahead(6.0),
-    "how many gpus to move is said where both numbers are known 1": lambda: ahead(
-        6.0, ranks=8, vllm__tensor_parallel_size=4, vllm__data_parallel_size=2
-    ),
+    "how many gpus to move is said where both numbers are known 1": lambda: ahead(6.0, ranks=8,
+        vllm__tensor_parallel_size=4, vllm__data_parallel_size=2),
     "a rollout that hardly waits passes": lambda: ahead(0.9),
     **named(the_side_that_waits_longer_is_told_and_of_both, 4.0, 4.1),
     "ranks that do nothing but wait get no factor": lambda: overlapping(10.0, loop=False),
-    **named(
-        what_is_at_work_longest_is_to_be_made_faster,
-        (10.0, 8.0, 0.0),
-        (10.0, 7.9, 0.0),
-        (5.0, 5.0, 0.0),
-        (5.0, 5.1, 0.0),
-        (2.0, 5.0, 5.0),
-        (5.0, 1.0, 5.0),
-        (5.0, 1.0, 5.1),
-    ),
+    **named(what_is_at_work_longest_is_to_be_made_faster, (10.0, 8.0, 0.0), (10.0, 7.9, 0.0),
+        (5.0, 5.0, 0.0), (5.0, 5.1, 0.0), (2.0, 5.0, 5.0), (5.0, 1.0, 5.0), (5.0, 1.0, 5.1)),
     **named(requests_in_the_queue_of_the_engine, (3.0, 0.0), (2.9, 0.0), (5.0, 10.1)),
     **named(tools_against_the_engine_by_what_trajectories, 6.0, 4.0),
-}
+}  # fmt: skip

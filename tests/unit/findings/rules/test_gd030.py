@@ -68,42 +68,25 @@ def a_longer_queue_is_that_of_all_the_processes() -> TraceBuilder:
 
 
 RUNS = {
-    "persistent processes are not restarted": lambda: loads(
-        RESTARTS, **knob("dataload.persistent_workers", True)
-    ),
-    "waits at the distance of the processes are no restarts": lambda: loads(
-        [0.05, 0.05, 1.0] * 8, **knob("dataload.num_workers", 3)
-    ),
-    **rows(
-        "single few and even waits are no bursts",
-        loads,
-        ([0.05] * 11 + [3.0],),
-        ([0.05] * 5,),
-        ([1.0] * 20,),
-    ),
-    "without loader processes the question does not arise": lambda: loads(
-        RESTARTS, **knob("dataload.num_workers", 0)
-    ),
+    "persistent processes are not restarted": lambda: loads(RESTARTS,
+        **knob("dataload.persistent_workers", True)),
+    "waits at the distance of the processes are no restarts": lambda: loads([0.05, 0.05, 1.0] * 8,
+        **knob("dataload.num_workers", 3)),
+    **rows("single few and even waits are no bursts", loads, ([0.05] * 11 + [3.0],), ([0.05] * 5,),
+        ([1.0] * 20,)),
+    "without loader processes the question does not arise": lambda: loads(RESTARTS,
+        **knob("dataload.num_workers", 0)),
     "two bursts are enough": lambda: loads(([0.05] * 9 + [3.0]) * 2),
-    "steps that fetch nothing say nothing of the usual wait 1": lambda: loads(
-        [0.5] * 7 + [0.0] * 9
-    ),
-    "steps that fetch nothing say nothing of the usual wait 2": lambda: loads(
-        [0.125, 0.0] * 8 + [3.0, 0.0] * 2
-    ),
-    "a burst is more than three usual waits and more than a 1": lambda: loads(
-        [0.125] * 16 + [0.375, 0.376, 3.0, 3.0, 3.0]
-    ),
-    "a burst is more than three usual waits and more than a 2": lambda: loads(
-        [0.05] * 16 + [0.2, 0.25, 3.0, 3.0, 3.0]
-    ),
-    **rows(
-        "a distance may differ by one step",
-        lambda gap: loads([0.05] * 5 + [3.0] + [0.05] * 5 + [3.0] + [0.05] * gap + [3.0]),
-        5,
-        6,
-        7,
-    ),
+    "steps that fetch nothing say nothing of the usual wait 1": lambda:
+        loads([0.5] * 7 + [0.0] * 9),
+    "steps that fetch nothing say nothing of the usual wait 2": lambda:
+        loads([0.125, 0.0] * 8 + [3.0, 0.0] * 2),
+    "a burst is more than three usual waits and more than a 1": lambda:
+        loads([0.125] * 16 + [0.375, 0.376, 3.0, 3.0, 3.0]),
+    "a burst is more than three usual waits and more than a 2": lambda:
+        loads([0.05] * 16 + [0.2, 0.25, 3.0, 3.0, 3.0]),
+    **rows("a distance may differ by one step",
+        lambda gap: loads([0.05] * 5 + [3.0] + [0.05] * 5 + [3.0] + [0.05] * gap + [3.0]), 5, 6, 7),
     **rows(
         "without the times of batches the queue grows by two sizes",
         lambda ahead: loads(
@@ -116,4 +99,4 @@ RUNS = {
         8,
         16,
     ),
-}
+}  # fmt: skip

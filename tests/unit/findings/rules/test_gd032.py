@@ -55,21 +55,10 @@ def mixed(spans_s: float, texts_s: float, images_s: float, *, waits_s: float = 2
 RUNS = {
     "a loader without processes tokenizes in the step 1": lambda: texts(0),
     "a loader without processes tokenizes in the step 2": lambda: texts(2),
-    "texts beside images that take longer are a part of loading": lambda: count(
-        texts(0), "dataload/process_s", 4.0
-    ),
-    **rows(
-        "what is a part of slow loading is not told twice",
-        mixed,
-        (0.49, 1.0, 4.0),
-        (0.5, 1.0, 4.0),
-        (0.1, 2.0, 2.0),
-        (0.1, 2.0, 2.01),
-    ),
-    **rows(
-        "loading that nobody else tells of gets processes",
-        lambda texts_s: mixed(0.0, texts_s, 4.0, waits_s=0.4),
-        2.0,
-        8.0,
-    ),
-}
+    "texts beside images that take longer are a part of loading": lambda: count(texts(0),
+        "dataload/process_s", 4.0),
+    **rows("what is a part of slow loading is not told twice", mixed, (0.49, 1.0, 4.0),
+        (0.5, 1.0, 4.0), (0.1, 2.0, 2.0), (0.1, 2.0, 2.01)),
+    **rows("loading that nobody else tells of gets processes",
+        lambda texts_s: mixed(0.0, texts_s, 4.0, waits_s=0.4), 2.0, 8.0),
+}  # fmt: skip

@@ -54,12 +54,10 @@ RUNS = {
     "a reward without named functions is still a share": lambda: run({**HEALTHY, "reward": 2.0}),
     "one slow rank does not speak for all 1": lambda: run(slow={1: {"reward": 5.0}}),
     "one slow rank does not speak for all 2": lambda: run(ranks=2, slow={1: {"reward": 5.0}}),
-    "decoding and gathering are no function": lambda: inside(
-        run({**HEALTHY, "reward": 2.0}), "reward/judge", 0.05
-    ),
-    "without rewards nothing is said": lambda: run(
-        {name: s for name, s in HEALTHY.items() if name != "reward"}
-    ),
+    "decoding and gathering are no function": lambda: inside(run({**HEALTHY, "reward": 2.0}),
+        "reward/judge", 0.05),
+    "without rewards nothing is said": lambda:
+        run({name: s for name, s in HEALTHY.items() if name != "reward"}),
     "verl has workers for any function": lambda: inside(
         run(
             {**HEALTHY, "reward": 2.0},
@@ -70,9 +68,8 @@ RUNS = {
         "reward/judge",
         1.9,
     ),
-    "milliseconds of a short step are not worth a profile": lambda: run(
-        {"rollout": 0.04, "train": 0.04, "reward": 0.02}, idle=0.001
-    ),
+    "milliseconds of a short step are not worth a profile": lambda:
+        run({"rollout": 0.04, "train": 0.04, "reward": 0.02}, idle=0.001),
     **rows(
         "four processes are enough",
         lambda workers: inside(
@@ -89,7 +86,7 @@ RUNS = {
         4,
         "auto",
     ),
-    "busy cores take no more processes": lambda: (
-        the_trainers_own_functions_take_more_processes()
-    ).series("host.cpu", "%", [0.0, 100.0], [97.0, 97.0]),
-}
+    "busy cores take no more processes": lambda:
+        (the_trainers_own_functions_take_more_processes()).series("host.cpu", "%", [0.0, 100.0],
+        [97.0, 97.0]),
+}  # fmt: skip

@@ -69,22 +69,13 @@ def cores_are_busy_above_a_limit_and_what_could(cpu: float, own: float = 50.0) -
 
 
 RUNS = {
-    "the bundled trainer is given its flag": lambda: functions(
-        1.0,
-        1.0,
-        knobs={**SETTINGS, "reward.num_workers": 1},
-        framework="bundled",
-        framework_version="0.1.0",
-    ),
+    "the bundled trainer is given its flag": lambda: functions(1.0, 1.0,
+        knobs={**SETTINGS, "reward.num_workers": 1}, framework="bundled",
+        framework_version="0.1.0"),
     "one long function has nothing to run beside 1": lambda: functions(3.0),
     "one long function has nothing to run beside 2": lambda: functions(3.0, 0.01),
-    **rows(
-        "only single calls are spread over a pool",
-        lambda times, other_s: in_calls(times, 1.2, other_s),
-        (8, 0.6),
-        (7, 0.6),
-        (8, 0.01),
-    ),
+    **rows("only single calls are spread over a pool", lambda times,
+        other_s: in_calls(times, 1.2, other_s), (8, 0.6), (7, 0.6), (8, 0.01)),
     **rows(
         "one function of the trainer is shared by more processes",
         lambda workers: inside(
@@ -122,4 +113,4 @@ RUNS = {
         None,
         1,
     ),
-}
+}  # fmt: skip

@@ -39,27 +39,15 @@ def a_rank_that_is_always_slow_has_no_limit() -> TraceBuilder:
 
 RUNS = {
     "calls of one usual length are no limit": lambda: calls([2.0] * 10),
-    "calls of every length up to the longest are no limit": lambda: calls(
-        [0.2] * 12 + [2.7, 3.1, 3.9, 4.4, 5.0, 5.01, 5.02]
-    ),
+    "calls of every length up to the longest are no limit": lambda:
+        calls([0.2] * 12 + [2.7, 3.1, 3.9, 4.4, 5.0, 5.01, 5.02]),
     "two long calls are no limit": lambda: calls([0.2] * 8 + [5.0, 5.0]),
-    **rows(
-        "a call near the trainers limit may end the run",
-        lambda limit: calls([0.2, 0.3, 5.0, 0.2, 0.3, 0.2], limit),
-        9.0,
-        6.0,
-    ),
-    "timeouts that are counted are shown": lambda: count(
-        sick(), "reward/timeouts", lambda _, step: float(step in (2, 5, 8))
-    ),
-    **rows(
-        "a call is near a limit from half of it on",
-        lambda limit: calls([0.2, 0.3, 5.0, 0.2, 0.3, 0.2], limit),
-        6.25,
-        6.26,
-        10.0,
-        10.1,
-    ),
+    **rows("a call near the trainers limit may end the run",
+        lambda limit: calls([0.2, 0.3, 5.0, 0.2, 0.3, 0.2], limit), 9.0, 6.0),
+    "timeouts that are counted are shown": lambda: count(sick(), "reward/timeouts", lambda _,
+        step: float(step in (2, 5, 8))),
+    **rows("a call is near a limit from half of it on",
+        lambda limit: calls([0.2, 0.3, 5.0, 0.2, 0.3, 0.2], limit), 6.25, 6.26, 10.0, 10.1),
     **rows(
         "a limit is a length at which long calls end",
         calls,
@@ -74,4 +62,4 @@ RUNS = {
         ([0.05] * 7 + [0.49] * 3,),
     ),
     "calls that end at a limit have to cost something": lambda: calls([0.2] * 60 + [0.6] * 3),
-}
+}  # fmt: skip

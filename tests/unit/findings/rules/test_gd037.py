@@ -112,29 +112,17 @@ RUNS = {
     "utilization alone is weak evidence 2": lambda: passes(90.0, series="gpu.util"),
     "full memory and unknown use say nothing 1": lambda: passes(20.0, gib=60.0),
     "full memory and unknown use say nothing 2": lambda: passes(None),
-    "one pass per step can not be fewer": lambda: passes(
-        20.0, **knob("train.grad_accumulation", 1)
-    ),
-    **rows(
-        "passes are merged by four up to eight completions or else",
-        lambda micro, passes_: passes(
-            20.0, **{"train.micro_batch": micro, "train.grad_accumulation": passes_}
-        ),
-        (2, 4),
-        (3, 4),
-        (1, 4),
-        (1, 6),
-        (4, 2),
-        (1, 3),
-    ),
+    "one pass per step can not be fewer": lambda: passes(20.0,
+        **knob("train.grad_accumulation", 1)),
+    **rows("passes are merged by four up to eight completions or else", lambda micro,
+        passes_: passes(20.0, **{"train.micro_batch": micro, "train.grad_accumulation": passes_}),
+        (2, 4), (3, 4), (1, 4), (1, 6), (4, 2), (1, 3)),
     "on a cpu passes whose time is their places stay": lambda: on_cpu(0.001, 0.01),
-    **rows(
-        "a little of the step is of low gravity", lambda fixed_s: on_cpu(fixed_s, 0.01), 0.05, 0.1
-    ),
+    **rows("a little of the step is of low gravity", lambda fixed_s: on_cpu(fixed_s, 0.01), 0.05,
+        0.1),
     **named(on_a_cpu_a_pass_that_is_hardly_arithmetic_is, 100000, 50000000),
     "on a cpu passes whose time is their own are to be larger 1": lambda: on_cpu(0.3, 0.0001),
-    "on a cpu passes whose time is their own are to be larger 2": lambda: on_cpu(
-        0.3, 0.0001, micro=2
-    ),
+    "on a cpu passes whose time is their own are to be larger 2": lambda: on_cpu(0.3, 0.0001,
+        micro=2),
     **named(on_a_cpu_few_completions_with_a_fifth_of, (4, 400.0), (5, 400.0), (4, 401.0)),
-}
+}  # fmt: skip

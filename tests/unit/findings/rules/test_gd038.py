@@ -53,13 +53,8 @@ def lengths_of_nothing_are_no_padding() -> TraceBuilder:
 
 
 RUNS = {
-    "the bundled trainer packs where it shares prompts": lambda: padded(
-        400.0,
-        framework="bundled",
-        framework_version="0.1.0",
-        knobs={**SETTINGS, "train.share_prompts": False},
-    ),
-    "packed sequences have no padding": lambda: padded(
-        400.0, knobs={**SETTINGS, "train.padding_free": True}
-    ),
-}
+    "the bundled trainer packs where it shares prompts": lambda: padded(400.0, framework="bundled",
+        framework_version="0.1.0", knobs={**SETTINGS, "train.share_prompts": False}),
+    "packed sequences have no padding": lambda: padded(400.0,
+        knobs={**SETTINGS, "train.padding_free": True}),
+}  # fmt: skip

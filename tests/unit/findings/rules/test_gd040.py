@@ -87,20 +87,11 @@ RUNS = {
     "retries before the first step that counts are a start": lambda: full(train=72.0),
     "a cache that fills the gpu in rollouts is as told": lambda: full(rollout=79.0, train=60.0),
     **named(a_run_without_steps_is_judged_by_its_memory, 0, 1),
-    **named(
-        a_run_that_memory_ended_is_told_of_once,
-        (OUT_OF_MEMORY, False),
-        (OUT_OF_MEMORY, True),
-        ("KeyError: 'image'", False),
-    ),
-    **rows(
-        "retries count from the first step on",
-        lambda samples: retrying(*samples),
-        ([(5.0, 0.0), (10.0, 3.0), (15.0, 3.0)],),
-        ([(9.9, 3.0), (15.0, 4.0), (25.0, 6.0)],),
-        ([(15.0, 4.0), (25.0, 6.0), (35.0, 6.0)],),
-    ),
-    **rows(
-        "memory is full from ninety seven percent on", lambda train: full(train=train), 77.6, 77.5
-    ),
-}
+    **named(a_run_that_memory_ended_is_told_of_once, (OUT_OF_MEMORY, False), (OUT_OF_MEMORY, True),
+        ("KeyError: 'image'", False)),
+    **rows("retries count from the first step on", lambda samples: retrying(*samples),
+        ([(5.0, 0.0), (10.0, 3.0), (15.0, 3.0)],), ([(9.9, 3.0), (15.0, 4.0), (25.0, 6.0)],),
+        ([(15.0, 4.0), (25.0, 6.0), (35.0, 6.0)],)),
+    **rows("memory is full from ninety seven percent on", lambda train: full(train=train), 77.6,
+        77.5),
+}  # fmt: skip

@@ -73,13 +73,10 @@ def test_what_activations_need_is_told_where_the_model_and_its_passes_are_known(
 
 
 RUNS = {
-    "little training is little to save": lambda: count(
-        run({**HEALTHY, "train": 0.5}, knobs=KNOBS, config=MODEL, memory_gib=(60.0, 40.0)),
-        "train/token_places",
-        10.0,
-    ),
-    "kept activations are not asked about": lambda: recomputing(
-        **knob("train.gradient_checkpointing", False)
-    ),
+    "little training is little to save": lambda:
+        count(run({**HEALTHY, "train": 0.5}, knobs=KNOBS, config=MODEL, memory_gib=(60.0, 40.0)),
+        "train/token_places", 10.0),
+    "kept activations are not asked about": lambda:
+        recomputing(**knob("train.gradient_checkpointing", False)),
     **named(a_fifth_of_the_step_is_enough_training, 2.0, 1.99),
-}
+}  # fmt: skip

@@ -8,11 +8,8 @@ from tests.unit.findings.recorded import inside, knob
 from tests.unit.findings.rules.saying import even, named, rows
 
 KNOBS: dict[str, Any] = {
-    **SETTINGS,
-    "train.num_iterations": 1,
-    "train.grad_accumulation": 4,
-    "train.beta": 0.04,
-}
+    **SETTINGS, "train.num_iterations": 1, "train.grad_accumulation": 4, "train.beta": 0.04,
+}  # fmt: skip
 
 
 def passes(old: float = 0.0, reference: float = 0.0, **knobs: Any) -> TraceBuilder:
@@ -56,20 +53,10 @@ RUNS = {
         ({"train.grad_accumulation": None},),
     ),
     "without passes there is nothing to leave out": lambda: run(knobs=KNOBS),
-    **named(
-        a_pass_is_left_out_from_three_hundredths_of,
-        (0.3, 0.0, {}),
-        (0.29, 0.0, {}),
-        (0.3, 0.0, {"train.num_iterations": 2}),
-        (0.0, 0.3, {}),
-        (0.0, 0.29, {}),
-        (0.0, 0.3, {"train.beta": 0.0011}),
-        (0.3, 0.3, {}),
-        (0.3, 0.29, {}),
-        (0.29, 0.3, {}),
-    ),
+    **named(a_pass_is_left_out_from_three_hundredths_of, (0.3, 0.0, {}), (0.29, 0.0, {}),
+        (0.3, 0.0, {"train.num_iterations": 2}), (0.0, 0.3, {}), (0.0, 0.29, {}),
+        (0.0, 0.3, {"train.beta": 0.0011}), (0.3, 0.3, {}), (0.3, 0.29, {}), (0.29, 0.3, {})),
     "old logprobs of a single step are not needed": lambda: passes(old=0.5),
-    "both passes are one finding with two fixes": lambda: passes(
-        old=0.4, reference=0.5, **knob("train.beta", 0.0005)
-    ),
-}
+    "both passes are one finding with two fixes": lambda: passes(old=0.4, reference=0.5,
+        **knob("train.beta", 0.0005)),
+}  # fmt: skip

@@ -36,15 +36,12 @@ def test_who_ended_half_and_then_hardly_any_has_stopped_to_end(
 
 RUNS = {
     **rows("grades", lambda share: learner({**FLAT, RATIO: share}), 0.06, 0.3, 0.6, 1.0),
-    "a reward that rises all the same or a short run 1": lambda: learner(
-        {**FLAT, RATIO: 0.4}, steps=10
-    ),
-    "a reward that rises all the same or a short run 2": lambda: learner(
-        {"reward": lambda t, v, r: t + r.normal(0, 0.05, len(t)), RATIO: 0.9}
-    ),
-    "a reward that rises all the same or a short run 3": lambda: learner(
-        {**FLAT, RATIO: 0.9}, steps=10
-    ),
+    "a reward that rises all the same or a short run 1": lambda: learner({**FLAT, RATIO: 0.4},
+        steps=10),
+    "a reward that rises all the same or a short run 2": lambda:
+        learner({"reward": lambda t, v, r: t + r.normal(0, 0.05, len(t)), RATIO: 0.9}),
+    "a reward that rises all the same or a short run 3": lambda: learner({**FLAT, RATIO: 0.9},
+        steps=10),
     "a late rise counts": lambda: learner({RATIO: lambda t, v, r: np.where(t > 0.8, 0.4, 0.0)}),
     **rows(
         "a model that learns to end is told to wait",
@@ -56,17 +53,12 @@ RUNS = {
         0.04,
     ),
     "a model that never ends gets other advice": lambda: learner({RATIO: 1.0}),
-    "a model that stopped to end does not need more room": lambda: learner(
-        {**FLAT, RATIO: lambda t, v, r: np.where(t > 0.4, 1.0, 0.1)}
-    ),
+    "a model that stopped to end does not need more room": lambda:
+        learner({**FLAT, RATIO: lambda t, v, r: np.where(t > 0.4, 1.0, 0.1)}),
     "few and missing 1": lambda: learner({RATIO: 0.02}),
     "few and missing 2": lambda: learner({RATIO: None}),
-    **rows(
-        "of few steps only half of all completions count",
-        lambda share: learner({**FLAT, RATIO: share}, steps=10),
-        0.5,
-        0.499,
-    ),
+    **rows("of few steps only half of all completions count",
+        lambda share: learner({**FLAT, RATIO: share}, steps=10), 0.5, 0.499),
     **rows(
         "a model that never ends gets more room only under a hardly",
         lambda limit: learner(
@@ -79,4 +71,4 @@ RUNS = {
         512,
         None,
     ),
-}
+}  # fmt: skip

@@ -31,9 +31,8 @@ def of_steps(values: Sequence[float], begin: int = 1) -> TraceBuilder:
 
 
 RUNS = {
-    "a task that is being learned may lose entropy 1": lambda: learner(
-        {"entropy": lambda t, v, r: 0.6 * np.exp(-5 * t)}
-    ),
+    "a task that is being learned may lose entropy 1": lambda:
+        learner({"entropy": lambda t, v, r: 0.6 * np.exp(-5 * t)}),
     "a task that is being learned may lose entropy 2": lambda: learner(
         {
             "entropy": lambda t, v, r: 0.6 * np.exp(-5 * t),
@@ -43,16 +42,14 @@ RUNS = {
     "a fall that levels off is healthy": lambda: learner(
         {**FLAT, "entropy": lambda t, v, r: 0.2 + 0.4 * np.exp(-8 * t) + r.normal(0, 0.01, len(t))}
     ),
-    "a collapse within the first steps is seen": lambda: learner(
-        {**FLAT, "entropy": lambda t, v, r: 5 * np.exp(-80 * t)}
-    ),
+    "a collapse within the first steps is seen": lambda:
+        learner({**FLAT, "entropy": lambda t, v, r: 5 * np.exp(-80 * t)}),
     "a lone spike is no level to fall from": lambda: of_steps([0.06, 2.0, *[0.06] * 98]),
     "short runs and hardly any entropy 1": lambda: learner(steps=12),
     "short runs and hardly any entropy 2": lambda: learner({"entropy": 0.01}),
-    "clipping and rate are advised with values": lambda: learner(
-        {**FLAT, "entropy": lambda t, v, r: 0.6 * np.exp(-6 * t)},
-        knobs={"train.learning_rate": 1e-05, "train.beta": 0.0, "train.epsilon": 0.2},
-    ),
+    "clipping and rate are advised with values": lambda:
+        learner({**FLAT, "entropy": lambda t, v, r: 0.6 * np.exp(-6 * t)},
+        knobs={"train.learning_rate": 1e-05, "train.beta": 0.0, "train.epsilon": 0.2}),
     **rows(
         "what crawls back a little has not recovered",
         lambda comes_back_to: learner(
@@ -66,16 +63,8 @@ RUNS = {
         0.09,
         0.3,
     ),
-    **rows(
-        "a tenth of the start is a collapse from its first step on",
-        lambda low: of_steps([5.0] * 9 + [low] * 31),
-        0.5,
-        0.51,
-    ),
-    **rows(
-        "a fifth of the start is no recovery",
-        lambda back_to: of_steps([5.0] * 9 + [0.25] * 10 + [back_to] * 21),
-        1.0,
-        1.25,
-    ),
-}
+    **rows("a tenth of the start is a collapse from its first step on",
+        lambda low: of_steps([5.0] * 9 + [low] * 31), 0.5, 0.51),
+    **rows("a fifth of the start is no recovery",
+        lambda back_to: of_steps([5.0] * 9 + [0.25] * 10 + [back_to] * 21), 1.0, 1.25),
+}  # fmt: skip

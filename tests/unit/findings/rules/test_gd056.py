@@ -52,28 +52,21 @@ RUNS = {
             "reward": lambda t, v, r: np.where(t > 0.88, 0.9, 0.5) + r.normal(0, 0.01, len(t)),
         }
     ),
-    "one long batch at the end is none 1": lambda: learner(
-        {**FLAT, KEY: lambda t, v, r: np.where(t > 0.93, 700.0, v)}
-    ),
+    "one long batch at the end is none 1": lambda:
+        learner({**FLAT, KEY: lambda t, v, r: np.where(t > 0.93, 700.0, v)}),
     "one long batch at the end is none 2": lambda: learner({KEY: None}),
-    "a loss that is constant already is not advised 1": lambda: learner(
-        {**FLAT, KEY: lambda t, v, r: 200 * (1 + 2 * t) + r.normal(0, 10, len(t))},
-        knobs={"train.loss_type": "grpo"},
-    ),
-    "a loss that is constant already is not advised 2": lambda: learner(
-        {**FLAT, KEY: lambda t, v, r: 200 * (1 + 2 * t) + r.normal(0, 10, len(t))},
-        knobs={"train.loss_type": "dr_grpo"},
-    ),
-    "half as long again is where growth begins": lambda: learner(
-        {**FLAT, KEY: [200.0] * 20 + [300.0] * 30 + [500.0] * 30}
-    ),
-    "a reward that never changes goes with no length 1": lambda: learner(
-        {"reward": 0.5, KEY: lambda t, v, r: 200 * (1 + 2 * t) + r.normal(0, 10, len(t))}
-    ),
-    "a reward that never changes goes with no length 2": lambda: learner(
-        {**FLAT, KEY: np.arange(200.0, 600.0, 5.0)}
-    ),
-    "completions that were empty at first grow by no factor": lambda: learner(
-        {**FLAT, KEY: lambda t, v, r: np.where(t < 0.3, 0.0, 300.0)}
-    ),
-}
+    "a loss that is constant already is not advised 1": lambda:
+        learner({**FLAT, KEY: lambda t, v, r: 200 * (1 + 2 * t) + r.normal(0, 10, len(t))},
+        knobs={"train.loss_type": "grpo"}),
+    "a loss that is constant already is not advised 2": lambda:
+        learner({**FLAT, KEY: lambda t, v, r: 200 * (1 + 2 * t) + r.normal(0, 10, len(t))},
+        knobs={"train.loss_type": "dr_grpo"}),
+    "half as long again is where growth begins": lambda:
+        learner({**FLAT, KEY: [200.0] * 20 + [300.0] * 30 + [500.0] * 30}),
+    "a reward that never changes goes with no length 1": lambda:
+        learner({"reward": 0.5, KEY: lambda t, v, r: 200 * (1 + 2 * t) + r.normal(0, 10, len(t))}),
+    "a reward that never changes goes with no length 2": lambda:
+        learner({**FLAT, KEY: np.arange(200.0, 600.0, 5.0)}),
+    "completions that were empty at first grow by no factor": lambda:
+        learner({**FLAT, KEY: lambda t, v, r: np.where(t < 0.3, 0.0, 300.0)}),
+}  # fmt: skip

@@ -49,13 +49,11 @@ RUNS = {
         }
     ),
     "a constant mean of varying rewards is alive 1": lambda: learner({"reward": 0.5}),
-    "a constant mean of varying rewards is alive 2": lambda: learner(
-        {"reward": 0.5, "reward_std": 0.0}, steps=4
-    ),
+    "a constant mean of varying rewards is alive 2": lambda:
+        learner({"reward": 0.5, "reward_std": 0.0}, steps=4),
     "a constant mean of varying rewards is alive 3": lambda: learner({"reward_std": None}),
-    "without deviations one mean for all is enough 1": lambda: learner(
-        {"reward": 0.0, "reward_std": None}
-    ),
+    "without deviations one mean for all is enough 1": lambda:
+        learner({"reward": 0.0, "reward_std": None}),
     "without deviations one mean for all is enough 2": lambda: learner(
         {
             "reward": None,
@@ -80,14 +78,7 @@ RUNS = {
             "reward_std": np.where(np.isin(np.arange(80), (3, 17, 40, 70)), 0.2, 0.0),
         }
     ),
-    **rows(
-        "a reward has risen or fallen by more than a millionth",
-        ending,
-        (0.0, 1.1e-06),
-        (0.0, 1e-06),
-        (0.5, 0.5),
-        (1e-06, 0.0),
-        (1.1e-06, 0.0),
-    ),
+    **rows("a reward has risen or fallen by more than a millionth", ending, (0.0, 1.1e-06),
+        (0.0, 1e-06), (0.5, 0.5), (1e-06, 0.0), (1.1e-06, 0.0)),
     **rows("a fifth of the run has to be flat", lambda flat: ending(0.2, 1.0, flat), 16, 15),
-}
+}  # fmt: skip

@@ -21,12 +21,8 @@ RUNS = {
     "the gap is graded 1": lambda: learner({KEY: 0.4}),
     "the gap is graded 2": lambda: learner({KEY: 0.06}),
     "one that grows points at the weights": lambda: learner({KEY: lambda t, v, r: 0.005 + 0.3 * t}),
-    "trl has a flag": lambda: learner(
-        {KEY: 0.15},
-        knobs={"rollout.importance_correction": False},
-        framework="trl",
-        framework_version="1.16.0",
-    ),
+    "trl has a flag": lambda: learner({KEY: 0.15}, knobs={"rollout.importance_correction": False},
+        framework="trl", framework_version="1.16.0"),
     "rounding passes and no engine says nothing 1": lambda: learner({KEY: 0.02}),
     "rounding passes and no engine says nothing 2": lambda: learner({KEY: None}),
     **rows(
@@ -58,10 +54,6 @@ RUNS = {
         ("Qwen/Qwen3-30B-A3B", "R3"),
         ("Qwen/Qwen3-8B", "disabled"),
     ),
-    **rows(
-        "a gap grows where it more than doubles",
-        lambda last: learner({KEY: lambda t, v, r: np.where(t < 0.5, 0.1, last)}),
-        0.2,
-        0.21,
-    ),
-}
+    **rows("a gap grows where it more than doubles",
+        lambda last: learner({KEY: lambda t, v, r: np.where(t < 0.5, 0.1, last)}), 0.2, 0.21),
+}  # fmt: skip

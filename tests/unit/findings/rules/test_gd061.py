@@ -30,14 +30,9 @@ RUNS = {
     **rows("grades", lambda count: learner(knobs={"rollout.num_generations": count}), 1, 3, 4),
     "five are few and not too few": lambda: learner(knobs={"rollout.num_generations": 5}),
     "unknown settings": lambda: run(knobs={}),
-    **rows(
-        "what is no number of completions is not judged",
-        lambda count: learner(framework="unknown", knobs={"rollout.num_generations": count}),
-        0,
-        "auto",
-        None,
-        4.0,
-    ),
+    **rows("what is no number of completions is not judged",
+        lambda count: learner(framework="unknown", knobs={"rollout.num_generations": count}), 0,
+        "auto", None, 4.0),
     **rows(
         "advantages that come from no group",
         lambda config: learner(knobs={"rollout.num_generations": 1}, config=config),
@@ -46,4 +41,4 @@ RUNS = {
         ({"advantage_estimator": "reinforce"},),
         ({"advantage_estimator": "group_norm"},),
     ),
-}
+}  # fmt: skip

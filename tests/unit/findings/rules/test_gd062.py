@@ -30,29 +30,23 @@ def test_a_spike_is_more_than_ten_times_the_usual(usual: float) -> None:
 
 
 RUNS = {
-    "with clipping it does less harm 1": lambda: learner(
-        {"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 40 == 10, 900.0, v)},
-        knobs={"train.max_grad_norm": 0.0},
-    ),
-    "with clipping it does less harm 2": lambda: learner(
-        {"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 40 == 10, 900.0, v)},
-        knobs={"train.max_grad_norm": 1.0},
-    ),
-    "one spike that is clipped is one odd batch 1": lambda: learner(
-        {"grad_norm": lambda t, v, r: np.where(t == 1, 900.0, v)},
-        knobs={"train.max_grad_norm": 1.0},
-    ),
-    "one spike that is clipped is one odd batch 2": lambda: learner(
-        {"grad_norm": lambda t, v, r: np.where(t == 1, 900.0, v)},
-        knobs={"train.max_grad_norm": 0.0},
-    ),
+    "with clipping it does less harm 1": lambda:
+        learner({"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 40 == 10, 900.0, v)},
+        knobs={"train.max_grad_norm": 0.0}),
+    "with clipping it does less harm 2": lambda:
+        learner({"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 40 == 10, 900.0, v)},
+        knobs={"train.max_grad_norm": 1.0}),
+    "one spike that is clipped is one odd batch 1": lambda:
+        learner({"grad_norm": lambda t, v, r: np.where(t == 1, 900.0, v)},
+        knobs={"train.max_grad_norm": 1.0}),
+    "one spike that is clipped is one odd batch 2": lambda:
+        learner({"grad_norm": lambda t, v, r: np.where(t == 1, 900.0, v)},
+        knobs={"train.max_grad_norm": 0.0}),
     "growth is told from spikes": lambda: learner({"grad_norm": lambda t, v, r: v * 10 ** (2 * t)}),
-    "steps without a gradient make no spikes": lambda: learner(
-        {"grad_norm": lambda t, v, r: np.where(r.random(len(t)) < 0.7, 0.0, v)}
-    ),
-    "rounding is no gradient": lambda: learner(
-        {"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 10 < 7, 1e-17, v)}
-    ),
+    "steps without a gradient make no spikes": lambda:
+        learner({"grad_norm": lambda t, v, r: np.where(r.random(len(t)) < 0.7, 0.0, v)}),
+    "rounding is no gradient": lambda:
+        learner({"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 10 < 7, 1e-17, v)}),
     "nothing said and too few 1": lambda: learner({"grad_norm": None}),
     "nothing said and too few 2": lambda: learner(steps=5),
     **rows(
@@ -65,4 +59,4 @@ RUNS = {
     ),
     "what rounding leaves is no gradient 1": lambda: learner({"grad_norm": 1e-06}),
     "what rounding leaves is no gradient 2": lambda: learner({"grad_norm": 1.1e-06}),
-}
+}  # fmt: skip

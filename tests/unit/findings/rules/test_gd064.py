@@ -54,29 +54,15 @@ RUNS = {
             for key, at in (("loss", 50), ("kl", 30))
         }
     ),
-    **rows(
-        "one gradient in a hundred may be a loss scale being found",
-        lambda count: lost("grad_norm", lambda step: step <= count, math.inf, steps=200),
-        1,
-        2,
-        3,
-    ),
-    **rows(
-        "a gradient of exactly zero changes no weight 1",
-        lambda steps: learner({"grad_norm": 0.0, "loss": 0.0}, steps=steps),
-        1,
-        3,
-        80,
-    ),
-    **rows(
-        "a gradient of exactly zero changes no weight 2",
+    **rows("one gradient in a hundred may be a loss scale being found",
+        lambda count: lost("grad_norm", lambda step: step <= count, math.inf, steps=200), 1, 2, 3),
+    **rows("a gradient of exactly zero changes no weight 1",
+        lambda steps: learner({"grad_norm": 0.0, "loss": 0.0}, steps=steps), 1, 3, 80),
+    **rows("a gradient of exactly zero changes no weight 2",
         lambda steps: learner({"grad_norm": 0.0, "reward": 1.0, "reward_std": 0.0}, steps=steps),
-        1,
-        3,
-        80,
-    ),
+        1, 3, 80),
     "a loss that never changes unless it is zero 1": lambda: learner({"loss": 0.0}),
     "a loss that never changes unless it is zero 2": lambda: learner({"loss": 0.0123}, steps=4),
     "a loss that never changes unless it is zero 3": lambda: learner({"loss": 0.0123}),
     "without metrics there is nothing to judge": lambda: learner(steps=0),
-}
+}  # fmt: skip

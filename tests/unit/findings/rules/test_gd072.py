@@ -29,27 +29,16 @@ def test_swap_that_was_only_sampled_after_the_steps_says_nothing() -> None:
 
 
 RUNS = {
-    "swap that is read back and swap that is not 1": lambda: pressed(
-        0.0, (0.0, 3.0, 3.0, 3.0), 400.0
-    ),
-    "swap that is read back and swap that is not 2": lambda: pressed(
-        0.0, (0.0, 3.0, 3.0, 3.0), 1.0
-    ),
+    "swap that is read back and swap that is not 1": lambda: pressed(0.0, (0.0, 3.0, 3.0, 3.0),
+        400.0),
+    "swap that is read back and swap that is not 2": lambda: pressed(0.0, (0.0, 3.0, 3.0, 3.0),
+        1.0),
     "either series is enough 1": lambda: run().series("host.psi_memory", "%", TIMES, [10.0] * 4),
     "either series is enough 2": run,
-    **rows(
-        "swap counts from where the run began",
+    **rows("swap counts from where the run began",
         lambda swap_gib: pressed(0.0, (swap_gib[0], swap_gib[1], swap_gib[1], swap_gib[1]), 400.0),
-        ((4.0, 7.0),),
-        ((4.0, 4.9),),
-    ),
-    **rows(
-        "stalls of a twentieth or a gibibyte that is wanted back",
-        lambda psi, more_gib, faults: pressed(psi, (4.0, *[4.0 + more_gib] * 3), faults),
-        (5.0, 0.0, 0.0),
-        (4.9, 0.0, 0.0),
-        (0.0, 1.0, 100.0),
-        (0.0, 0.99, 100.0),
-        (0.0, 1.0, 99.0),
-    ),
-}
+        ((4.0, 7.0),), ((4.0, 4.9),)),
+    **rows("stalls of a twentieth or a gibibyte that is wanted back", lambda psi, more_gib,
+        faults: pressed(psi, (4.0, *[4.0 + more_gib] * 3), faults), (5.0, 0.0, 0.0),
+        (4.9, 0.0, 0.0), (0.0, 1.0, 100.0), (0.0, 0.99, 100.0), (0.0, 1.0, 99.0)),
+}  # fmt: skip

@@ -79,9 +79,8 @@ def other_marks_are_no_errors() -> TraceBuilder:
 
 RUNS = {
     "the error is named with its rank phase and remedy": lambda: ended((1, 4.0, DEVICES)),
-    "a script without ranks is named as such": lambda: plain(
-        Uncaught("OutOfMemoryError: CUDA out of memory.", 7)
-    ),
+    "a script without ranks is named as such": lambda:
+        plain(Uncaught("OutOfMemoryError: CUDA out of memory.", 7)),
     **rows(
         "without any error it is who ended first",
         lambda how: plain(
@@ -91,21 +90,13 @@ RUNS = {
         "with exit code 7",
         "by SIGKILL; the kernel says: x",
     ),
-    "lost connections are not the reason even if they are seen": lambda: ended(
-        (0, 3.9, LOST), (1, 4.0, DEVICES)
-    ),
+    "lost connections are not the reason even if they are seen": lambda: ended((0, 3.9, LOST),
+        (1, 4.0, DEVICES)),
     "where all lost a connection the first is told": lambda: ended((0, 4.1, LOST), (1, 4.0, LOST)),
-    "of several errors of a rank the last ended it": lambda: ended(
-        (0, 1.0, "ValueError: caught"), (0, 4.0, "KeyError: 'image'")
-    ),
-    **rows(
-        "errors that ended nothing are none",
-        lambda state: ended((0, 4.0, DEVICES), state=state),
-        "finished",
-        "interrupted",
-        "killed",
-    ),
-    "of two errors at one moment the one recorded last ended": lambda: ended(
-        (0, 4.0, "ValueError: caught"), (0, 4.0, "KeyError: 'image'")
-    ),
-}
+    "of several errors of a rank the last ended it": lambda: ended((0, 1.0, "ValueError: caught"),
+        (0, 4.0, "KeyError: 'image'")),
+    **rows("errors that ended nothing are none",
+        lambda state: ended((0, 4.0, DEVICES), state=state), "finished", "interrupted", "killed"),
+    "of two errors at one moment the one recorded last ended": lambda:
+        ended((0, 4.0, "ValueError: caught"), (0, 4.0, "KeyError: 'image'")),
+}  # fmt: skip

@@ -67,17 +67,14 @@ def test_a_known_framework_is_named_with_its_prefix() -> None:
     assert "--no-hooks" in fix.risk
 
 
-@pytest.mark.parametrize(
-    ("framework", "state", "answer"),
-    [
-        ("swift", "failed", NotApplicable),
-        ("swift", "killed", NotApplicable),
-        ("swift", "finished", Finding),
-        ("swift", "interrupted", Finding),
-        ("unknown", "failed", NotApplicable),
-        ("unknown", "killed", Finding),
-    ],
-)
+@pytest.mark.parametrize(("framework", "state", "answer"), [
+    ("swift", "failed", NotApplicable),
+    ("swift", "killed", NotApplicable),
+    ("swift", "finished", Finding),
+    ("swift", "interrupted", Finding),
+    ("unknown", "failed", NotApplicable),
+    ("unknown", "killed", Finding),
+])  # fmt: skip
 def test_a_run_that_failed_is_not_told_to_mark_phases(
     framework: str, state: str, answer: type
 ) -> None:

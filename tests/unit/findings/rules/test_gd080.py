@@ -57,23 +57,19 @@ def exact(*servers: dict[str, list[float]]) -> TraceBuilder:
 
 
 RUNS = {
-    "a queue seen beside an idle server only once is no word": lambda: two(
-        tokens=(500.0, 500.0), for_s=(5.0, 3.2), waiting=(10.0, 0.0)
-    ),
-    "an idle server with a queue of its own is not idle": lambda: two(
-        tokens=(500.0, 500.0), waiting=(10.0, 10.0), running=(20.0, 0.0), for_s=(5.0, 5.0)
-    ),
+    "a queue seen beside an idle server only once is no word": lambda: two(tokens=(500.0, 500.0),
+        for_s=(5.0, 3.2), waiting=(10.0, 0.0)),
+    "an idle server with a queue of its own is not idle": lambda: two(tokens=(500.0, 500.0),
+        waiting=(10.0, 10.0), running=(20.0, 0.0), for_s=(5.0, 5.0)),
     "half of an even share is few 1": lambda: two(tokens=(500.0, 200.0), for_s=(5.0, 4.0)),
     "half of an even share is few 2": lambda: two(tokens=(300.0, 100.0), for_s=(4.0, 4.0)),
     "half of an even share is few 3": lambda: two(tokens=(500.0, 220.0), for_s=(5.0, 4.0)),
     "few tokens that cost no time are no finding": lambda: two(for_s=(5.0, 5.0)),
     "without tokens requests count": lambda: two(tokens=None),
-    "one server or a sum over all shares nothing 1": lambda: served(
-        beside_servers(), requests_running=9.0
-    ),
-    "one server or a sum over all shares nothing 2": lambda: served(
-        served(beside_servers(), requests_running=9.0), pid=None, requests_running=9.0
-    ),
+    "one server or a sum over all shares nothing 1": lambda: served(beside_servers(),
+        requests_running=9.0),
+    "one server or a sum over all shares nothing 2": lambda:
+        served(served(beside_servers(), requests_running=9.0), pid=None, requests_running=9.0),
     "one server or a sum over all shares nothing 3": beside_servers,
     **rows(
         "a queue stands beside an idle server from two seconds on",
@@ -84,12 +80,10 @@ RUNS = {
         ([0.0, 5.0, 0.0, 0.0, 0.0],),
         ([0.0],),
     ),
-    "a queue beside an idle server costs as long as it stands": lambda: two(
-        tokens=(500.0, 500.0), for_s=(5.0, 2.0), waiting=(10.0, 0.0)
-    ),
-    "it costs no more than the ranks wait for rollouts": lambda: two(
-        phases={**HEALTHY, "rollout": 0.5}
-    ),
+    "a queue beside an idle server costs as long as it stands": lambda: two(tokens=(500.0, 500.0),
+        for_s=(5.0, 2.0), waiting=(10.0, 0.0)),
+    "it costs no more than the ranks wait for rollouts": lambda:
+        two(phases={**HEALTHY, "rollout": 0.5}),
     **rows(
         "few are less than half of an even share",
         lambda tokens: exact(
@@ -99,4 +93,4 @@ RUNS = {
         100.0,
         99.0,
     ),
-}
+}  # fmt: skip

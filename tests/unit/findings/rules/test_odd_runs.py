@@ -18,12 +18,9 @@ COUNTERS = (
     *("reward/judge_s", "memory/alloc_retries", "reward/timeouts"),
 )
 MODEL = {
-    "model_parameters": 1_000_000,
-    "model_vocab_size": 1000,
-    "model_hidden_size": 64,
-    "model_intermediate_size": 128,
-    "model_num_hidden_layers": 2,
-}
+    "model_parameters": 1_000_000, "model_vocab_size": 1000, "model_hidden_size": 64,
+    "model_intermediate_size": 128, "model_num_hidden_layers": 2,
+}  # fmt: skip
 EVERYTHING = {
     **SETTINGS,
     "train.micro_batch": 2,

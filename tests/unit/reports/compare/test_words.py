@@ -26,15 +26,12 @@ def text(**parts: Any) -> str:
     return comparison_text({"schema": 1, **parts}, 100, color=False)
 
 
-@pytest.mark.parametrize(
-    ("sources", "ids", "names"),
-    [
-        (("a", "b"), ("1", "1"), ["a", "b"]),
-        (("trace.json", "trace.json"), ("1", "2"), ["1", "2"]),
-        (("trace.json", ""), ("1", "2"), ["1", "2"]),
-        (("trace.json", "trace.json"), ("1", "1"), ["before", "after"]),
-    ],
-)
+@pytest.mark.parametrize(("sources", "ids", "names"), [
+    (("a", "b"), ("1", "1"), ["a", "b"]),
+    (("trace.json", "trace.json"), ("1", "2"), ["1", "2"]),
+    (("trace.json", ""), ("1", "2"), ["1", "2"]),
+    (("trace.json", "trace.json"), ("1", "1"), ["before", "after"]),
+])  # fmt: skip
 def test_runs_are_called_by_what_tells_them_apart(
     sources: tuple[str, str], ids: tuple[str, str], names: list[str]
 ) -> None:
@@ -42,27 +39,24 @@ def test_runs_are_called_by_what_tells_them_apart(
     assert words.names(read(before=before, after=after)) == names
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (Change(change_pct=None, note="no step"), "no step"),
-        (Change(change_pct=None), "unknown"),
-        (Change(change_pct=5.0, low_pct=1.0, high_pct=9.0), "+5% (+1% to +9%)"),
-        (Change(change_pct=-59.0, low_pct=-65.0, high_pct=-52.0), "2.4x as fast (2.1x to 2.9x)"),
-        (Change(change_pct=140.0, low_pct=90.0, high_pct=190.0), "2.4x as long (1.9x to 2.9x)"),
-        (Change(change_pct=-95.0, low_pct=-96.0, high_pct=-94.0), "20x as fast (17x to 25x)"),
-        (Change(change_pct=50.0, low_pct=25.0, high_pct=75.0), "1.5x as long (1.2x to 1.8x)"),
-        (Change(change_pct=49.0, low_pct=25.0, high_pct=75.0), "+49% (+25% to +75%)"),
-        (Change(change_pct=100.0, low_pct=0.0, high_pct=200.0), "2.0x as long (1.0x to 3.0x)"),
-        (Change(change_pct=100.0, low_pct=-1.0, high_pct=200.0), "+100% (−1% to +200%)"),
-        (Change(change_pct=900.0, low_pct=850.0, high_pct=950.0), "10x as long (9.5x to 10x)"),
-        (Change(change_pct=-33.0, low_pct=-38.0, high_pct=-28.0), "−33% (−38% to −28%)"),
-        (Change(change_pct=-59.0, low_pct=-95.0, high_pct=9.0), "−59% (−95% to +9%)"),
-        (Change(change_pct=-100.0, low_pct=-100.0, high_pct=-99.0), "−100% (−100% to −99%)"),
-        (Change(change_pct=5.0, low_pct=1.0), "+5% (no interval)"),
-        (Change(change_pct=5.0, high_pct=1.0, note="one step"), "+5% (one step)"),
-    ],
-)
+@pytest.mark.parametrize(("change", "sentence"), [
+    (Change(change_pct=None, note="no step"), "no step"),
+    (Change(change_pct=None), "unknown"),
+    (Change(change_pct=5.0, low_pct=1.0, high_pct=9.0), "+5% (+1% to +9%)"),
+    (Change(change_pct=-59.0, low_pct=-65.0, high_pct=-52.0), "2.4x as fast (2.1x to 2.9x)"),
+    (Change(change_pct=140.0, low_pct=90.0, high_pct=190.0), "2.4x as long (1.9x to 2.9x)"),
+    (Change(change_pct=-95.0, low_pct=-96.0, high_pct=-94.0), "20x as fast (17x to 25x)"),
+    (Change(change_pct=50.0, low_pct=25.0, high_pct=75.0), "1.5x as long (1.2x to 1.8x)"),
+    (Change(change_pct=49.0, low_pct=25.0, high_pct=75.0), "+49% (+25% to +75%)"),
+    (Change(change_pct=100.0, low_pct=0.0, high_pct=200.0), "2.0x as long (1.0x to 3.0x)"),
+    (Change(change_pct=100.0, low_pct=-1.0, high_pct=200.0), "+100% (−1% to +200%)"),
+    (Change(change_pct=900.0, low_pct=850.0, high_pct=950.0), "10x as long (9.5x to 10x)"),
+    (Change(change_pct=-33.0, low_pct=-38.0, high_pct=-28.0), "−33% (−38% to −28%)"),
+    (Change(change_pct=-59.0, low_pct=-95.0, high_pct=9.0), "−59% (−95% to +9%)"),
+    (Change(change_pct=-100.0, low_pct=-100.0, high_pct=-99.0), "−100% (−100% to −99%)"),
+    (Change(change_pct=5.0, low_pct=1.0), "+5% (no interval)"),
+    (Change(change_pct=5.0, high_pct=1.0, note="one step"), "+5% (one step)"),
+])  # fmt: skip
 def test_a_change_has_an_interval_or_the_reason_why_not(change: Change, sentence: str) -> None:
     assert words.change(change) == sentence
 
@@ -78,18 +72,15 @@ def test_whether_a_prediction_held() -> None:
     assert words.outcome(FixResult(predicted_mid_pct=-5.0)) == "not evaluated"
 
 
-@pytest.mark.parametrize(
-    ("measured", "said"),
-    [
-        (-9.8, "as predicted"),
-        (-13.0, "as predicted"),
-        (-14.0, "within the predicted interval"),
-        (-16.6, "at the edge of the predicted interval, 1.7 times the predicted change"),
-        (-6.0, "as predicted"),
-        (-2.1, "at the edge of the predicted interval, 0.2 times the predicted change"),
-        (0.0, "at the edge of the predicted interval"),
-    ],
-)
+@pytest.mark.parametrize(("measured", "said"), [
+    (-9.8, "as predicted"),
+    (-13.0, "as predicted"),
+    (-14.0, "within the predicted interval"),
+    (-16.6, "at the edge of the predicted interval, 1.7 times the predicted change"),
+    (-6.0, "as predicted"),
+    (-2.1, "at the edge of the predicted interval, 0.2 times the predicted change"),
+    (0.0, "at the edge of the predicted interval"),
+])  # fmt: skip
 def test_where_in_the_predicted_interval_a_change_lies(measured: float, said: str) -> None:
     fix = FixResult(
         predicted_low_pct=-17.0, predicted_mid_pct=-9.8, predicted_high_pct=-2.0,
@@ -129,24 +120,17 @@ def metrics(*states: str) -> ComparisonDocument:
     return read(metrics=[{"name": f"m{i}", "state": state} for i, state in enumerate(states)])
 
 
-@pytest.mark.parametrize(
-    ("states", "sentence"),
-    [
-        ([], "No training metric is in both runs."),
-        (["identical"] * 2, "All 2 training metrics are bit-identical over the common steps."),
-        (
-            ["not enough evidence"] * 2,
-            "Too few common steps to say where training metrics diverge (2 compared).",
-        ),
-        (
-            ["identical", "alike", "not enough evidence"],
-            "No training metric diverges by more than its own noise (2 compared, 1 too short).",
-        ),
-        (["alike", "parted"], "1 of 2 training metrics diverge: m1."),
-        (["parted"] * 6, "6 of 6 training metrics diverge: m0, m1, m2, m3, m4, m5."),
-        (["parted"] * 8, "8 of 8 training metrics diverge: m0, m1, m2, m3, m4, m5 and 2 more."),
-    ],
-)
+@pytest.mark.parametrize(("states", "sentence"), [
+    ([], "No training metric is in both runs."),
+    (["identical"] * 2, "All 2 training metrics are bit-identical over the common steps."),
+    (["not enough evidence"] * 2,
+        "Too few common steps to say where training metrics diverge (2 compared)."),
+    (["identical", "alike", "not enough evidence"],
+        "No training metric diverges by more than its own noise (2 compared, 1 too short)."),
+    (["alike", "parted"], "1 of 2 training metrics diverge: m1."),
+    (["parted"] * 6, "6 of 6 training metrics diverge: m0, m1, m2, m3, m4, m5."),
+    (["parted"] * 8, "8 of 8 training metrics diverge: m0, m1, m2, m3, m4, m5 and 2 more."),
+])  # fmt: skip
 def test_what_became_of_metrics(states: list[str], sentence: str) -> None:
     assert words.metrics_sentence(metrics(*states)) == sentence
 

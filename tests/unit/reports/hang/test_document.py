@@ -16,17 +16,14 @@ def read(*edges: tuple[str, str]) -> list[Wait]:
     return waits_of(read_verdict({"schema": 1, "graph": {"edges": waits}}).graph)
 
 
-@pytest.mark.parametrize(
-    ("end", "ranks"),
-    [
-        ("rank:3", [3]),
-        ("rank:0-2", [0, 1, 2]),
-        ("rank:7,0-1,5-5", [7, 0, 1, 5]),
-        ("rank:0-4095", list(range(4_096))),
-        ("rank:5-9999", list(range(5, 4_101))),
-        ("rank:1,10-9999", [1, *range(10, 4_105)]),
-    ],
-)
+@pytest.mark.parametrize(("end", "ranks"), [
+    ("rank:3", [3]),
+    ("rank:0-2", [0, 1, 2]),
+    ("rank:7,0-1,5-5", [7, 0, 1, 5]),
+    ("rank:0-4095", list(range(4_096))),
+    ("rank:5-9999", list(range(5, 4_101))),
+    ("rank:1,10-9999", [1, *range(10, 4_105)]),
+])  # fmt: skip
 def test_an_end_has_each_rank_that_it_names_up_to_a_limit(end: str, ranks: list[int]) -> None:
     (wait,) = read((end, "pid:7"))
     assert wait.sources == tuple(f"rank:{rank}" for rank in ranks)

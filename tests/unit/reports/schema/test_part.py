@@ -48,22 +48,19 @@ def document(**members: Any) -> Document:
     return read({"schema": 3, **members}, Document, 3, "make it")
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ([], "is not a JSON object. Write it with `make it`."),
-        ({}, "has no schema number"),
-        ({"schema": "3"}, "has no schema number"),
-        ({"schema": True}, "has no schema number"),
-        ({"schema": 4}, "has schema 4; this grpo-doctor draws schema 3. Upgrade grpo-doctor"),
-        ({"schema": 2}, "has schema 2; this grpo-doctor draws schema 3. Write it again with"),
-        ({"schema": 3, "inner": 4}, "is damaged: inner: Expected `object`, got `int`"),
-        ({"schema": 3, "counts": [1, "2"]}, "is damaged: counts[1]: Expected `int`, got `str`"),
-        ({"schema": 3, "count": 1.5}, "is damaged: count: "),
-        ({"schema": 3, "number": True}, "is damaged: number: Expected `float`, got `bool`"),
-        ({"schema": 3, "named": {"a": []}}, "is damaged: named[...]: "),
-    ],
-)
+@pytest.mark.parametrize(("value", "message"), [
+    ([], "is not a JSON object. Write it with `make it`."),
+    ({}, "has no schema number"),
+    ({"schema": "3"}, "has no schema number"),
+    ({"schema": True}, "has no schema number"),
+    ({"schema": 4}, "has schema 4; this grpo-doctor draws schema 3. Upgrade grpo-doctor"),
+    ({"schema": 2}, "has schema 2; this grpo-doctor draws schema 3. Write it again with"),
+    ({"schema": 3, "inner": 4}, "is damaged: inner: Expected `object`, got `int`"),
+    ({"schema": 3, "counts": [1, "2"]}, "is damaged: counts[1]: Expected `int`, got `str`"),
+    ({"schema": 3, "count": 1.5}, "is damaged: count: "),
+    ({"schema": 3, "number": True}, "is damaged: number: Expected `float`, got `bool`"),
+    ({"schema": 3, "named": {"a": []}}, "is damaged: named[...]: "),
+])  # fmt: skip
 def test_what_is_no_such_document_is_refused_with_its_place(value: Any, message: str) -> None:
     with pytest.raises(DocumentError) as error:
         read(value, Document, 3, "make it")

@@ -24,16 +24,13 @@ from tests.unit.whatif.models.runs import (
 )
 
 
-@pytest.mark.parametrize(
-    ("settings", "after", "lacking"),
-    [
-        ({"train.micro_batch": 2}, {"train__micro_batch": 4}, "number"),
-        ({"train.grad_accumulation": 2}, {"train__grad_accumulation": 4}, "size"),
-        ({}, {"train__micro_batch": 4, "train__grad_accumulation": 2}, "size"),
-        (BATCHES, {"train__micro_batch": 0}, "size"),
-        (BATCHES, {"train__micro_batch": 4, "train__grad_accumulation": 0}, "number"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "after", "lacking"), [
+    ({"train.micro_batch": 2}, {"train__micro_batch": 4}, "number"),
+    ({"train.grad_accumulation": 2}, {"train__grad_accumulation": 4}, "size"),
+    ({}, {"train__micro_batch": 4, "train__grad_accumulation": 2}, "size"),
+    (BATCHES, {"train__micro_batch": 0}, "size"),
+    (BATCHES, {"train__micro_batch": 4, "train__grad_accumulation": 0}, "number"),
+])  # fmt: skip
 def test_a_batch_of_which_a_part_is_unknown_or_none_is_not_guessed(
     settings: dict[str, Any], after: dict[str, Any], lacking: str
 ) -> None:

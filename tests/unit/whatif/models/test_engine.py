@@ -70,15 +70,12 @@ def test_peaks_are_sampled_so_nine_of_ten_allowed_sequences_are_at_the_limit(
     assert (mid(patient, vllm__max_num_seqs=20) < 0) == reached
 
 
-@pytest.mark.parametrize(
-    ("change", "fuller"),
-    [
-        ({"engine/kv_cache_peak_pct": 89.0}, False),
-        ({"engine/kv_cache_peak_pct": 90.0}, True),
-        ({"engine/kv_cache_peak_pct": 50.0, "engine/waiting_requests_peak": 1.0}, True),
-        ({"engine/kv_cache_peak_pct": 50.0, "engine/preemptions": 1.0}, True),
-    ],
-)
+@pytest.mark.parametrize(("change", "fuller"), [
+    ({"engine/kv_cache_peak_pct": 89.0}, False),
+    ({"engine/kv_cache_peak_pct": 90.0}, True),
+    ({"engine/kv_cache_peak_pct": 50.0, "engine/waiting_requests_peak": 1.0}, True),
+    ({"engine/kv_cache_peak_pct": 50.0, "engine/preemptions": 1.0}, True),
+])  # fmt: skip
 def test_more_cache_helps_where_it_was_full_or_requests_waited(
     change: dict[str, float], fuller: bool
 ) -> None:
