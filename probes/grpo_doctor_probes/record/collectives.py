@@ -104,9 +104,8 @@ def _wrap_all(distributed: Any) -> bool:
             if getattr(module, name, None) is original:
                 setattr(module, name, replacement)
                 wrapped = True
-    work = getattr(distributed, "Work", None)
-    if wrapped and work is not None and not hasattr(work.wait, _MARK):
-        work.wait = _wrap_wait(numbering, work.wait)
+    if wrapped and not hasattr(distributed.Work.wait, _MARK):
+        distributed.Work.wait = _wrap_wait(numbering, distributed.Work.wait)
     return wrapped
 
 

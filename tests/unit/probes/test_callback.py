@@ -27,25 +27,15 @@ LATE = """
 from transformers import Trainer
 from grpo_doctor_probes.callback import GrpoDoctorCallback
 """
-GRPO = """
-from transformers import Trainer
-
-class GRPOTrainer(Trainer):
-    def training_step(self):
-        super().training_step()
-        self._generate_and_score_completions()
-
-    def _generate_and_score_completions(self): ...
-"""
 WITHOUT_PREFIX = {"GRPO_DOCTOR": "", "GRPO_DOCTOR_RUN_DIR": ""}
 
 
 def run_script(
-    folder: Path, program: str, environment: dict[str, str], modules: dict[str, str] | None = None
+    folder: Path, program: str, environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
     packages = folder / "packages"
     packages.mkdir()
-    write_packages(packages, {"transformers.trainer": TRAINER, **(modules or {})})
+    write_packages(packages, {"transformers.trainer": TRAINER})
     (packages / "transformers" / "__init__.py").write_text(PACKAGE)
     return run_job(folder, LATE + program, environment=environment)
 
@@ -68,36 +58,17 @@ print(trainer.train())
     assert not any("`train`" in note for note in trace.loss.notes)
 
 
-def test_the_environment_may_name_the_run_directory(tmp_path: Path) -> None:
-    run_dir = str(tmp_path / "run")
-    environment = {"GRPO_DOCTOR": "", "GRPO_DOCTOR_RUN_DIR": run_dir}
-    result = run_script(tmp_path, "GrpoDoctorCallback(); Trainer().train()", environment)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert step_numbers(recorded(tmp_path)) == [1, 2, 3]
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_under_the_prefix_or_made_twice_each_step_and_span_is_there_once(
     tmp_path: Path, count: int
 ) -> None:
-    environment = {} if count == 1 else WITHOUT_PREFIX
-    program = f"for _ in range({count}): GrpoDoctorCallback('run')\nTrainer().train()"
+    environment = {} if count == 1 else {"GRPO_DOCTOR": "", "GRPO_DOCTOR_RUN_DIR": "run"}
+    program = f"for _ in range({count}): GrpoDoctorCallback()\nTrainer().train()"
     result = run_script(tmp_path, program, environment)
     assert (result.returncode, result.stderr) == (0, "")
     trace = recorded(tmp_path)
     assert step_numbers(trace) == [1, 2, 3]
     assert span_names(trace) == ["dataload", "train"] * 3
-
-
-def test_what_is_imported_after_it_is_hooked_too(tmp_path: Path) -> None:
-    program = """
-GrpoDoctorCallback("run")
-from trl.trainer.grpo_trainer import GRPOTrainer
-GRPOTrainer(steps=1).train()
-"""
-    result = run_script(tmp_path, program, WITHOUT_PREFIX, {"trl.trainer.grpo_trainer": GRPO})
-    assert (result.returncode, result.stderr) == (0, "")
-    assert span_names(recorded(tmp_path)) == ["dataload", "train", "rollout"]
 
 
 def test_without_a_run_directory_nothing_is_wrapped_or_written(tmp_path: Path) -> None:

@@ -22,14 +22,6 @@ print(Trainer().train())
 MODULES = {"transformers.trainer": TRAINER}
 
 
-def test_a_job_has_steps_and_phases_without_an_edit(tmp_path: Path) -> None:
-    result = run_job(tmp_path, TRAIN, modules=MODULES)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
-    trace = recorded_in(tmp_path)
-    assert step_numbers(trace) == [1, 2, 3]
-    assert [n for n in span_names(trace) if n in ("dataload", "train")] == ["dataload", "train"] * 3
-
-
 @pytest.mark.parametrize(
     ("program", "code", "text"),
     [
@@ -86,7 +78,9 @@ sys.meta_path.insert(0, Own())
 def test_what_is_beside_the_job_hides_nothing(tmp_path: Path, beside: dict[str, str]) -> None:
     result = run_job(tmp_path, TRAIN, modules={**MODULES, **beside})
     assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
-    assert step_numbers(recorded_in(tmp_path)) == [1, 2, 3]
+    trace = recorded_in(tmp_path)
+    assert step_numbers(trace) == [1, 2, 3]
+    assert [n for n in span_names(trace) if n in ("dataload", "train")] == ["dataload", "train"] * 3
 
 
 def test_an_error_in_the_users_sitecustomize_is_said_as_without_us(tmp_path: Path) -> None:
@@ -171,20 +165,6 @@ def test_a_class_keeps_its_signature_documentation_and_pickles(tmp_path: Path) -
     """
     result = run_job(tmp_path, program, modules=MODULES)
     assert result.stdout == "(self, iterator, count) One micro-batch.\nTrainer.train True\n"
-
-
-def test_an_exception_of_the_job_comes_through_and_its_phase_is_noted(tmp_path: Path) -> None:
-    program = """
-    from transformers.trainer import Trainer
-
-    def reward():
-        raise ValueError("no answer")
-
-    Trainer(reward_funcs=[reward]).train()
-    """
-    result = run_job(tmp_path, program, modules=MODULES)
-    assert result.returncode == 1
-    assert result.stderr.rstrip().endswith("ValueError: no answer")
 
 
 def test_without_a_run_directory_the_first_process_chooses_one(tmp_path: Path) -> None:

@@ -117,11 +117,3 @@ def test_recursion_gives_a_span_for_each_call(recording: Recorded) -> None:
 
     assert factorial(5) == 120
     assert [r.depth for r in recording.rows] == [4, 3, 2, 1, 0]
-
-
-def test_a_decorated_function_works_without_a_recording() -> None:
-    @phase("reward")
-    def double(value: int) -> int:
-        return 2 * value
-
-    assert double(2) == 4

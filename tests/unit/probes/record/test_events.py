@@ -109,13 +109,6 @@ def test_one_metric_that_is_no_number_costs_only_itself(recording: Recorded) -> 
     assert recording.header.errors == 0
 
 
-def test_a_line_after_one_that_was_cut_off_is_whole(recording: Recorded) -> None:
-    path = recording.run_dir / "metrics.jsonl"
-    path.write_text('{"step":1,"metr')
-    metrics(2, {"loss": 0.5})
-    assert json.loads(path.read_text().splitlines()[1])["step"] == 2
-
-
 def test_the_job_is_described_without_its_secrets(
     recording: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:

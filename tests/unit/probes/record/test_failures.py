@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -104,15 +103,6 @@ def test_an_error_that_has_no_words_harms_nobody(recording: Recorded) -> None:
     with pytest.raises(WordlessError), phase("train"):
         fail(WordlessError())
     assert recording.header.errors == 1
-
-
-def test_a_generator_that_ends_is_no_failure(recording: Recorded) -> None:
-    @phase("dataload")
-    def rows() -> Iterator[int]:
-        yield 1
-
-    assert list(rows()) == [1]
-    assert noted(recording) == []
 
 
 def test_a_host_gets_its_own_error_though_noting_it_fails(

@@ -46,14 +46,8 @@ def test_collections_between_steps_are_nobodys(recording: Recorded) -> None:
     assert [row.name for row in recording.rows] == ["step", "step"]
 
 
-def test_a_step_without_a_collection_has_no_counters(recording: Recorded) -> None:
-    with step(1):
-        pass
-    assert [row.name for row in recording.rows] == ["step"]
-
-
 def test_short_pauses_wait_until_they_are_worth_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(0, 10**9, 40_000))
+    clock = iter(range(0, 10**9, 50_000))
     monkeypatch.setattr("grpo_doctor_probes.record.recorder.monotonic_ns", lambda: next(clock) + 1)
     pauses = Pauses()
     try:
@@ -64,23 +58,8 @@ def test_short_pauses_wait_until_they_are_worth_a_record(monkeypatch: pytest.Mon
             answers.append(pauses.take())
     finally:
         pauses.close()
-    assert [answer is None for answer in answers] == [True, True, False, True]
-    assert answers[2] == pytest.approx((120e-6, 40e-6))
-
-
-@pytest.mark.parametrize(("length_ns", "written"), [(99_999, False), (100_000, True)])
-def test_a_pause_of_a_tenth_of_a_millisecond_is_worth_a_record(
-    monkeypatch: pytest.MonkeyPatch, length_ns: int, *, written: bool
-) -> None:
-    clock = iter((1, 1 + length_ns))
-    monkeypatch.setattr("grpo_doctor_probes.record.recorder.monotonic_ns", lambda: next(clock))
-    pauses = Pauses()
-    try:
-        pauses._heard("start", {})
-        pauses._heard("stop", {})
-        assert pauses.take() == ((1e-4, 1e-4) if written else None)
-    finally:
-        pauses.close()
+    assert [answer is None for answer in answers] == [True, False, True, False]
+    assert answers[1] == pytest.approx((100e-6, 50e-6))
 
 
 def test_a_collection_that_had_begun_before_is_not_counted() -> None:

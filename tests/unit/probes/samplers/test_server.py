@@ -140,40 +140,36 @@ sglang:generation_tokens_total{model_name="m"} 1.5e+06
     }  # fmt: skip
 
 
-def test_tokens_are_a_rate_and_a_server_that_is_gone_has_no_values() -> None:
-    sampler = ServerSampler([])
-    sampler._take([{"generation_tokens_total": 100.0}, {"generation_tokens_total": 50.0}], 10**9)
-    assert sampler.read(0).values == {}
-    sampler._take(
-        [{"generation_tokens_total": 400.0}, {"generation_tokens_total": 50.0}], 3 * 10**9
-    )
-    (track,) = sampler.read(0).values
-    assert (track.name, sampler.read(0).values[track]) == ("server.generated_tokens", 150.0)
-    sampler._take([], 4 * 10**9)
-    assert sampler.read(0).values == {track: None}
-    sampler._take([{"generation_tokens_total": 20.0}], 5 * 10**9)  # restarted
-    assert sampler.read(0).values[track] == 0.0
+TOKENS = "generation_tokens_total"
 
 
-def test_two_answers_of_one_moment_are_no_rate() -> None:
-    sampler = ServerSampler([])
-    for total in (100.0, 200.0):
-        sampler._take([{"generation_tokens_total": total}], 10**9)
-    assert sampler.read(0).values == {}
-
-
-def test_what_is_counted_is_a_rate() -> None:
-    sampler = ServerSampler([])
-    names = (
-        "prompt_tokens_total", "num_preemptions_total", "prefix_cache_queries_total",
-        "prefix_cache_hits_total",
-    )  # fmt: skip
-    sampler._take([dict.fromkeys(names, 10.0)], 10**9)
-    sampler._take([dict.fromkeys(names, 14.0)], 3 * 10**9)
-    assert {track.name: value for track, value in sampler.read(0).values.items()} == {
-        "server.prompt_tokens": 2.0, "server.preemptions": 2.0,
-        "server.prefix_cache_queried_tokens": 2.0, "server.prefix_cache_hit_tokens": 2.0,
+@pytest.mark.parametrize(
+    ("answers", "rate"),
+    [
+        ([(1, [100.0, 50.0])], None),
+        ([(1, [100.0, 50.0]), (3, [400.0, 50.0])], 150.0),
+        ([(1, [100.0]), (3, [400.0]), (4, [])], None),  # it is gone
+        ([(1, [100.0]), (3, [400.0]), (5, [20.0])], 0.0),  # it was restarted
+        ([(1, [100.0]), (1, [200.0])], None),  # two answers of one moment
+    ],
+)
+def test_what_is_counted_is_a_rate(
+    answers: list[tuple[int, list[float]]], rate: float | None
+) -> None:
+    names = {
+        TOKENS: "generated_tokens", "prompt_tokens_total": "prompt_tokens",
+        "num_preemptions_total": "preemptions",
+        "prefix_cache_queries_total": "prefix_cache_queried_tokens",
+        "prefix_cache_hits_total": "prefix_cache_hit_tokens",
     }  # fmt: skip
+    sampler = ServerSampler([])
+    for at_s, totals in answers:
+        sampler._take([dict.fromkeys(names, total) for total in totals], at_s * 10**9)
+    values = {track.name: value for track, value in sampler.read(0).values.items()}
+    assert {name: values.get(f"server.{name}") for name in names.values()} == dict.fromkeys(
+        names.values(), rate
+    )
+    assert (None in values.values()) is (not answers[-1][1])
 
 
 @pytest.mark.parametrize(
