@@ -35,7 +35,7 @@ from grpo_doctor_probes.discover.grouping import Ties, core_of, group_jobs
 from grpo_doctor_probes.discover.ranks import Cast, cast, may_train
 from grpo_doctor_probes.discover.remains import Remains
 from grpo_doctor_probes.discover.scan import Process, Tree, scan
-from grpo_doctor_probes.discover.sockets import Connection, Sockets, find_servers, meeting_point
+from grpo_doctor_probes.discover.sockets import Sockets, find_servers, meeting_point
 from grpo_doctor_probes.evidence import Job
 
 _RAY_CORE = ("raylet", "gcs_server")
@@ -167,7 +167,9 @@ class _Search:
             for pid in sorted(self._core)
             for connection in self._sockets.connections(pid)
         ]
-        self._groups = self._partition(candidates, pids, links)
+        spaces = {pid: self._sockets.space(pid) for pid in {**self._cast.ranks, **self._cast.lost}}
+        together = [top for pid in pids if (top := self._top_of(pid)) is not None]
+        self._groups = group_jobs(candidates, self._cast, self.tree, Ties(spaces, links, together))
         remains = Remains(proc, self.tree, candidates, self._cast, links)
         self._remains = frozenset().union(*filter(remains.is_left, self._groups))
         workers = remains.workers()
@@ -197,19 +199,15 @@ class _Search:
 
         An engine that loads, or a placement that is pending, keeps a job from having any rank.
         """
+        in_ray = {pid for pid, candidate in self._candidates.items() if candidate.kind == "ray"}
         alive = [
             pid
             for pid, process in self.tree.processes.items()
-            if pid not in self._left_out
-            and process.readable
-            and (is_called_actor(process.arguments) or self._drives(pid))
+            if pid not in self._left_out and process.readable
+            if is_called_actor(process.arguments)
+            or (pid in in_ray and has_threads(self._proc, pid, RAY_THREADS))
         ]
         return {core for pid in alive if (core := self._group_of(pid)) is not None}
-
-    def _drives(self, pid: int) -> bool:
-        candidate = self._candidates.get(pid)
-        in_ray = candidate is not None and candidate.kind == "ray"
-        return in_ray and has_threads(self._proc, pid, RAY_THREADS)
 
     def groups_of(self, pid: int) -> set[frozenset[int]]:
         """Return the group of a process; for one that is of none, those of its descendants."""
@@ -239,13 +237,6 @@ class _Search:
 
     def _top_of(self, pid: int) -> int | None:
         return pid if pid in self._core else self.tree.nearest(pid, self._core)
-
-    def _partition(
-        self, candidates: dict[int, Candidate], pids: Iterable[int], links: Sequence[Connection]
-    ) -> list[frozenset[int]]:
-        spaces = {pid: self._sockets.space(pid) for pid in {**self._cast.ranks, **self._cast.lost}}
-        together = [top for pid in pids if (top := self._top_of(pid)) is not None]
-        return group_jobs(candidates, self._cast, self.tree, Ties(spaces, links, together))
 
 
 def _ourselves(proc: Path, tree: Tree) -> Iterable[int]:

@@ -8,7 +8,7 @@ and a user may name processes of two.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from grpo_doctor_probes.discover.candidates import Candidate
@@ -52,12 +52,6 @@ def run_id_of(candidate: Candidate) -> str:
     return "" if run_id in _NO_RUN_ID else run_id
 
 
-def _step_of(candidate: Candidate) -> str:
-    """Return what Slurm calls the tasks that were started together."""
-    names = ("SLURM_JOB_ID", "SLURM_STEP_ID")
-    return ".".join(candidate.environment[name] for name in names if name in candidate.environment)
-
-
 def same_address(
     candidates: Mapping[int, Candidate], cast: Cast, tree: Tree, spaces: Mapping[int, str]
 ) -> Iterator[tuple[int, int]]:
@@ -69,26 +63,14 @@ def same_address(
         keys = [(spaces.get(pid, ""), address) for address in [address_of(candidate)] if address]
         if run_id := run_id_of(candidate):
             keys.append(("run id", run_id))
-        if candidate.only_task and (step := _step_of(candidate)):
-            keys.append(("step", step))
+        if candidate.only_task and "SLURM_JOB_ID" in candidate.environment:
+            step = (
+                candidate.environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")
+            )
+            keys.append(("step", ".".join(step)))
         for key in keys:
             if (newest := first.setdefault(key, pid)) != pid:
                 yield newest, pid
-
-
-def same_command(
-    candidates: Mapping[int, Candidate], cast: Cast, tree: Tree, spaces: Mapping[int, str]
-) -> Iterator[tuple[int, int]]:
-    """Pairs of ranks that were started alike, each by itself, and name no address: their program
-    knows it. Until they have met nothing else says that they are of one job."""
-    first: dict[object, int] = {}
-    for pid in sorted(cast.ranks, key=tree.started, reverse=True):
-        candidate, process = candidates[pid], tree.processes[pid]
-        if cast.ranks[pid] is None or address_of(candidate) or candidate.world is None:
-            continue
-        key = (spaces.get(pid, ""), process.uid, process.arguments, candidate.world)
-        if (newest := first.setdefault(key, pid)) != pid:
-            yield newest, pid
 
 
 def made(core: set[int], cast: Cast, tree: Tree) -> Iterator[tuple[int, int]]:
@@ -117,10 +99,6 @@ class _Group:
     run_dirs: set[str] = field(default_factory=set)
     makers: set[int] = field(default_factory=set)
 
-    def absorb(self, other: _Group) -> None:
-        for each in fields(self):
-            getattr(self, each.name).update(getattr(other, each.name))
-
 
 class Groups:
     """A partition of processes into jobs, joined step by step."""
@@ -128,27 +106,15 @@ class Groups:
     def __init__(self, pids: set[int], candidates: Mapping[int, Candidate], cast: Cast) -> None:
         self._of = {pid: _group(pid, candidates.get(pid), cast) for pid in sorted(pids)}
 
-    def join(self, pid: int, other: int) -> None:
-        """They are of one job for certain."""
+    def join(
+        self, pid: int, other: int, unless: Callable[[_Group, _Group], bool] = lambda *_: False
+    ) -> None:
+        """They are of one job, for certain or where nothing speaks against it."""
         group, absorbed = self._of[pid], self._of[other]
-        if group is not absorbed:
-            group.absorb(absorbed)
+        if group is not absorbed and not unless(group, absorbed):
+            for each in fields(_Group):
+                getattr(group, each.name).update(getattr(absorbed, each.name))
             self._of |= dict.fromkeys(absorbed.pids, group)
-
-    def join_if_possible(self, pid: int, other: int) -> None:
-        """They may be of one job: join them where nothing speaks against it."""
-        if not _contradict(self._of[pid], self._of[other]):
-            self.join(pid, other)
-
-    def join_as_told(self, pid: int, other: int) -> None:
-        """The user names both: join them unless they are clearly ranks of two jobs."""
-        if not _are_two_jobs(self._of[pid], self._of[other]):
-            self.join(pid, other)
-
-    def join_in_ray(self, pid: int, other: int) -> None:
-        """They are in one Ray cluster, which may run several jobs, each of several groups."""
-        if not _differ(self._of[pid].ray_jobs, self._of[other].ray_jobs):
-            self.join(pid, other)
 
     def all(self) -> list[frozenset[int]]:
         """Return the groups."""
@@ -181,9 +147,12 @@ def _differ(first: set[str], second: set[str]) -> bool:
     return bool(first and second and not first & second)
 
 
+def _of_two_ray_jobs(first: _Group, second: _Group) -> bool:
+    """Whether they are of two of the jobs that one Ray cluster may run."""
+    return _differ(first.ray_jobs, second.ray_jobs)
+
+
 def _contradict(first: _Group, second: _Group) -> bool:
-    if first is second:
-        return False
     nameless = not (first.addresses or second.addresses or first.ranks or second.ranks)
     return (
         bool(first.ranks & second.ranks)
@@ -198,7 +167,7 @@ def _are_two_jobs(first: _Group, second: _Group) -> bool:
     """Whether both have a rank of one number, as the worker groups of a single job have only where
     Ray made them, or one recorded run; two ranks of one launcher and rendezvous have it by mistake.
     """
-    if first is second or not first.ranks & second.ranks:
+    if not first.ranks & second.ranks:
         return False
     of_ray = first.actors == first.training and second.actors == second.training
     in_one_ray_job = of_ray and not _differ(first.ray_jobs, second.ray_jobs)
@@ -223,21 +192,16 @@ def group_jobs(
     for pair in alike:
         # First, because of workers that do not know their Ray job only this tells which it is.
         if all(is_ray_actor(tree.processes[pid].arguments) for pid in pair):
-            groups.join_if_possible(*pair)
+            groups.join(*pair, _contradict)
     _join_tree(groups, core, candidates, cast, tree)
     _join_sessions(groups, core, tree)
-    for pair in alike:
-        groups.join_if_possible(*pair)
-    for connection in ties.connections:
-        if connection.client in core and connection.server in core:
-            groups.join_if_possible(connection.client, connection.server)
-    for pid, parent in made(core, cast, tree):
-        groups.join_if_possible(pid, parent)
-    for pair in same_command(candidates, cast, tree, ties.spaces):
-        groups.join_if_possible(*pair)
+    talks = [(link.client, link.server) for link in ties.connections]
+    for pair in (*alike, *talks, *made(core, cast, tree)):
+        if core.issuperset(pair):
+            groups.join(*pair, _contradict)
     chosen = [pid for pid in ties.together if pid in core]
     for pid in chosen[1:]:
-        groups.join_as_told(chosen[0], pid)
+        groups.join(chosen[0], pid, _are_two_jobs)
     return groups.all()
 
 
@@ -255,7 +219,7 @@ def _join_tree(
         if above is None or above in cast.launchers:
             continue
         if candidates[above].kind == "ray":
-            groups.join_in_ray(above, pid)
+            groups.join(above, pid, _of_two_ray_jobs)
         else:
             groups.join(above, pid)
 
@@ -264,4 +228,4 @@ def _join_sessions(groups: Groups, core: set[int], tree: Tree) -> None:
     first: dict[str, int] = {}
     for pid in sorted(core):
         for session in _RAY_SESSION.findall(" ".join(tree.processes[pid].arguments))[:1]:
-            groups.join_in_ray(first.setdefault(session, pid), pid)
+            groups.join(first.setdefault(session, pid), pid, _of_two_ray_jobs)

@@ -111,16 +111,10 @@ def environ_pointers(proc: Path, process: Process, modules: Modules) -> tuple[in
     with contextlib.suppress(OSError), Memory(process.pid, proc) as memory:
         for file in modules.files:
             if file.path == process.executable or _C_LIBRARY.search(file.path):
-                addresses = (_address_of(memory, file.start, name) for name in _ENVIRON_SYMBOLS)
-                pointers += [address for address in addresses if address is not None][:1]
+                with contextlib.suppress(OSError, ElfError, struct.error):
+                    symbols = map(library(memory.read, file.start).address_of, _ENVIRON_SYMBOLS)
+                    pointers += [address for address in symbols if address is not None][:1]
     return tuple(pointers)
-
-
-def _address_of(memory: Memory, start: int, name: str) -> int | None:
-    try:
-        return library(memory.read, start).address_of(name)
-    except (OSError, ElfError, struct.error):
-        return None
 
 
 def _variables(memory: Memory, address: int) -> dict[str, str]:

@@ -148,7 +148,9 @@ def _with_details(process: Process, folder: str) -> Process:
     command = read(f"{folder}/cmdline", _LIMIT_BYTES).rstrip(b"\0")
     arguments = tuple(os.fsdecode(command).split("\0"))
     executable = _executable(folder)
-    python = _is_python(executable, arguments)
+    program = executable or arguments[0]
+    python = program.rpartition("/")[2].startswith(_INTERPRETERS)
+    python = python or (not executable and program.startswith(_TITLES))
     environment: dict[str, str] = {}
     readable = executable is not None
     if python:
@@ -186,13 +188,6 @@ def _executable(folder: str) -> str | None:
         return None
     except OSError:
         return ""
-
-
-def _is_python(executable: str | None, arguments: tuple[str, ...]) -> bool:
-    if executable:
-        return executable.rpartition("/")[2].startswith(_INTERPRETERS)
-    first = arguments[0] if arguments else ""
-    return first.rpartition("/")[2].startswith(_INTERPRETERS) or first.startswith(_TITLES)
 
 
 class Tree:

@@ -17,8 +17,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 from grpo_doctor_probes.gpu.device import Gpu, GpuRow, Values
-from grpo_doctor_probes.gpu.nvml import MIN_INTERVAL_NS, Device, Gpm, NoNvml, Nvml, NvmlError
-from grpo_doctor_probes.gpu.visible import order_is_uncertain, visible_uuids
+from grpo_doctor_probes.gpu.nvml import (
+    MIN_INTERVAL_NS,
+    Device,
+    Gpm,
+    NoNvml,
+    Nvml,
+    NvmlError,
+    order_is_uncertain,
+    visible_uuids,
+)
 
 Value = TypeVar("Value")
 SLOW_PERIOD_NS = 1_000_000_000

@@ -11,14 +11,13 @@ from pathlib import Path
 
 from grpo_doctor_probes.evidence import Blocked, Blocking, Job, Look, ProcessLook, Thread
 from grpo_doctor_probes.look import syscalls
-from grpo_doctor_probes.look.descriptors import watched_by_epoll
 from grpo_doctor_probes.look.filecalls import (
     wait_between_tries,
     wait_for_fcntl,
     wait_for_flock,
     wait_for_path,
 )
-from grpo_doctor_probes.look.hostview import HostView
+from grpo_doctor_probes.look.hostview import HostView, watched_by_epoll
 from grpo_doctor_probes.look.other_ends import Direction, Waiting, is_in_trouble
 from grpo_doctor_probes.look.processes import look_at
 from grpo_doctor_probes.look.syscalls import Call, Waits, call

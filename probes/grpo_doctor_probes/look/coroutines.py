@@ -116,13 +116,22 @@ class _Tasks:
 
     def awaits(self) -> Iterator[Await]:
         """Yield what the innermost coroutines wait for."""
-        roots = [address for address, task in self._tasks.items() if self._is_root(task)]
+        roots = [
+            address
+            for address, task in self._tasks.items()
+            if any(
+                self._code_name(callback) in _FROM_OUTSIDE or self._name(callback).endswith(_CYTHON)
+                for callback in task.callbacks
+            )
+        ]
         paths: list[tuple[int, ...]] = [(root,) for root in roots or self._tasks]
         for _ in range(_MOST_CHAINS):
             if not paths:
                 return
             path = paths.pop()
-            inner = [other for other in self._inner(path[-1]) if other not in path]
+            waiter = self._tasks[path[-1]].waiter
+            inner = [waiter] if waiter in self._tasks else self._completed_by.get(waiter, [])
+            inner = [other for other in inner if other not in path]
             paths += [(*path, other) for other in inner]
             if not inner:
                 with contextlib.suppress(*_GONE):
@@ -208,17 +217,6 @@ class _Tasks:
                 if self._name(address) and self._objects.is_a(address, _FUTURE):
                     found.add(address)
         return found
-
-    def _inner(self, address: int) -> list[int]:
-        """Return the tasks for which one waits."""
-        waiter = self._tasks[address].waiter
-        return [waiter] if waiter in self._tasks else self._completed_by.get(waiter, [])
-
-    def _is_root(self, task: _Task) -> bool:
-        return any(
-            self._code_name(callback) in _FROM_OUTSIDE or self._name(callback).endswith(_CYTHON)
-            for callback in task.callbacks
-        )
 
     def _code_name(self, callback: int) -> str:
         """Return the name of the code of a Python function; "" of others."""

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from grpo_doctor_probes.evidence import Blocked
 from grpo_doctor_probes.look import syscalls
-from grpo_doctor_probes.look.descriptors import (
+from grpo_doctor_probes.look.hostview import (
+    HostView,
     Lock,
     access,
     blocker_of,
     holding_descriptors,
     target_of,
 )
-from grpo_doctor_probes.look.hostview import HostView
 from grpo_doctor_probes.look.other_ends import Waiting, file_peers
 from grpo_doctor_probes.look.syscalls import Call
 from grpo_doctor_probes.procs.bounded import within

@@ -11,9 +11,8 @@ from typing import Any
 
 from grpo_doctor_probes.evidence import GpuHolder, GpuLook, Job, Member
 from grpo_doctor_probes.flight.dump_locations import environment
-from grpo_doctor_probes.gpu.nvml import Device
+from grpo_doctor_probes.gpu.nvml import Device, device_of
 from grpo_doctor_probes.gpu.process import CHILD, Child, EndedError
-from grpo_doctor_probes.gpu.visible import device_of
 from grpo_doctor_probes.procs.printable import printable
 from grpo_doctor_probes.procs.procfs import status
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.evidence import Disk, HostFacts, Job
-from grpo_doctor_probes.look.descriptors import access
+from grpo_doctor_probes.look.hostview import access
 from grpo_doctor_probes.procs import kmsg
 from grpo_doctor_probes.procs.bounded import within
 from grpo_doctor_probes.procs.printable import printable

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpo_doctor_probes.evidence import Job, LogTail
-from grpo_doctor_probes.look.descriptors import access
+from grpo_doctor_probes.look.hostview import access
 from grpo_doctor_probes.procs.bounded import within
 from grpo_doctor_probes.procs.printable import printable
 from grpo_doctor_probes.procs.procfs import descriptors

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from grpo_doctor_probes.evidence import Blocked, Blocking, Thread
-from grpo_doctor_probes.look.descriptors import target_of
 from grpo_doctor_probes.look.host import mount_of
-from grpo_doctor_probes.look.hostview import HostView
+from grpo_doctor_probes.look.hostview import HostView, target_of
 from grpo_doctor_probes.procs.printable import printable
 from grpo_doctor_probes.procs.procfs import content
 from grpo_doctor_probes.procs.tcp import Tcp, TcpTable

@@ -26,19 +26,14 @@ def open_spans(job: Job, proc: Path = Path("/proc")) -> tuple[OpenSpanSeen, ...]
     """
     if not job.run_dir:
         return ()
-    folder, members = Path(job.run_dir, RANKS), _by_own_number(job.members, proc)
+    members: dict[int, list[Member]] = {}  # by the number that each writes, that of its container
+    for member in job.members:
+        members.setdefault(own_number(proc / str(member.pid)) or member.pid, []).append(member)
+    folder = Path(job.run_dir, RANKS)
     try:
         return within(_AT_MOST_S, lambda: tuple(_open_spans(folder, members)))
     except (OSError, ValueError):  # the file system of the run directory hangs: `disks` says so
         return ()
-
-
-def _by_own_number(members: Sequence[Member], proc: Path) -> dict[int, list[Member]]:
-    """By the number that each writes into its span file: in a container, the one it has there."""
-    by_number: dict[int, list[Member]] = {}
-    for member in members:
-        by_number.setdefault(own_number(proc / str(member.pid)) or member.pid, []).append(member)
-    return by_number
 
 
 def _open_spans(folder: Path, members: Mapping[int, Sequence[Member]]) -> list[OpenSpanSeen]:

@@ -14,7 +14,6 @@ import platform
 import struct
 import time
 from dataclasses import dataclass
-from typing import Literal
 
 _SEIZE, _INTERRUPT, _DETACH, _GETREGSET = 0x4206, 0x4207, 17, 0x4204
 _GENERAL = 1  # NT_PRSTATUS: the set of general registers
@@ -42,64 +41,6 @@ class _Span(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Stop:
-    """What a traced thread did: `event` is our interrupt or a stop of its whole process."""
-
-    kind: Literal["event", "signal", "gone"]
-    signal: int = 0
-
-
-class Tracee:
-    """A thread that this thread traces. Every method may raise OSError; ESRCH: it is gone."""
-
-    def __init__(self, tid: int) -> None:
-        """Begin tracing thread `tid`, which keeps running."""
-        self.tid = tid
-        self._request(_SEIZE)
-
-    def interrupt(self) -> None:
-        """Ask it to stop; `wait` returns when it has."""
-        self._request(_INTERRUPT)
-
-    def wait(self, deadline: float) -> Stop | None:
-        """Return its next stop, None if there is none until `deadline` (time.monotonic)."""
-        nap = _FIRST_NAP_S
-        while True:
-            try:
-                tid, status = os.waitpid(self.tid, os.WNOHANG | _WALL)
-            except ChildProcessError:
-                return Stop("gone")
-            if tid and not os.WIFSTOPPED(status):
-                return Stop("gone")
-            if tid:
-                is_event = status >> 16 == _EVENT_STOP
-                return Stop("event" if is_event else "signal", os.WSTOPSIG(status))
-            if time.monotonic() >= deadline:
-                return None
-            time.sleep(nap)
-            nap = min(2 * nap, _LONGEST_NAP_S)
-
-    def detach(self, number: int = 0) -> None:
-        """Let go of it, and it runs, or stays stopped if its process is.
-
-        `number` is the signal that it stopped for, if it did: without it that would be lost.
-        """
-        self._request(_DETACH, 0, number)
-
-    def registers(self) -> bytes:
-        """Return its general registers."""
-        buffer = ctypes.create_string_buffer(_SET_BYTES)
-        span = _Span(ctypes.addressof(buffer), _SET_BYTES)
-        self._request(_GETREGSET, _GENERAL, ctypes.addressof(span))
-        return buffer.raw[: span.size]
-
-    def _request(self, request: int, address: int = 0, data: int = 0) -> None:
-        if _libc.ptrace(request, self.tid, address, data) < 0:
-            error = ctypes.get_errno()
-            raise OSError(error, f"{os.strerror(error)} (ptrace of thread {self.tid})")
-
-
-@dataclass(frozen=True)
 class Place:
     """Where a thread is: addresses. `link` is None where returns are on the stack alone.
 
@@ -118,19 +59,58 @@ def is_known_processor() -> bool:
 
 
 def place_of(tid: int) -> Place | None:
-    """Stop the thread for as long as it takes to read them; None if it does not stop in time."""
-    tracee = Tracee(tid)
-    tracee.interrupt()
-    stop = tracee.wait(time.monotonic() + _STOPS_WITHIN_S)
-    if stop is None or stop.kind == "gone":
+    """Stop the thread for as long as it takes to read them; None if it does not stop in time.
+
+    Raises OSError; ESRCH: it is gone.
+    """
+    _request(_SEIZE, tid)
+    _request(_INTERRUPT, tid)
+    signal = _stop_of(tid, time.monotonic() + _STOPS_WITHIN_S)
+    if signal is None:
         return None
     stopped = time.monotonic()
     try:
-        raw = tracee.registers()
+        raw = _registers(tid)
     finally:
+        # The signal that it stopped for would be lost without this.
         with contextlib.suppress(OSError):
-            tracee.detach(stop.signal if stop.kind == "signal" else 0)
+            _request(_DETACH, tid, 0, signal)
     pause_ms = (time.monotonic() - stopped) * 1e3
     words = struct.unpack(f"<{len(raw) // 8}Q", raw)
     instruction, stack, link = _NUMBERS[platform.machine()]
     return Place(words[instruction], words[stack], None if link is None else words[link], pause_ms)
+
+
+def _stop_of(tid: int, deadline: float) -> int | None:
+    """Return the signal that it stopped for, 0 for our interrupt or a stop of its whole process.
+
+    None if it is gone, or has not stopped until `deadline` (time.monotonic).
+    """
+    nap = _FIRST_NAP_S
+    while True:
+        try:
+            stopped, status = os.waitpid(tid, os.WNOHANG | _WALL)
+        except ChildProcessError:
+            return None
+        if stopped and not os.WIFSTOPPED(status):
+            return None
+        if stopped:
+            return 0 if status >> 16 == _EVENT_STOP else os.WSTOPSIG(status)
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(nap)
+        nap = min(2 * nap, _LONGEST_NAP_S)
+
+
+def _registers(tid: int) -> bytes:
+    """Return the general registers of a stopped thread."""
+    buffer = ctypes.create_string_buffer(_SET_BYTES)
+    span = _Span(ctypes.addressof(buffer), _SET_BYTES)
+    _request(_GETREGSET, tid, _GENERAL, ctypes.addressof(span))
+    return buffer.raw[: span.size]
+
+
+def _request(request: int, tid: int, address: int = 0, data: int = 0) -> None:
+    if _libc.ptrace(request, tid, address, data) < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{os.strerror(error)} (ptrace of thread {tid})")

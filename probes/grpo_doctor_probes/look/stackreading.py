@@ -30,7 +30,7 @@ class PauseWatch:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._longest_ns = 0
+        self.longest_ns = 0  # for which it was seen stopped by a tracer, to one period
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="pause-watch", daemon=True)
 
@@ -42,10 +42,6 @@ class PauseWatch:
         self._end.set()
         self._thread.join()
 
-    def longest_ms(self) -> float:
-        """Return the longest time for which it was seen stopped by a tracer, to one period."""
-        return self._longest_ns / 1e6
-
     def _watch(self) -> None:
         since_ns: int | None = None
         while not self._end.wait(_PERIOD_S):
@@ -54,7 +50,7 @@ class PauseWatch:
                 since_ns = None
                 continue
             since_ns = since_ns or now_ns
-            self._longest_ns = max(self._longest_ns, now_ns - since_ns + int(_PERIOD_S * 1e9))
+            self.longest_ns = max(self.longest_ns, now_ns - since_ns + int(_PERIOD_S * 1e9))
 
 
 def leave_running(pid: int) -> None:
@@ -154,7 +150,8 @@ def _native_stack(pid: int, deadline: float) -> Stack:
         except pyspy.PySpyError as error:
             leave_running(pid)
             threads, problem = [], str(error)
-    return Stack(pid, at_ns, pyspy.python_threads(threads, pid), True, pause.longest_ms(), problem)
+    read = pyspy.python_threads(threads, pid)
+    return Stack(pid, at_ns, read, True, pause.longest_ns / 1e6, problem)
 
 
 def refusal(pid: int) -> str:

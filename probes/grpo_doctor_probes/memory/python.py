@@ -218,7 +218,8 @@ class Objects:
         if self.version < (3, 11):
             frame = self.word(frame)
         state_at = (frame if self.version < (3, 11) else coroutine) + own.frame_state
-        if not frame or not _EXECUTING > self.number(state_at, "b") >= self._least_suspended:
+        least = _SUSPENDED - (self.version >= (3, 13))
+        if not frame or not _EXECUTING > self.number(state_at, "b") >= least:
             return None
         code, instruction = self.word(frame + own.code), self.word(frame + own.instruction)
         if self.type_name(code) != "code":
@@ -237,10 +238,6 @@ class Objects:
             locals=frame + own.locals,
             awaits=self.word(stack + 8 * (top - 1)) if 0 < top < _MOST_TEXT else 0,
         )
-
-    @property
-    def _least_suspended(self) -> int:
-        return _SUSPENDED - (self.version >= (3, 13))
 
     def local(self, suspended: Suspended, number: int) -> int:
         """Return the variable with this number, its arguments first; 0 where it has no value."""

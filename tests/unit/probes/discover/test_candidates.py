@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor_probes.discover.candidates import Candidate, Task, find_candidates, has_threads
+from grpo_doctor_probes.discover.candidates import Candidate, find_candidates, has_threads
 from grpo_doctor_probes.discover.scan import Process, scan
 from tests.unit.probes.discover.fakeproc import FakeProc
 
@@ -55,20 +55,6 @@ def test_rank_and_world(
     process = candidate(environment, **more)  # type: ignore[arg-type]
     assert (process.rank, process.world) == (rank, world)
     assert process.set_late is ("RANK" not in environment)
-
-
-def test_tasks_of_mpi_and_slurm() -> None:
-    environment = of_slurm(5, 8, SLURM_LOCALID="1", PMI_RANK="3", PMI_SIZE="4")
-    assert candidate(environment).task == Task(3, 4, None)  # what started it last
-    assert candidate(of_slurm(5, 8, SLURM_LOCALID="1")).task == Task(5, 8, 1)
-
-
-@pytest.mark.parametrize(
-    ("environment", "only"),
-    [(of_slurm(1, 2), True), (of_slurm(1, 2, RANK="1"), False), ({}, False)],
-)
-def test_a_number_among_tasks_is_all_that_it_has(environment: dict[str, str], only: bool) -> None:
-    assert candidate(environment).only_task is only
 
 
 def test_who_is_looked_at(host: FakeProc) -> None:
@@ -137,28 +123,6 @@ def test_a_thread_of_a_process_group(
     assert has_threads(host.root, 101, ("pt_gloo", "NCCL ")) is False
     candidates = find_candidates(host.root, scan(host.root), frozenset())
     assert candidates[100].grouped is grouped
-
-
-@pytest.mark.parametrize(
-    ("parent", "rank", "forked", "is_grouped"),
-    [
-        ("python /v/bin/torchrun t.py", None, False, False),
-        ("python /v/bin/torchrun t.py", 3, False, True),  # of another launcher
-        ("python /v/bin/torchrun t.py", 3, True, False),
-        ("bash", None, False, True),
-    ],
-)
-def test_threads_are_asked_for_where_a_rank_may_be_inherited(
-    host: FakeProc, parent: str, rank: int | None, forked: bool, is_grouped: bool
-) -> None:
-    program = "/bin/bash" if parent == "bash" else "/usr/bin/python3.11"
-    host.add(100, 50, parent, {} if rank is None else {"RANK": rank}, program=program)
-    host.add(
-        101, 100, "python t.py", {"RANK": 3}, torch=True, threads=("pt_gloo_runloop",),
-        forked=forked,
-    )  # fmt: skip
-    candidates = find_candidates(host.root, scan(host.root), frozenset())
-    assert candidates[101].grouped is is_grouped
 
 
 def test_the_driver_of_ray_is_no_rank(host: FakeProc) -> None:

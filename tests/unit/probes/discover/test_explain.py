@@ -42,11 +42,6 @@ def test_a_process_that_is_of_no_job(subject: Process | None, words: str) -> Non
     assert "\x1b" not in str(problem)
 
 
-def test_a_process_that_may_not_be_read() -> None:
-    problem = no_such_member(7, process(python=True, readable=False), PROC)
-    assert isinstance(problem, NoPermissionError)
-
-
 def test_only_what_is_large_enough_for_torch_may_be_a_job_that_is_hidden() -> None:
     """Every host has daemons of root's that are Python."""
     large = {"python": True, "virtual_bytes": 1 << 30}
@@ -89,10 +84,6 @@ def refuses_parent(pid: int, signal: int) -> None:
     if pid == 4194304:
         raise PermissionError
     raise (OverflowError if pid > 1 << 32 else ProcessLookupError)
-
-
-def test_a_proc_that_is_not_of_this_machine_says_nothing_of_its_processes(tmp_path: Path) -> None:
-    assert isinstance(no_such_member(os.getppid(), None, tmp_path), NoJobError)
 
 
 @pytest.mark.parametrize(("count", "named"), [(1, 1), (4, 4), (5, 4)])

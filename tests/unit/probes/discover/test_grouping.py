@@ -10,15 +10,11 @@ from grpo_doctor_probes.discover import NoJobError, find_jobs
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.grouping import (
     Groups,
-    Ties,
-    address_of,
-    group_jobs,
+    _contradict,
     made,
-    run_id_of,
 )
 from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Process, Tree
-from grpo_doctor_probes.discover.sockets import Connection
 from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
 
 GLOO = ("gloo_tcp_loop",)
@@ -186,24 +182,6 @@ def test_the_parent_of_a_job_stands_for_it(host: FakeProc) -> None:
         find_jobs([1], host.root)
 
 
-@pytest.mark.parametrize(
-    ("second", "jobs"),
-    [
-        ({}, [[100, 101]]),
-        ({"WORLD_SIZE": 4}, [[100], [101]]),
-        ({"MASTER_ADDR": "10.0.0.9", "MASTER_PORT": 1}, [[100], [101]]),
-    ],
-    ids=["alike", "another size", "an address"],
-)
-def test_ranks_that_were_started_alike_and_name_no_address(
-    host: FakeProc, second: dict[str, object], jobs: list[list[int]]
-) -> None:
-    own = {"RANK": 0, "WORLD_SIZE": 2}
-    host.add(100, 50, "python t.py", own, torch=True)
-    host.add(101, 51, "python t.py", {**own, "RANK": 1, **second}, torch=True)
-    assert sorted(rank_pids(host)) == jobs
-
-
 def process(pid: int, parent: int = 1, image: int | None = None) -> Process:
     return Process(
         pid=pid, parent=parent, group=pid, session=pid, state="S", name="python", started_ticks=pid,
@@ -211,76 +189,7 @@ def process(pid: int, parent: int = 1, image: int | None = None) -> Process:
     )  # fmt: skip
 
 
-def rank_with(**environment: str) -> Candidate:
-    return Candidate(process(7), "unknown", environment)
-
-
-@pytest.mark.parametrize(
-    ("environment", "address"),
-    [
-        ({}, ""),
-        ({"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}, "10.0.0.1:29500"),
-        ({"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "0"}, "10.0.0.1:0"),
-        ({"MASTER_ADDR": "10.0.0.1"}, ""),
-        ({"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "http"}, ""),
-        ({"MASTER_PORT": "29500"}, ""),
-    ],
-)
-def test_an_address_has_a_host_and_a_port(environment: dict[str, str], address: str) -> None:
-    assert address_of(rank_with(**environment)) == address
-
-
-def test_torchruns_default_is_no_name_of_a_job() -> None:
-    names = [run_id_of(rank_with(TORCHELASTIC_RUN_ID=name)) for name in ("none", "", "job-7")]
-    assert [run_id_of(rank_with()), *names] == ["", "", "", "job-7"]
-
-
 ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "together", "number", "jobs"),
-    [
-        (1, 1, (), None, 1),
-        (1, 2, (), None, 1),
-        (2, 1, (), None, 1),
-        (2, 2, (), None, 2),
-        (2, 2, (10,), None, 1),
-        (2, 2, (13,), None, 1),
-        (2, 2, (), 10, 1),
-        (2, 2, (), 13, 1),
-    ],
-)
-def test_of_ranks_without_numbers_and_addresses_two_groups_of_several_stay_two(
-    first: int, second: int, together: tuple[int, ...], number: int | None, jobs: int
-) -> None:
-    pids = range(10, 10 + first + second)
-    candidates = {
-        pid: Candidate(process(pid), "unknown", ADDRESS if pid in together else {}) for pid in pids
-    }
-    ranks = {pid: 0 if pid == number else None for pid in pids}
-    groups = Groups(set(pids), candidates, Cast(ranks, frozenset(), {}))
-    for pid in pids[1:first]:
-        groups.join(10, pid)
-    for pid in pids[first + 1 :]:
-        groups.join(10 + first, pid)
-    groups.join_if_possible(10, 10 + first)
-    assert len(groups.all()) == jobs
-
-
-@pytest.mark.parametrize(("client", "server"), [(10, 99), (99, 10), (98, 99), (10, 11)])
-def test_a_connection_joins_processes_of_jobs_and_no_others(client: int, server: int) -> None:
-    processes = {pid: process(pid) for pid in (10, 11, 98, 99)}
-    candidates = {pid: Candidate(processes[pid], "unknown", {}) for pid in (10, 11)}
-    connection = Connection(client, server, 7000, loopback=True)
-    jobs = group_jobs(
-        candidates, Cast({10: 0, 11: 1}, frozenset(), {}), Tree(processes),
-        Ties(connections=[connection]),
-    )  # fmt: skip
-    together = (client, server) == (10, 11)
-    assert sorted(jobs, key=min) == (
-        [frozenset({10, 11})] if together else [frozenset({10}), frozenset({11})]
-    )
 
 
 @pytest.mark.parametrize(
@@ -307,21 +216,8 @@ def test_what_speaks_against_one_job(more: Mapping[str, str], joined: bool) -> N
     }
     ranks = {10: 0, 11: int(more.get("RANK", "1"))}
     groups = Groups({10, 11}, candidates, Cast(ranks, frozenset(), {}))
-    groups.join_if_possible(10, 11)
+    groups.join(10, 11, _contradict)
     assert len(groups.all()) == (1 if joined else 2)
-
-
-def test_the_address_of_what_is_no_rank_says_nothing() -> None:
-    """A server inherits whatever its shell has exported."""
-    own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "a"}
-    second = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29600", "TORCHELASTIC_RUN_ID": "b"}
-    candidates = {
-        10: Candidate(process(10), "unknown", own), 11: Candidate(process(11), "server", second)
-    }  # fmt: skip
-    for lost, jobs in (({}, 1), ({11: 1}, 2)):  # a helper that a rank has left knows its address
-        groups = Groups({10, 11}, candidates, Cast({10: 0}, frozenset(), lost))
-        groups.join_if_possible(10, 11)
-        assert len(groups.all()) == jobs
 
 
 @pytest.mark.parametrize(
@@ -341,15 +237,3 @@ def test_ranks_that_one_program_has_forked_are_of_one_job(
     tree = Tree({relative.pid: relative for relative in (*family, *([maker] if maker else []))})
     made_pairs = made({100, 101}, Cast({100: 0, 101: 1}, frozenset(), {}), tree)
     assert [(first, second) for first, second in made_pairs if first != second] == pairs
-
-
-def test_ranks_are_of_one_job_with_the_launcher_that_made_them() -> None:
-    tree = Tree({pid: process(pid, 80, 5) for pid in (100, 101)} | {80: process(80, 50, 5)})
-    made_pairs = made({80, 100, 101}, Cast({100: 0, 101: 1}, frozenset({80}), {}), tree)
-    assert list(made_pairs) == [(100, 80), (101, 80)]
-    assert list(made({80, 100, 101}, Cast({100: 0, 101: 1}, frozenset(), {}), tree)) == []
-
-
-def test_orphans_are_no_siblings() -> None:
-    tree = Tree({pid: process(pid, 1, 5) for pid in (100, 101)} | {1: process(1, 0, 5)})
-    assert list(made({100, 101}, Cast({100: 0, 101: 1}, frozenset(), {}), tree)) == []

@@ -153,22 +153,6 @@ def test_the_bundled_trainer_with_its_server_and_reward_workers(host: FakeProc) 
     assert job.framework == "bundled"
 
 
-def test_a_dead_engine_and_the_server_that_it_was_of(host: FakeProc) -> None:
-    host.add(110, 50, "python train.py", rank_environment(0, 1), torch=True)
-    host.add(200, 50, "python serving.py")
-    host.add(201, 200, "", name="VLLM::EngineCor", state="Z")
-    host.add(202, 110, "VLLM::EngineCore", torch=True)
-    host.listens(200, 8000)
-    host.connects(110, 200, 8000)
-    (job,) = find_jobs((), host.root)
-    assert roles(job) == {
-        110: ("rank", 0),
-        200: ("server", None),
-        201: ("engine", None),
-        202: ("engine", 0),
-    }
-
-
 def test_a_process_that_trains_alone(host: FakeProc) -> None:
     host.add(100, 50, "python -m grpo_doctor_trainer --model m", torch=True)
     host.add(200, 50, "python train.py", torch=True)

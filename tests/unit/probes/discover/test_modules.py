@@ -44,13 +44,6 @@ def test_torch_and_its_version_as_the_process_sees_them(tmp_path: Path) -> None:
     assert not modules_of(parse_maps("")).has_torch
 
 
-def test_a_process_without_torch_has_no_version_of_it(tmp_path: Path) -> None:
-    (tmp_path / "7" / "root").mkdir(parents=True)
-    (tmp_path / "7" / "root" / "version.py").write_text("__version__ = '2.9.1'\n")
-    assert torch_version(tmp_path, 7, None) == ""
-    assert torch_version(tmp_path, 7, modules_of(parse_maps(""))) == ""
-
-
 @pytest.mark.parametrize(
     ("text", "framework"),
     [
@@ -70,20 +63,6 @@ def test_a_script_tells_the_framework_by_its_imports(
         arguments=("python", "-u", "t.py"),
     )  # fmt: skip
     assert framework_by_script(tmp_path, process) == framework
-
-
-@pytest.mark.parametrize(
-    ("line", "path"),
-    [
-        ("7f00-7f01 r--p 00000000 08:01 12 /lib/a.so", "/lib/a.so"),
-        ("7f00-7f01 r--p 00001000 08:01 12 /lib/a.so", None),
-        ("7f00-7f01 rw-p 00000000 00:00 0 [heap]", None),
-        ("7f00-7f01 rw-p 00000000 00:00 0", None),
-    ],
-)
-def test_only_files_that_are_mapped_from_their_beginning(line: str, path: str | None) -> None:
-    files = modules_of(parse_maps(line + "\n")).files
-    assert [file.path for file in files] == ([path] if path else [])
 
 
 def test_the_environment_as_the_process_has_it_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,25 +168,6 @@ def test_a_string_is_read_to_its_end_or_to_a_limit(
     held_memory.array(0x900, address, 0)
     expected = value[: size - len("MASTER_ADDR=")]
     assert held_memory.variables() == ({"MASTER_ADDR": expected} if size else {})
-
-
-@pytest.mark.parametrize(("before", "is_read"), [(1999, True), (2000, False)])
-def test_an_array_without_an_end_is_given_up(tmp_path: Path, before: int, is_read: bool) -> None:
-    own = PAGE + 8 * (512 - 464)  # so that 2,000 pointers end where a page does
-    array = struct.pack("<2002Q", *[0x200] * before, *[0x100] * (2001 - before), 0)
-    memory = bytearray(own + len(array))
-    memory[0x100:0x107], memory[0x200:0x204] = b"RANK=3\0", b"A=1\0"
-    memory[ENVIRON : ENVIRON + 8], memory[own:] = struct.pack("<Q", own), array
-    (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "mem").write_bytes(memory.ljust(8 * PAGE, b"\0"))
-    assert live_environment(tmp_path, 7, [ENVIRON]) == ({"RANK": "3"} if is_read else {})
-
-
-def test_the_first_pointer_that_leads_to_variables_counts(held_memory: Held) -> None:
-    held_memory.array(0x900, 0x100, 0)
-    assert live_environment(held_memory.proc, 7, [9 * PAGE, 0x10, ENVIRON]) == {"RANK": "3"}
-    assert live_environment(held_memory.proc, 8, [ENVIRON]) == {}
-    assert live_environment(held_memory.proc, 7, []) == {}
 
 
 PROGRAM, LIBC, OTHER = "/v/bin/python", "/lib/x86_64-linux-gnu/libc.so.6", "/v/lib/own.so"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,6 @@ from grpo_doctor_probes.discover.permission import (
     Rights,
     container_of,
     has_our_network,
-    own_rights,
-    ptrace_remedy,
     remedy,
     why_refused,
 )
@@ -41,17 +38,6 @@ def test_the_advice_fits_the_machine(rights: Rights, has: list[str], lacks: list
     text = remedy(rights, "/venv/python")
     assert all(words in text for words in has), text
     assert not any(words in text for words in lacks), text
-
-
-def test_rights_are_read_from_proc(tmp_path: Path) -> None:
-    (tmp_path / "7").mkdir()
-    (tmp_path / "self").symlink_to("7")
-    (tmp_path / "7" / "status").write_text("CapInh:\t0\nCapEff:\t0000000000080000\n")
-    (tmp_path / "7" / "cgroup").write_text(f"0::/docker/{'ab' * 32}\n")
-    (tmp_path / "sys/kernel/yama").mkdir(parents=True)
-    (tmp_path / "sys/kernel/yama/ptrace_scope").write_text("2\n")
-    rights = own_rights(tmp_path)
-    assert (rights.may_trace_all, rights.scope, rights.container) == (True, 2, "ab" * 6)
 
 
 ALL, NONE = "000001ffffffffff", "0000000000000000"
@@ -88,11 +74,6 @@ def test_why_a_trace_is_refused(
     message = why_refused(7, tmp_path)
     assert message.startswith(begins)
     assert all(word in message for word in words), message
-
-
-def test_it_always_says_something() -> None:
-    assert ptrace_remedy().endswith(".")
-    assert sys.executable in ptrace_remedy() or own_rights().uid == 0
 
 
 @pytest.mark.parametrize(

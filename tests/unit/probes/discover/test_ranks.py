@@ -10,7 +10,7 @@ import pytest
 
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import Kind
-from grpo_doctor_probes.discover.ranks import Cast, cast, may_train
+from grpo_doctor_probes.discover.ranks import Cast, cast
 from grpo_doctor_probes.discover.scan import Process, Tree
 
 ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -95,53 +95,6 @@ def test_a_parent_that_makes_ranks_is_a_launcher(
     assert host.cast().launchers == ({80} if makes else set())
 
 
-def test_a_rank_that_starts_another_one_is_no_launcher(host: Host) -> None:
-    host.add(100, 50, rank=0, grouped=True)
-    host.add(101, 100, rank=1, grouped=True)
-    roles = host.cast()
-    assert (roles.ranks, roles.launchers) == ({100: 0, 101: 1}, frozenset())
-
-
-def test_what_started_this_tool_is_no_launcher(host: Host) -> None:
-    host.add(80, 50, "python go.py", is_candidate=False)
-    host.add(100, 80, rank=0)
-    assert host.cast(left_out=[80]).launchers == set()
-
-
-@pytest.mark.parametrize(
-    ("title", "grouped", "rank", "trains"),
-    [
-        ("ray::Custom.run", True, 0, True),
-        ("ray::Custom.run", True, None, False),
-        ("ray::Custom.run", False, 0, False),
-        ("ray::Custom.run", False, None, False),
-        ("ray::WorkerDict.update", False, None, True),
-    ],
-)
-def test_a_ray_actor_trains_by_its_title_or_in_a_group_and_with_a_rank(
-    host: Host, title: str, grouped: bool, rank: int | None, trains: bool
-) -> None:
-    host.add(100, 50, title, grouped=grouped, rank=rank)
-    assert may_train(host.candidates[100], host.candidates, Tree(host.processes)) is trains
-    assert host.cast().ranks.keys() == ({100} if trains and (grouped or rank == 0) else set())
-
-
-@pytest.mark.parametrize(
-    ("above", "trains"),
-    [
-        ("launcher", True), ("unknown", True), ("helper", True), ("engine", False),
-        ("engine-worker", False), ("server", False), ("reward", False), ("dataloader", False),
-    ],
-)  # fmt: skip
-def test_nothing_below_an_engine_or_a_helper_of_a_rank_is_a_rank(
-    host: Host, above: Kind, trains: bool
-) -> None:
-    host.add(80, 50, kind=above)
-    host.add(81, 80, "sh", python=False, is_candidate=False)
-    host.add(100, 81, rank=0)
-    assert (100 in host.cast().ranks) is trains
-
-
 SAME, OTHER = "python t.py", "python judge.py"
 
 
@@ -176,30 +129,6 @@ def test_a_leader_that_has_ended_is_lost_and_one_outside_is_not(
     assert host.cast().lost == ({110: 1} if lost else {})
 
 
-def test_leaders_say_nothing_where_no_rank_leads_a_group(host: Host) -> None:
-    host.add(100, 50, SAME, rank=0, group=98)
-    host.add(110, 1, OTHER, rank=1, group=99)
-    assert host.cast().lost == {}
-
-
-@pytest.mark.parametrize(
-    ("joined", "lost"), [((), set()), ((0,), {110}), ((1,), {100}), ((0, 1), set())]
-)
-def test_of_programs_that_nothing_here_started_those_that_joined_no_group_are_helpers(
-    host: Host, joined: Sequence[int], lost: set[int]
-) -> None:
-    for rank, command in enumerate((SAME, OTHER)):
-        host.add(100 + 10 * rank, 1, command, rank=rank, grouped=rank in joined)
-    assert set(host.cast().lost) == lost
-
-
-def test_helpers_of_another_job_are_judged_by_that(host: Host) -> None:
-    host.add(90, 50, kind="launcher")
-    host.add(100, 90, SAME, rank=0)
-    host.add(200, 1, OTHER, rank=0, environment={"MASTER_PORT": "29600"})
-    assert host.cast().ranks == {100: 0, 200: 0}
-
-
 @pytest.mark.parametrize(
     ("parent", "child", "ranks"),
     [
@@ -216,53 +145,6 @@ def test_what_forks_ranks_has_the_number_of_one(
 ) -> None:
     host.add(100, 50, **{"rank": 0, "late": True, "image": 100, **parent})
     host.add(101, 100, **{"image": 100, "forked": True, **child})
-    assert host.cast().ranks.keys() == ranks
-
-
-TASK = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}
-
-
-@pytest.mark.parametrize(
-    ("below", "ranks"),
-    [
-        ({}, {100: 1}),  # what a task forks has its number
-        ({"kind": "launcher"}, {}),
-        ({"rank": 5}, {101: 5}),
-        ({"rank": 1}, {101: 1}),
-    ],
-)
-def test_a_task_is_a_rank_unless_it_starts_ranks(
-    host: Host, below: dict[str, Any], ranks: dict[int, int]
-) -> None:
-    host.add(100, 50, environment=TASK)
-    host.add(101, 100, **{"environment": TASK, **below})
-    assert host.cast().ranks == ranks
-
-
-def test_several_of_one_number_are_no_tasks_by_that_number(host: Host) -> None:
-    host.add(90, 50, "python go.py", is_candidate=False)
-    host.add(100, 90, environment=TASK)
-    assert host.cast().ranks == {100: 1}
-    host.add(101, 90, environment=TASK)
-    assert host.cast().ranks == {}
-    host.add(102, 50, environment=TASK)  # below another one
-    assert host.cast().ranks == {102: 1}
-
-
-@pytest.mark.parametrize(
-    ("pod", "launcher", "ranks"),
-    [
-        ({}, True, {100}),
-        ({}, False, {80, 100}),
-        ({"environment": {"MASTER_PORT": "1"}}, True, {80, 100}),  # of another job
-    ],
-)
-def test_who_starts_the_launcher_of_ranks_is_none(
-    host: Host, pod: dict[str, Any], launcher: bool, ranks: set[int]
-) -> None:
-    host.add(80, 50, "python cli.py", **{"rank": 1, **pod})
-    host.add(90, 80, kind="launcher" if launcher else "helper")
-    host.add(100, 90, rank=2)
     assert host.cast().ranks.keys() == ranks
 
 

@@ -37,14 +37,6 @@ def test_workers_that_ray_started_before_it_knew_the_job_are_of_it(host: FakePro
     assert job.world_size == 3
 
 
-def test_two_jobs_of_one_cluster_stay_two(host: FakeProc) -> None:
-    cluster(host)
-    actors(host, 110, ("ffffffff", "01000000"), 41000)
-    actors(host, 120, ("ffffffff", "02000000"), 42000)
-    jobs = find_jobs((), host.root)
-    assert [[member.pid for member in job.ranks()] for job in jobs] == [[110, 111], [120, 121]]
-
-
 def test_a_driver_that_joined_a_cluster_belongs_to_the_job(host: FakeProc) -> None:
     cluster(host)
     host.add(90, 50, "python train_ray.py", torch=True, threads=CORE)

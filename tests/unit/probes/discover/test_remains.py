@@ -65,18 +65,6 @@ def test_alone_it_is_named(host: FakeProc) -> None:
     assert rank_pids(host, 100) == [[100]]
 
 
-def test_of_each_rank_one(host: FakeProc) -> None:
-    for rank in range(6):
-        leave(host, 100 + rank, environment=rank_environment(rank, 6))
-    with pytest.raises(NoJobError, match=r"103 \(python\), 2 more\. End them: kill 100 101 "):
-        find_jobs((), host.root)
-
-
-def test_one_with_torch_may_be_a_rank(host: FakeProc) -> None:
-    leave(host, 100, ["python", "t.py"], torch=True)
-    assert rank_pids(host) == [[100]]
-
-
 def test_a_rank_of_a_pod_that_has_yet_to_load_torch(host: FakeProc) -> None:
     host.add(5, 0, "python train.py", {**BY_HAND, "RANK": 1})
     assert rank_pids(host) == [[5]]
@@ -106,12 +94,6 @@ def test_a_rank_that_talks_to_another_one(host: FakeProc) -> None:
     assert rank_pids(host) == [[100, 101]]
 
 
-def test_a_rank_below_a_launcher_that_has_yet_to_load_torch(host: FakeProc) -> None:
-    host.add(90, 1, "python /v/bin/torchrun --nproc_per_node 1 t.py")
-    host.add(100, 90, "python t.py", rank_environment(0, 1))
-    assert rank_pids(host) == [[100]]
-
-
 def leave_forked(host: FakeProc, pid: int, rank: int = 0, **more: object) -> None:
     """What a rank has forked, with all that the rank had."""
     facts = {"torch": True, "image": 90 + rank, "forked": True, "group": 90 + rank, **more}
@@ -127,16 +109,6 @@ def test_what_ranks_have_forked_is_left_with_their_torch_and_their_sockets(host:
         find_jobs((), host.root)
     with pytest.raises(NoJobError, match=r"process 101 belongs to no running job"):
         find_jobs((101,), host.root)
-
-
-def test_below_another_reaper_it_is_left_as_well(host: FakeProc) -> None:
-    leave(host, 60, ["tmux"], {}, name="tmux", program="/usr/bin/tmux")
-    leave_forked(host, 100)
-    (host.root / "100" / "stat").write_text(
-        (host.root / "100" / "stat").read_text().replace(" S 1 ", " S 60 ")
-    )
-    with pytest.raises(NoJobError, match=LEFT + "100 "):
-        find_jobs((), host.root)
 
 
 @pytest.mark.parametrize(
@@ -223,13 +195,3 @@ def test_what_serves_beside_a_helper_is_not_left(host: FakeProc) -> None:
     host.listens(300, 8000)
     host.connects(100, 300, 8000)
     assert rank_pids(host) == [[100]]
-
-
-def test_a_script_that_starts_ranks_may_be_small(host: FakeProc) -> None:
-    host.add(80, 50, "python go.py")
-    for rank in range(2):
-        host.add(100 + rank, 80, "python t.py", rank_environment(rank, 2), torch=True)
-    (job,) = find_jobs((), host.root)
-    assert [(member.pid, member.role) for member in job.members] == [
-        (80, "launcher"), (100, "rank"), (101, "rank"),
-    ]  # fmt: skip

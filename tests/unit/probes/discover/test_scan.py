@@ -8,7 +8,6 @@ import pytest
 
 from grpo_doctor_probes.discover import scan as module
 from grpo_doctor_probes.discover.scan import as_seen, glance, parse_environment, scan
-from grpo_doctor_probes.procs.bounded import ask_each, unless_blocked
 from grpo_doctor_probes.procs.procstat import parse_stat
 from tests.unit.probes.discover.fakeproc import FakeProc
 
@@ -19,11 +18,6 @@ def test_a_name_cannot_pretend_to_be_a_state() -> None:
     assert (process.state, process.parent, process.group, process.session) == ("S", 7, 8, 9)
     assert process.name == "x) R 1 (\x1b[31m\ufffd"
     assert process.image is None
-
-
-def test_a_process_that_is_being_killed_is_dead() -> None:
-    fields = ["R", "7", "8", "9", "0", "0", "4194308", *["0"] * 43]
-    assert as_seen(5, parse_stat(b"5 (x) " + " ".join(fields).encode())).dead
 
 
 def test_only_what_is_wanted_of_an_environment_is_kept() -> None:
@@ -59,17 +53,6 @@ def test_a_process_whose_memory_is_locked_costs_only_itself(
     assert hangs.is_set()
     assert processes[101].problem.startswith("its memory is locked")
     assert [pid for pid, process in processes.items() if process.readable] == [1, 50, 100, 102]
-
-
-def test_what_hangs_is_given_up_and_what_answers_is_not() -> None:
-    never = threading.Event()
-    assert unless_blocked(0.05, never.wait, otherwise=False) is False
-    never.set()
-    never.clear()
-    walked = ask_each([1, 2, 3], lambda n: n != 2 or never.wait(), 0.05)
-    assert walked == ({1: True, 3: True}, [2])
-    never.set()
-    assert unless_blocked(0.05, lambda: sum(range(10**6)), 0) == 499999500000
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,10 @@ import pytest
 
 from grpo_doctor_probes.discover.scan import Tree, scan
 from grpo_doctor_probes.discover.sockets import (
-    Connection,
     Sockets,
     find_servers,
     meeting_point,
 )
-from grpo_doctor_probes.procs.tcp import TcpTable
 from tests.unit.probes.discover.fakeproc import ETHERNET, LOOPBACK, FakeProc
 
 
@@ -31,57 +29,10 @@ def test_both_ends_of_a_real_connection_are_found() -> None:
         assert [(link.client, link.server, link.loopback) for link in matches] == [(own, own, True)]
 
 
-def test_an_ipv4_client_of_an_ipv6_listener() -> None:
-    mapped = b"0000000000000000FFFF00000100007F"
-    tables = (
-        b"sl\n 0: 0100007F:9000 0100007F:1F40 01 0:0 0:0 0 0 0 11 1\n",
-        b"sl\n 0: " + mapped + b":1F40 " + mapped + b":9000 01 0:0 0:0 0 0 0 12 1\nbroken\n",
-    )
-    table = TcpTable(tables)
-    client = table.of(11)
-    assert client is not None
-    assert table.other_end(client) == table.of(12)
-
-
-def test_name_spaces_are_worlds_of_their_own(host: FakeProc) -> None:
-    for pid, space in ((100, "net:[1]"), (101, "net:[2]"), (102, "net:[2]")):
-        host.add(pid, 1, "python t.py", space=space)
-    host.listens(101, 8000)
-    host.connects(102, 101, 8000)
-    sockets = Sockets(host.root)
-    sockets.add([100, 101, 102])
-    assert [link.server for link in sockets.connections(102)] == [101]
-    assert list(sockets.connections(100)) == []
-    assert list(sockets.connections(101)) == []
-
-
-def test_a_server_that_was_not_added_is_noticed(host: FakeProc) -> None:
-    for pid in (100, 101):
-        host.add(pid, 1, "python t.py")
-    host.listens(101, 8000)
-    host.connects(100, 101, 8000)
-    sockets = Sockets(host.root)
-    sockets.add([100])
-    assert sockets.has_unknown_servers(100)
-    sockets.add([101])
-    assert not sockets.has_unknown_servers(100)
-
-
 def of(host: FakeProc, *pids: int) -> Sockets:
     sockets = Sockets(host.root)
     sockets.add(pids)
     return sockets
-
-
-def test_the_end_that_listens_is_the_server(host: FakeProc) -> None:
-    for pid in (100, 101):
-        host.add(pid, 1, "python t.py")
-    host.listens(101, 8000)
-    host.connects(100, 101, 8000, ETHERNET)
-    sockets = of(host, 100, 101)
-    assert list(sockets.connections(100)) == [Connection(100, 101, 8000, loopback=False)]
-    assert list(sockets.connections(101)) == []
-    assert list(sockets.connections(102)) == []
 
 
 def test_where_neither_end_listens_any_more_both_are_clients(host: FakeProc) -> None:
@@ -108,16 +59,6 @@ def test_a_connection_counts_while_both_ends_are_open(
     assert not list(of(host, 100, 101).connections(101))
 
 
-def test_an_end_of_its_own_that_closes_counts_no_more(host: FakeProc) -> None:
-    for pid in (100, 101):
-        host.add(pid, 1, "python t.py")
-    host.listens(101, 8000)
-    host._row(100, f"{LOOPBACK}:9C40", f"{LOOPBACK}:1F40", "08")
-    host._row(101, f"{LOOPBACK}:1F40", f"{LOOPBACK}:9C40", "01")
-    assert list(of(host, 100, 101).connections(100)) == []
-    assert not of(host, 100).has_unknown_servers(100)
-
-
 @pytest.mark.parametrize(("taker", "server"), [(102, 102), (None, 101)])
 def test_a_connection_is_of_who_has_accepted_it_or_else_of_who_listens(
     host: FakeProc, taker: int | None, server: int
@@ -130,30 +71,6 @@ def test_a_connection_is_of_who_has_accepted_it_or_else_of_who_listens(
     if taker is None:
         (host.root / "102" / "fd" / "3").unlink()  # nobody has it yet
     assert [link.server for link in of(host, 100, 101, 102).connections(100)] == [server]
-
-
-def test_one_whose_other_end_nobody_has_is_none(host: FakeProc) -> None:
-    for pid in (100, 101):
-        host.add(pid, 1, "python t.py")
-    host.connects(100, 101, 8000)
-    assert list(of(host, 100).connections(100)) == []
-
-
-def test_sockets_of_other_kinds_are_passed_over(host: FakeProc) -> None:
-    for pid in (100, 101):
-        host.add(pid, 1, "python t.py")
-    host.listens(101, 8000)
-    (host.root / "100" / "fd" / "3").symlink_to("socket:[99]")  # a Unix socket
-    host.connects(100, 101, 8000)
-    assert [link.server for link in of(host, 100, 101).connections(100)] == [101]
-    assert of(host, 100).has_unknown_servers(100)
-
-
-def test_one_that_leads_to_another_host_is_none(host: FakeProc) -> None:
-    host.add(100, 1, "python t.py")
-    host._row(100, f"{ETHERNET}:9C40", "0600000A:1F40", "01")
-    assert list(of(host, 100).connections(100)) == []
-    assert not of(host, 100).has_unknown_servers(100)
 
 
 def test_of_several_that_hold_a_socket_the_first_that_was_added_has_it(host: FakeProc) -> None:

@@ -65,26 +65,6 @@ def test_a_rank_with_a_socket_and_one_that_has_yet_to_open_one(host: FakeProc) -
     assert ranks(job) == [(100, 0), (101, 1)]
 
 
-def test_ranks_whose_program_knows_the_address(host: FakeProc) -> None:
-    for rank in range(2):
-        environment = {"RANK": rank, "WORLD_SIZE": 2}
-        host.add(100 + rank, 50, "python t.py --port 1", environment, torch=True)
-        host.add(200 + rank, 50, "python t.py --port 2", environment, torch=True)
-    jobs = find_jobs((), host.root)
-    assert [ranks(job) for job in jobs] == [[(100, 0), (101, 1)], [(200, 0), (201, 1)]]
-
-
-def test_two_jobs_of_one_command_are_told_apart_once_they_have_met(host: FakeProc) -> None:
-    for first in (100, 200):
-        host.add(first, 50, "python t.py", {"RANK": 0, "WORLD_SIZE": 2}, torch=True)
-    for second, port in ((101, 7001), (201, 7002)):
-        host.add(second, 50, "python t.py", {"RANK": 1, "WORLD_SIZE": 2}, torch=True)
-        host.listens(second - 1, port)
-        host.connects(second, second - 1, port)
-    jobs = find_jobs((), host.root)
-    assert [ranks(job) for job in jobs] == [[(100, 0), (101, 1)], [(200, 0), (201, 1)]]
-
-
 def test_a_pod_whose_first_process_is_a_rank(host: FakeProc) -> None:
     environment = by_hand(3, 8)
     host.add(5, 0, "python train.py", environment, torch=True, image=5, threads=GLOO)

@@ -31,14 +31,6 @@ def test_two_jobs_stay_two(host: FakeProc, pids: tuple[int, ...]) -> None:
     assert rank_pids(host, *pids) == [[100, 101], [200, 201]]
 
 
-def test_two_launchers_with_one_address(host: FakeProc) -> None:
-    for pid in (100, 200):
-        host.add(pid, 50, "python /v/bin/torchrun --nproc_per_node 2 t.py")
-        for rank in range(2):
-            host.add(pid + 1 + rank, pid, "python t.py", rank_environment(rank, 2), torch=True)
-    assert rank_pids(host, 101, 202) == [[101, 102], [201, 202]]
-
-
 def test_a_server_of_both_does_not_make_them_one(host: FakeProc) -> None:
     start(host, 100, range(1), 29500)
     start(host, 200, range(1), 29600)

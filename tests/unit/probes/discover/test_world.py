@@ -11,7 +11,6 @@ from grpo_doctor_probes.discover.commands import Sizes
 from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.discover.world import (
-    common_address,
     expected_ranks,
     main_world,
     number_all,
@@ -26,11 +25,6 @@ def processes(*pids: int, parent: int = 1) -> Mapping[int, Process]:
         )
         for pid in pids
     }
-
-
-def test_numbers_that_are_known_stay() -> None:
-    numbering = number_all({10: 3, 11: 1}, processes(10, 11), [0, 1, 2, 3])
-    assert (numbering.ranks, numbering.notes) == ({10: 3, 11: 1}, ())
 
 
 def test_as_many_free_as_unknown() -> None:
@@ -153,31 +147,3 @@ def test_the_ranks_that_a_host_should_have(
     sizes: Sizes, groups: list[str], expected: list[int]
 ) -> None:
     assert expected_ranks([trainer_with(GROUP_RANK=group) for group in groups], sizes) == expected
-
-
-@pytest.mark.parametrize(
-    ("ports", "address"),
-    [
-        ([], ""),
-        (["", ""], ""),
-        (["1", "2", "2"], "h:2"),
-        (["", "", "1"], "h:1"),
-        (["2", "1", "2", "1"], "h:1"),  # of equals the first by its name
-    ],
-)
-def test_the_address_that_most_ranks_name(ports: list[str], address: str) -> None:
-    assert (
-        common_address([trainer_with(MASTER_ADDR="h", MASTER_PORT=port) for port in ports])
-        == address
-    )
-
-
-def test_what_was_guessed_is_said_of_each() -> None:
-    numbering = number_all({10: 0, 11: None, 12: None}, processes(10, 11, 12), range(3))
-    assert numbering.notes == (
-        "process 11 is rank 1 (no other is free); process 12 is rank 2 (no other is free).",
-    )
-
-
-def test_a_single_process_without_a_number_is_rank_0() -> None:
-    assert number_all({12: None}, processes(12), []).ranks == {12: 0}

@@ -126,17 +126,6 @@ def test_the_json_of_2_28_9_is_mended(serve: Serve, port: int, tmp_path: Path) -
     assert missing[1]["status"]["unresponsive"]
 
 
-def test_nobody_is_asked_in_our_network_for_a_job_in_another(
-    serve: Serve, port: int, tmp_path: Path
-) -> None:
-    serve("trainer", 11)
-    members, proc = job(tmp_path, port, 11)
-    for name, space in (("self", "net:[1]"), ("11", "net:[2]")):
-        (proc / name / "ns").mkdir(parents=True)
-        (proc / name / "ns" / "net").symlink_to(space)
-    assert ras(members, 2.0, proc) == ()
-
-
 @contextmanager
 def answering(port: int, meshes: Sequence[Sequence[int]]) -> Iterator[list[int]]:
     """Answers on the port with one mesh after the other, the last one for ever; a list of which."""

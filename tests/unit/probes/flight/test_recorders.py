@@ -113,14 +113,6 @@ def test_nccls_recorder_that_is_unknown_names_the_pipe(tmp_path: Path) -> None:
     assert "PIPE_FILE=PREFIX; then `echo 1 > PREFIX<rank>.pipe`" in dump.problem
 
 
-def test_code_that_is_not_understood_is_told(tmp_path: Path) -> None:
-    source, built = tmp_path / "plain.c", tmp_path / "libtorch_cpu.so"
-    source.write_text(f"int {FR}(void) {{ return 0; }}")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", built, source], check=True)
-    with process(built) as pid:
-        assert "another form than in torch 2.8 to 2.15" in problem_of(pid)
-
-
 def test_a_process_that_has_ended_is_told_from_one_that_has_its_number(tmp_path: Path) -> None:
     with process() as pid:
         ticks = read_stat(Path(f"/proc/{pid}")).started_ticks

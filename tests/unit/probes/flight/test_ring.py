@@ -189,24 +189,6 @@ def test_what_torchs_watchdog_has_seen_of_an_operation(
     assert (*(entry[key] for key in keys), entry.get("duration_ms")) == expected
 
 
-@pytest.mark.parametrize(
-    ("member", "value"),
-    [
-        (STARTED, struct.pack("<qB", 1234, 2)),
-        (DURATION, struct.pack("<fB", 0.5, 2)),
-        (RETIRED, b"\2"),
-    ],
-)
-def test_a_flag_that_is_neither_yes_nor_no_is_of_another_layout(
-    working: Rank, member: int, value: bytes
-) -> None:
-    with (
-        working.with_bytes(working.first_entry() + member, value),
-        pytest.raises(UnknownRecorderError, match="laid out otherwise"),
-    ):
-        working.read()
-
-
 def test_a_ring_without_entries_is_left_out(working: Rank) -> None:
     recorder = working.recorder()
     begin = struct.pack("<Q", working.first_entry())
@@ -267,22 +249,6 @@ def head(machine: str = "x86_64", **change: int) -> bytes:
 
 def memory(machine: str = "x86_64", *heads: bytes) -> Any:
     return Memories(machine, *heads, size=LAYOUTS[machine][0].recorder_bytes)
-
-
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-@pytest.mark.parametrize(
-    ("change", "on"),
-    [
-        ({}, True),
-        ({"on": 0}, False),
-        ({"stacks": 1}, True),
-        ({"lock": 1, "owner": 77}, True),
-        ({"begin": 8000, "end": 8512, "room": 9000, "next": 2000}, True),
-        ({"most": (1 << 32) - 1}, True),
-    ],
-)
-def test_whether_it_records(machine: str, change: dict[str, int], on: bool) -> None:
-    assert is_on(memory(machine, head(machine, **change)), machine, RECORDER) is on
 
 
 @pytest.mark.parametrize(

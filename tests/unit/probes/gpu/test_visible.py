@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor_probes.gpu.nvml import Device
-from grpo_doctor_probes.gpu.visible import order_is_uncertain, visible_uuids
+from grpo_doctor_probes.gpu.nvml import Device, order_is_uncertain, visible_uuids
 
 GPUS = [
     Device(None, "GPU-aaaa1111-0", 0, "H100"),

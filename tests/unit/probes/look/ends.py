@@ -32,4 +32,4 @@ def hide(monkeypatch: pytest.MonkeyPatch, pid: int) -> None:
             raise PermissionError
         return descriptors(proc, target_pid)
 
-    monkeypatch.setattr("grpo_doctor_probes.look.descriptors.descriptors", of_ours)
+    monkeypatch.setattr("grpo_doctor_probes.look.hostview.descriptors", of_ours)

@@ -98,15 +98,6 @@ def test_logs_are_found_by_name_and_by_redirection(stage: Stage) -> None:
     assert tails[str(log)].written_s_ago < 60
 
 
-def test_the_host_and_the_disks_of_the_job(stage: Stage) -> None:
-    pid = stage.start(READY + "f = open(sys.argv[1], 'w'); time.sleep(60)", str(stage.folder / "x"))
-    facts = look.host(job_of(pid))
-    assert facts.cores == os.cpu_count()
-    assert facts.disks
-    assert all(disk.total_bytes > 0 and not disk.error for disk in facts.disks)
-    assert facts.kernel_problem == "" or "dmesg" in facts.kernel_problem
-
-
 def test_a_full_disk_of_a_file_that_is_open_for_writing(stage: Stage) -> None:
     point = stage.folder / "small disk"
     point.mkdir()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import struct
 import sys
 
 import pytest
@@ -104,16 +103,6 @@ def test_a_call_that_nobody_knows_is_told_where_nothing_can_interrupt_it(
     assert [row.note for row in rank.rows(RANK)] == notes
 
 
-@pytest.mark.parametrize(("state", "told_of"), [("S", True), ("D", True), ("T", False)])
-def test_nothing_is_told_of_a_process_that_is_stopped(
-    rank: Scene, state: str, *, told_of: bool
-) -> None:
-    rank.add(71, RANK, "python helper.py", state=state)
-    rank.opened(71, 3, "pipe:[31]", os.O_RDONLY)
-    rank.waits(71, "read", 3)
-    assert [row.pid for row in rank.rows(RANK)] == ([71] if told_of else [])
-
-
 @pytest.mark.parametrize(
     ("polled", "rows"),
     [
@@ -131,11 +120,6 @@ def test_what_the_main_thread_polls(
 ) -> None:
     rank.polls(RANK, *polled)
     assert summary(rank) == [(RANK, *row) for row in rows]
-
-
-def test_of_a_call_whose_descriptors_cannot_be_read_it_is_told_that_it_polls(rank: Scene) -> None:
-    rank.waits(RANK, "poll", 64, 2)
-    assert summary(rank) == [(RANK, "poll", -1)]
 
 
 @pytest.mark.parametrize(
@@ -195,9 +179,3 @@ def test_which_children_are_waited_for(
     listed = ", ".join(f"{pid} (cat, sleeping)" for pid in peers)
     assert (row.kind, row.peers, row.peers_known) == ("child", peers, True)
     assert row.note == f"waits for {subject}: {listed}"
-
-
-def test_a_poll_of_more_descriptors_than_there_can_be(rank: Scene) -> None:
-    rows = b"".join(struct.pack("ihh", -1, READS, 0) for _ in range(300))
-    rank.waits(RANK, "poll", rank.remembers(RANK, 0, rows), 1 << 40)
-    assert summary(rank) == [(RANK, "poll", -1)]

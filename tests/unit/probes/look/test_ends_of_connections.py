@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_probes.look.other_ends import is_in_trouble
-from tests.unit.probes.look.ends import CONTAINER, FAR, HERE, OTHER, RANK, described, end, hide
+from tests.unit.probes.look.ends import CONTAINER, FAR, HERE, OTHER, RANK, described, end
 from tests.unit.probes.look.scene import LOOPBACK, Scene
 
 pytestmark = pytest.mark.skipif(sys.byteorder != "little", reason="the tables are little-endian")
@@ -48,23 +48,6 @@ def test_both_ends_of_a_connection(
     assert (row.unconfirmed_bytes, row.retransmits, row.peer_unread_bytes) == (
         mine.get("unsent", 0), mine.get("resent", 0), theirs.get("unread", 0),
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("hidden", [False, True])
-def test_an_end_that_no_process_has_open(
-    rank: Scene, monkeypatch: pytest.MonkeyPatch, *, hidden: bool
-) -> None:
-    rank.socket(RANK, 3, 4000, 5000)
-    rank.socket(OTHER, None, 5000, 4000, unread=7)
-    if hidden:
-        rank.add(95, 1, "python secret.py", group=RANK)
-        hide(monkeypatch, 95)
-    row = end(rank)
-    assert (row.peers, row.peers_known, row.peer_unread_bytes) == ((), not hidden, 7)
-    assert (
-        row.note == "ESTABLISHED; no process holds the other end; it has 7 bytes that it has not "
-        "read"
-    )
 
 
 @pytest.mark.parametrize(
@@ -120,13 +103,6 @@ def test_a_connection_whose_other_end_is_in_no_table(
     row = end(rank, "connect")
     assert (row.kind, row.peers, row.peers_known) == ("socket-connect", peers, complete)
     assert row.note == f"{state}; {words}"
-
-
-def test_a_listening_socket_waits_for_connections(rank: Scene) -> None:
-    rank.socket(RANK, 3, 4000, state="LISTEN", unread=3)
-    row = end(rank)
-    assert (row.kind, row.target) == ("socket-accept", "127.0.0.1:4000 (listening)")
-    assert (row.peers_known, row.note) == (True, "3 connections wait to be accepted")
 
 
 @pytest.mark.parametrize(

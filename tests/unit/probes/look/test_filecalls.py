@@ -260,13 +260,6 @@ def test_which_path_a_call_is_about(
     assert (row.kind, row.target, row.note) == ("file", path, call)
 
 
-def test_a_path_that_cannot_be_read(rank: Scene) -> None:
-    rank.waits(RANK, "openat", AT_CWD, 64)
-    row = the_row(rank)
-    assert (row.kind, row.target) == ("file", "")
-    assert row.note == "openat of a path that cannot be read"
-
-
 def test_a_path_says_what_it_is_on(rank: Scene) -> None:
     rank.mounted(RANK, ("/", "ext4", "/dev/vda"), ("/data", "nfs4", "server:/export"))
     rank.waits(RANK, "openat", AT_CWD, rank.remembers(RANK, 64, b"/data/train.jsonl\0"), state="D")
@@ -298,14 +291,6 @@ def test_a_fifo_lacks_the_other_way_of_that_in_which_it_is_opened(
     assert (row.kind, row.target) == ("fifo-open", "/a/fifo")
     assert (row.peers, row.peers_known) == ((), True)
     assert row.note == f"waits until a process opens it for {lacks}"
-
-
-def test_who_else_has_a_fifo_open(rank: Scene) -> None:
-    for pid in (RANK, HOLDER):
-        rank.opened(pid, 9, "/a/fifo")
-    address = rank.remembers(RANK, 64, b"/a/fifo\0")
-    rank.waits(RANK, "openat", AT_CWD, address, wchan="wait_for_partner")
-    assert the_row(rank).peers == (HOLDER,)
 
 
 @pytest.mark.parametrize(

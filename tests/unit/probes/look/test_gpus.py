@@ -167,24 +167,6 @@ def test_a_driver_that_does_not_answer(
     assert child.left
 
 
-@pytest.mark.parametrize(
-    ("lines", "ends", "count"),
-    [
-        ([ask(), COUNT, END], False, 2),
-        ([ask(), {"none": "no driver"}], True, 0),
-        ([ask()], False, 0),
-        ([], True, 0),
-    ],
-)
-def test_how_many_gpus_there_are(
-    answers: Callable[..., Answering], lines: list[dict[str, object]], ends: bool, count: int
-) -> None:
-    child = answers(*lines, ends=ends)
-    assert module.gpu_count(answer_s=2.0) == count
-    assert child.left
-    assert child.requests == ["count"]
-
-
 def test_a_host_that_starts_no_child_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError

@@ -43,15 +43,6 @@ def test_a_message_with_a_name_a_peer_and_a_queue_and_each_start_of_it() -> None
     assert not parse_unix(struct.pack("=BBBBIII", 1, 1, 1, 0, 77, 0, 0)).listening
 
 
-def test_an_empty_attribute_hides_none_behind_it() -> None:
-    head = struct.pack("=BBBBIII", 1, 1, 1, 0, 77, 0, 0)
-    message = head + attribute(0, b"") + attribute(2, struct.pack("=I", 78))
-    assert parse_unix(message).peer == 78
-    assert parse_unix(head + attribute(2, struct.pack("=I", 78)) + attribute(2, b"")).peer == 0
-    broken = struct.pack("=HH", 3, 0)  # shorter than itself
-    assert parse_unix(head + broken + attribute(2, struct.pack("=I", 78))).peer == 0
-
-
 def message(kind: int, inode: int = 0) -> bytes:
     """As netlink(7) has it: a header, and a socket."""
     body = struct.pack("=BBBBIII", 1, 1, 1, 0, inode, 0, 0) if inode else b""

@@ -139,9 +139,3 @@ def test_what_an_engine_answers(
     assert engine.values == values
     assert engine.problem.endswith(problem)
     assert bool(engine.problem) is bool(problem)
-
-
-@pytest.mark.usefixtures("port")
-def test_a_rank_is_never_asked() -> None:
-    core = member("engine", "VLLM::EngineCore", pid=1 << 22, parent=os.getpid())
-    assert engines(Job("here", (member("rank", "vllm serve model"), core))) == ()

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.look.limits import frozen, limits, limits_of
+from grpo_doctor_probes.look.limits import frozen, limits_of
 from grpo_doctor_probes.procs.cgroups import NO_LIMIT_BYTES
-from tests.unit.probes.look.stage import job_of
 
 STAT = b"7 (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 -5 1 0 99 0 0\n"
 
@@ -94,30 +93,6 @@ def test_no_groups_are_no_limits_and_no_process_is_none(tmp_path: Path) -> None:
     assert (limit.frozen, limit.quota_cores, limit.memory_limit_bytes) == (False, None, None)
     assert limits_of(8, proc, mount) is None
     assert frozen(8, proc, mount) == ""
-
-
-def test_a_process_that_has_ended_has_none_and_the_others_keep_theirs(tmp_path: Path) -> None:
-    proc, mount = world(tmp_path, "broken\n", {})
-    assert [limit.pid for limit in limits(job_of(8, 7), proc, mount)] == [7]
-
-
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, None),
-        ({"cpu.cfs_quota_us": "0", "cpu.cfs_period_us": "100000"}, None),
-        ({"cpu.cfs_quota_us": "1", "cpu.cfs_period_us": "4"}, 0.25),
-        ({"cpu.cfs_quota_us": "50000"}, None),
-        ({"cpu.cfs_period_us": "50000"}, None),
-        ({"cpu.cfs_quota_us": "5", "cpu.cfs_period_us": "0"}, None),
-    ],
-)
-def test_a_quota_of_version_1(tmp_path: Path, files: dict[str, str], cores: float | None) -> None:
-    tree = {"unified/cgroup.procs": "", **{f"cpu/a/{name}": text for name, text in files.items()}}
-    proc, mount = world(tmp_path, "2:cpu,cpuacct:/a\n0::/\n", tree)
-    limit = limits_of(7, proc, mount)
-    assert limit is not None
-    assert limit.quota_cores == cores
 
 
 @pytest.mark.parametrize(

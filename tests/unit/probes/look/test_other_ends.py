@@ -83,12 +83,6 @@ def test_a_hidden_process_of_the_same_session_could_hold_a_pipe(
     assert row.note == f"{nobody if complete else not_seen} the other end"
 
 
-def test_nobody_is_known_to_hold_a_pipe_of_a_process_that_has_gone(rank: Scene) -> None:
-    rank.opened(RANK, 3, "pipe:[9]", os.O_RDONLY)
-    (rank.root / str(RANK) / "stat").unlink()
-    assert not end(rank).peers_known
-
-
 # --- files
 
 
@@ -107,14 +101,6 @@ def test_what_a_descriptor_is(rank: Scene, target: str, wchan: str, kind: str) -
     rank.waits(RANK, "read", 3, wchan=wchan)
     row = end(rank)
     assert (row.kind, row.target) == (kind, target)
-
-
-@pytest.mark.parametrize("known_where", ["", "pipe_write"])
-def test_a_thread_that_has_gone_reads_no_fifo(rank: Scene, known_where: str) -> None:
-    rank.opened(RANK, 3, "/data/x")
-    if known_where:
-        rank.waits(RANK, "write", 3, wchan=known_where)
-    assert end(rank, "out").kind == ("pipe-write" if known_where else "file")
 
 
 @pytest.mark.parametrize(

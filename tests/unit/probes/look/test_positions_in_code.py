@@ -12,10 +12,10 @@ import pytest
 
 from grpo_doctor_probes.evidence import Look, Position, ProcessLook, Thread
 from grpo_doctor_probes.look.positions import positions
-from grpo_doctor_probes.look.registers import Stop
 from grpo_doctor_probes.memory.access import Mapping
 
 PID = 70
+SEIZE, DETACH = 0x4206, 17
 S = 1_000_000_000
 STACK = 0x7FF000
 _FIRST_CODE = 0x10000
@@ -32,12 +32,24 @@ class Traced:
     at: dict[int, int] = field(default_factory=dict)
     stack: tuple[int, ...] = ()
     stack_bytes: int = 2048  # that can be read
-    stops: dict[int, Stop | None] = field(default_factory=dict)
+    stop: int | None = 0  # the signal that they stop for
     refused: OSError | None = None
     seized: list[int] = field(default_factory=list)
     delivered: list[int] = field(default_factory=list)
     mappings: list[Mapping] = field(default_factory=list)
     machine: str = "x86_64"
+
+    def request(self, request: int, tid: int, _: int = 0, data: int = 0) -> None:
+        if self.refused is not None:
+            raise self.refused
+        if request == SEIZE:
+            self.seized.append(tid)
+        elif request == DETACH:
+            self.delivered.append(data)
+
+    def stop_of(self, _: int, deadline: float) -> int | None:
+        assert 0 < deadline - time.monotonic() < 60
+        return self.stop
 
     def registers(self, tid: int) -> bytes:
         """As this machine has them."""
@@ -49,27 +61,6 @@ class Traced:
             registers = [0] * 27
             registers[16], registers[19] = at, STACK
         return struct.pack(f"<{len(registers)}Q", *registers)
-
-
-class Tracee:
-    def __init__(self, world: Traced, tid: int) -> None:
-        if world.refused is not None:
-            raise world.refused
-        self._world, self._tid = world, tid
-        world.seized.append(tid)
-
-    def interrupt(self) -> None:
-        pass
-
-    def wait(self, deadline: float) -> Stop | None:
-        assert 0 < deadline - time.monotonic() < 60
-        return self._world.stops.get(self._tid, Stop("event", 5))
-
-    def registers(self) -> bytes:
-        return self._world.registers(self._tid)
-
-    def detach(self, number: int) -> None:
-        self._world.delivered.append(number)
 
 
 class Memory:
@@ -101,7 +92,8 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Traced:
     world = Traced(mappings=[mapping(name, start) for name, start in IN.items()])
     world.mappings.append(mapping("libcuda.so.1", DATA_OF_CUDA, "rw-p"))
     module = sys.modules["grpo_doctor_probes.look.positions"]  # its name is a function's as well
-    monkeypatch.setattr("grpo_doctor_probes.look.registers.Tracee", partial(Tracee, world))
+    for name in ("request", "stop_of", "registers"):
+        monkeypatch.setattr(f"grpo_doctor_probes.look.registers._{name}", getattr(world, name))
     monkeypatch.setattr(module, "Memory", partial(Memory, world))
     monkeypatch.setattr(module, "mapped", lambda _: tuple(world.mappings))
     monkeypatch.setattr(module, "frozen", lambda _: "")
@@ -147,13 +139,6 @@ def test_the_main_thread_and_the_busiest_others_are_sampled(
 ) -> None:
     assert [position.tid for position in sampled(*threads)] == chosen * 3
     assert traced.seized == chosen * 3
-
-
-@pytest.mark.parametrize("state", list("TtZX"))
-def test_a_process_that_is_stopped_or_dead_is_left_alone(traced: Traced, state: str) -> None:
-    before, after = look(S, ("R", 0)), look(3 * S, ("R", 200), state=state)
-    assert positions(before, after, at_most_s=60.0) == ()
-    assert traced.seized == []
 
 
 def test_what_was_not_there_at_both_looks_is_left_alone(traced: Traced) -> None:
@@ -218,22 +203,18 @@ def test_a_function_that_calls_none_returns_by_the_link_register_on_arm(
 
 
 @pytest.mark.parametrize(
-    ("stop", "delivered", "problem"),
+    ("stop", "problem"),
     [
-        (Stop("event", 5), [0, 0, 0], ""),
-        (Stop("signal", 10), [10, 10, 10], ""),  # else it would be lost
-        (Stop("gone"), [], "it did not stop in time"),
-        (None, [], "it did not stop in time"),
+        (0, ""),
+        (10, ""),  # without it the signal would be lost
+        (None, "it did not stop in time"),
     ],
 )
-def test_how_a_thread_stops(
-    traced: Traced, stop: Stop | None, delivered: list[int], problem: str
-) -> None:
-    traced.stops[PID] = stop
-    position = sampled(BUSY, BUSY)
-    assert position[0].problem == problem
-    assert [number for number in traced.delivered if number] == [n for n in delivered if n]
+def test_how_a_thread_stops(traced: Traced, stop: int | None, problem: str) -> None:
+    traced.stop = stop
+    assert sampled(BUSY, BUSY)[0].problem == problem
     # One that has not stopped yet must not be asked for anything else.
+    assert traced.delivered == ([] if stop is None else [stop] * 6)
     assert traced.seized == ([PID] if problem else [PID, PID + 1] * 3)
 
 

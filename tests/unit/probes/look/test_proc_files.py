@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import time
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from grpo_doctor_probes.look.descriptors import (
-    blocker_of,
-    parse_locks,
-)
 from grpo_doctor_probes.look.host import disks, on_mount, parse_mounts
 from grpo_doctor_probes.look.logs import logs
 from grpo_doctor_probes.look.syscalls import call
@@ -54,12 +47,6 @@ def test_the_schedulers_fields_are_not_taken_from_a_name() -> None:
     assert parse_sched(b"") == Scheduling()
 
 
-def test_a_kernel_without_the_file_tells_no_time(tmp_path: Path) -> None:
-    clock = SchedulerClock(tmp_path)
-    assert clock.monotonic_ns(5, 0) == 0
-    assert clock.monotonic_ns(0, 0) == 0
-
-
 def test_a_core_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """And one that cannot be told is not tried again."""
     questions: list[float] = []
@@ -74,26 +61,6 @@ def test_a_core_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SchedulerClock(Path("/proc"))
     assert [clock.monotonic_ns(5, core) for core in (3, 3, 4, 4, 3)] == [1005] * 5
     assert len(questions) == 2
-
-
-def test_cores_that_do_not_answer_cost_no_more_than_their_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now, questions = [100.0], []
-
-    def hang(seconds: float, _: object) -> None:
-        questions.append(seconds)
-        now[0] += seconds
-        raise TimeoutError
-
-    module = import_module("grpo_doctor_probes.look.threads")
-    monkeypatch.setattr(module, "within", hang)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(module, "_BUDGET_S", 0.5)
-    monkeypatch.setattr(module, "_ONE_CORE_S", 0.25)
-    clock = SchedulerClock(Path("/proc"))
-    assert [clock.monotonic_ns(5, core) for core in range(8)] == [0] * 8
-    assert questions == [0.25, 0.25]
 
 
 def test_a_core_that_we_may_not_use_takes_the_offset_of_another() -> None:
@@ -133,34 +100,6 @@ def test_calls_that_do_not_block_and_machines_that_we_do_not_know() -> None:
     assert call(0, "riscv64") is None
 
 
-@pytest.mark.parametrize(
-    ("line", "kinds"),
-    [
-        (b"36 35 0:30 / /a rw - nfs4 host:/a rw", ["nfs4"]),
-        (b"36 35 0:30 / /a - nfs4 host:/a", ["nfs4"]),
-        (b"36 35 0:30 / - nfs4 host:/a", []),  # no point
-        (b"36 35 0:30 / /a rw - nfs4", []),  # no source
-        (b"36 35 0:30 / /a rw nfs4 host:/a", []),
-    ],
-)
-def test_lines_of_mounts(line: bytes, kinds: list[str]) -> None:
-    assert [mount.kind for mount in parse_mounts(line + b"\n")] == kinds
-
-
-def test_a_lock_that_nobody_holds_any_more_blocks_nobody() -> None:
-    text = (
-        b"1: POSIX  ADVISORY  WRITE 70 08:01:9 0 EOF\n"
-        b"1: -> POSIX  ADVISORY  WRITE 71 08:01:9 0 EOF\n"
-        b"2: POSIX  ADVISORY  WRITE 72 08:01:8 0 EOF\n"
-        b"3: -> POSIX  ADVISORY  WRITE 73 08:01:7 0 EOF\n"
-    )
-    locks = parse_locks(text)
-    blocker = blocker_of(locks, 71)
-    assert blocker is not None
-    assert (blocker.pid, blocker.number) == (70, 1)
-    assert [blocker_of(locks, pid) for pid in (70, 72, 73, 74)] == [None] * 4
-
-
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that does not answer within a second is left out; here the whole machine stalls."""
@@ -198,42 +137,6 @@ def test_which_files_are_logs(tmp_path: Path, name: str, fd: int, flags: str, is
         [(str(log), "last")] if is_log else []
     )
     assert all(0 <= tail.written_s_ago < 3600 and len(tail.lines) == 2 for tail in tails)
-
-
-def test_logs_that_hang_cost_no_more_than_three_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module, clock = import_module("grpo_doctor_probes.look.logs"), [100.0]
-
-    def hang(seconds: float, _: object) -> None:
-        clock[0] += max(0.0, seconds)
-        raise TimeoutError
-
-    monkeypatch.setattr(module, "within", hang)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    for folder in ("fd", "fdinfo"):
-        (tmp_path / "7" / folder).mkdir(parents=True)
-    for fd in range(3, 10):
-        (tmp_path / "7" / "fd" / str(fd)).symlink_to(f"/data/{fd}.log")
-        (tmp_path / "7" / "fdinfo" / str(fd)).write_text("flags:\t01\n")
-    assert logs(job_of(7), tmp_path) == ()
-    assert clock[0] == 103.0
-
-
-@pytest.mark.usefixtures("_patient")
-def test_the_log_that_was_written_last_comes_first(tmp_path: Path) -> None:
-    for folder in ("fd", "fdinfo"):
-        (tmp_path / "7" / folder).mkdir(parents=True)
-    for fd, age_s in ((4, 10_000), (5, 10), (6, 5_000)):
-        log = tmp_path / f"{fd}.log"
-        log.write_text("x\n")
-        os.utime(log, (time.time() - age_s,) * 2)
-        (tmp_path / "7" / "fd" / str(fd)).symlink_to(log)
-        (tmp_path / "7" / "fdinfo" / str(fd)).write_text("flags:\t01\n")
-    (tmp_path / "7" / "fd" / "7").symlink_to(tmp_path / "5.log")  # the same once more
-    (tmp_path / "7" / "fdinfo" / "7").write_text("flags:\t01\n")
-    tails = logs(job_of(7), tmp_path)
-    assert [Path(tail.path).stem for tail in tails] == ["5", "6", "4"]
 
 
 def test_disks_that_a_job_uses(tmp_path: Path) -> None:

@@ -105,11 +105,3 @@ def test_what_is_hidden_is_said_with_what_to_do(
     assert look.problem.startswith(words)
     assert bool(look.problem) is bool(words)
     assert (look.exit_code, look.written_bytes) == (exit_code, 0 if "/io" in hidden else 2)
-
-
-def test_files_that_a_kernel_does_not_have_are_no_problem(proc: FakeProc) -> None:
-    threads(proc, PID)
-    for name in ("io", "syscall", "status"):
-        (proc.root / str(PID) / name).unlink()
-    look = look_of(proc)
-    assert (look.written_bytes, look.swap_bytes, look.problem) == (0, 0, "")

@@ -6,9 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,26 +53,11 @@ def test_a_running_process_that_could_not_be_read_is_tried_again(play: Any, tmp_
     assert runs() == 2
 
 
-def test_what_fails_twice_has_a_reason(play: Any) -> None:
-    runs = play(
-        "echo 'Error: Failed to find \x1b[1m python' >&2; echo 'Stack backtrace:' >&2; exit 1"
-    )
-    (stack,) = stacks.stacks([ME], at_most_s=10)
-    assert (stack.threads, stack.problem) == ((), "py-spy: Failed to find ?[1m python")
-    assert runs() == 2
-
-
 def test_a_refusal_says_what_to_do(play: Any) -> None:
     play("echo 'Error: Failed to suspend: EPERM: Operation not permitted' >&2; exit 1")
     (stack,) = stacks.stacks([ME], at_most_s=10)
     assert stack.problem.startswith(f"no right to read the memory of process {ME}: ")
     assert len(stack.problem) > 60
-
-
-def test_no_json_is_an_old_version(play: Any) -> None:
-    play("echo Process 1")
-    (stack,) = stacks.stacks([ME], at_most_s=10)
-    assert "pip install -U py-spy" in stack.problem
 
 
 def test_a_thread_without_a_number_is_the_main_one_by_its_name(play: Any, tmp_path: Path) -> None:
@@ -127,14 +110,6 @@ def test_a_digest_changes_with_places_and_variables() -> None:
     ]
     assert len(set(digests)) == len(digests)
     assert pyspy.digest_of([FRAME]) == pyspy.digest_of([{**FRAME, "locals": []}])
-
-
-def test_without_time_no_digest_is_taken(play: Any, tmp_path: Path) -> None:
-    runs = play(printing(tmp_path))
-    (tmp_path / "runs").touch()
-    (digest,) = pyspy.locals_digests([ME], at_most_s=0)
-    assert digest.problem == "no time was left to read its variables"
-    assert runs() == 0
 
 
 def test_each_process_gets_what_is_left_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,37 +212,6 @@ def test_who_was_left_stopped_by_a_killed_tracer_is_continued(
     sent = states_of(monkeypatch, letters)
     stacks.leave_running(ME)
     assert sent == [signal.SIGCONT] * continued
-
-
-def test_the_longest_pause_is_told_to_one_period(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looked at every millisecond: stopped at 2 and 3 ms, and from 6 to 10."""
-    now_ms = [0]
-    stopped_ms = {2, 3, 6, 7, 8, 9, 10}
-
-    class Ticks:
-        def wait(self, _: float) -> bool:
-            now_ms[0] += 1
-            return now_ms[0] > 20
-
-        def set(self) -> None:
-            pass
-
-    class AtOnce:
-        def __init__(self, target: Callable[[], None], **_: object) -> None:
-            self.start, self.join = target, lambda: None
-
-    times = SimpleNamespace(monotonic_ns=lambda: 10**12 + now_ms[0] * 10**6)
-    monkeypatch.setattr(stacks, "threading", SimpleNamespace(Event=Ticks, Thread=AtOnce))
-    monkeypatch.setattr(stacks, "time", times)
-    monkeypatch.setattr(stacks, "state_of", lambda _: "t" if now_ms[0] in stopped_ms else "S")
-    with stacks.PauseWatch(ME) as watch:
-        pass
-    assert watch.longest_ms() == 5.0
-    stopped_ms.clear()
-    now_ms[0] = 0
-    with stacks.PauseWatch(ME) as watch:
-        pass
-    assert watch.longest_ms() == 0.0
 
 
 @pytest.mark.parametrize(

@@ -62,54 +62,6 @@ def test_a_reader_that_stopped_leaves_bytes_unconfirmed(stage: Stage) -> None:
     assert row.unconfirmed_bytes > 0
 
 
-def test_a_server_that_does_not_even_accept(stage: Stage) -> None:
-    server = stage.start(
-        """
-        import socket, time
-        listening = socket.create_server(("127.0.0.1", 0))
-        print("ready", flush=True)
-        time.sleep(60)
-        """
-    )
-    port = listening_port(server)
-    pid = stage.start(
-        """
-        import socket, sys
-        one = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60)
-        print("ready", flush=True)
-        one.recv(1)
-        """,
-        str(port),
-    )
-    # With a timeout Python polls the one socket.
-    (row,) = main_rows(pid, "poll_schedule", "do_sys_poll", "do_poll")
-    assert (row.kind, row.peers) == ("socket-receive", (server,))
-    assert "accepted by the kernel but not yet by" in row.note
-
-
-def test_a_server_whose_queue_of_connections_is_full(stage: Stage) -> None:
-    server = stage.start(
-        """
-        import socket, time
-        listening = socket.socket()
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(0)
-        print("ready", flush=True)
-        time.sleep(60)
-        """
-    )
-    port = listening_port(server)
-    pid = stage.start(
-        READY + "import socket\n"
-        "kept = [socket.create_connection(('127.0.0.1', int(sys.argv[1]))) for _ in range(9)]",
-        str(port),
-    )
-    (row,) = main_rows(pid, "inet_stream_connect", "wait_for_connect", "wait_woken")
-    assert (row.kind, row.peers) == ("socket-connect", (server,))
-    assert row.note.startswith("SYN_SENT")
-    assert f"not yet accepted by {server} (" in row.note
-
-
 def test_the_other_end_of_a_socket_pair(stage: Stage) -> None:
     pid = stage.start(
         """

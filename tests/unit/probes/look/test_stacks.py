@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from grpo_doctor_probes import look
 from grpo_doctor_probes.evidence import Look, ProcessLook, PythonThread, Stack, Thread
-from grpo_doctor_probes.look import pyspy, stackreading
+from grpo_doctor_probes.look import stackreading
 from tests.unit.probes.look.stage import (
     NEEDS_PYSPY,
-    READY,
     SERVING,
     Stage,
     asleep_in,
-    job_of,
     process_look,
     until,
 )
@@ -39,46 +36,6 @@ def test_stacks_have_the_main_thread_first_and_no_control_characters(stage: Stag
         assert names == ["score", "outer", "<module>"]
         assert main.frames[0].line == 6
         assert helper.name == "he?[31mllo?"
-
-
-@NEEDS_PYSPY
-def test_only_what_has_run_is_read_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    still = stage.start(SERVING)
-    moving = stage.start(READY + "while True: time.sleep(0.01)")
-    asleep_in(still, "nanosleep")
-    job = job_of(still, moving)
-    before = look.processes(job)
-    first = look.stacks([still, moving], at_most_s=20)
-
-    def has_moved() -> bool:
-        now, then = process_look(moving), before.of(moving)
-        return then is not None and now.threads[0].voluntary > then.threads[0].voluntary
-
-    until(has_moved)
-    after = look.processes(job)
-    read: list[int] = []
-    dump = pyspy.dump
-
-    def noted(pid: int, *options: str, at_most_s: float) -> list[dict[str, Any]]:
-        read.append(pid)
-        return dump(pid, *options, at_most_s=at_most_s)
-
-    monkeypatch.setattr(pyspy, "dump", noted)
-    again = look.stacks_again(first, before, after, at_most_s=20)
-    assert read == [moving]
-    assert [stack.pid for stack in again] == [still, moving]
-    assert again[0].threads == first[0].threads
-    assert again[0].at_ns == after.at_ns
-
-
-@NEEDS_PYSPY
-def test_arguments_give_small_numbers_and_nothing_else(stage: Stage) -> None:
-    pid = stage.start(SERVING)
-    asleep_in(pid, "nanosleep")
-    # A method is asked for by its own name, whatever class it is of.
-    functions = frozenset({"score", "outer"})
-    assert look.arguments(pid, functions) == {"score": {"src": "1", "dst": "3"}, "outer": {}}
-    assert look.arguments(pid, frozenset({"absent"})) == {}
 
 
 @NEEDS_PYSPY

@@ -15,7 +15,6 @@ from grpo_doctor_probes.evidence import Job, Member
 from grpo_doctor_probes.look.host import HIDDEN, disks, messages, select
 from grpo_doctor_probes.look.logs import last_lines
 from grpo_doctor_probes.look.recorded import open_spans
-from grpo_doctor_probes.procs.kmsg import parse_record
 from tests.unit.probes.conftest import Recorded
 
 OURS = 0  # stands for the number of this process
@@ -26,14 +25,6 @@ def me() -> Job:
 
 
 # --- kernel messages
-
-
-def test_a_record_has_its_time_and_its_text() -> None:
-    record = b"4,812,5140900,-;NVRM: Xid (PCI:0000:01:00): 79, \x1b[1m\n SUBSYSTEM=pci\n"
-    assert parse_record(record) == (5.1409, b"NVRM: Xid (PCI:0000:01:00): 79, \x1b[1m")
-    assert select([record], 6.1409) == ((1.0, "NVRM: Xid (PCI:0000:01:00): 79, ?[1m"),)
-    assert parse_record(b"no record") is None
-    assert parse_record(b"4,812,x,-;text") is None
 
 
 def test_only_the_last_hour_and_what_concerns_a_job() -> None:
@@ -113,14 +104,6 @@ def test_spans_that_are_open_now(recording: Recorded) -> None:
         ]
         assert 0 <= spans[0].age_s < 60
     assert open_spans(job) == ()
-
-
-def test_a_run_directory_of_others_and_damaged_files_show_nothing(recording: Recorded) -> None:
-    (recording.run_dir / "ranks" / "00009.spans").write_bytes(b"short")
-    foreign = Job("here", (Member(1, 0, 0, "rank", "r", "r"),), run_dir=str(recording.run_dir))
-    with phase("rollout"):
-        assert open_spans(foreign) == ()
-        assert open_spans(me()) == ()
 
 
 def numbered(proc: Path, numbers: dict[int, int]) -> Path:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from grpo_doctor_probes.evidence import Blocked, Job, Member, Thread
 from grpo_doctor_probes.look import arguments, blocked, processes
-from grpo_doctor_probes.look.descriptors import Lock
 from grpo_doctor_probes.look.filecalls import wait_between_tries
-from grpo_doctor_probes.look.hostview import HostView
+from grpo_doctor_probes.look.hostview import HostView, Lock
 from grpo_doctor_probes.look.other_ends import Waiting
 
 POSIX = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 
-from grpo_doctor_probes import look
-from grpo_doctor_probes.evidence import Look
 from tests.unit.probes.look.stage import (
     READY,
     Stage,
     asleep_in,
-    job_of,
     main_rows,
     process_look,
     until,
@@ -44,34 +41,6 @@ def test_a_fifo_that_nobody_opens(stage: Stage) -> None:
     assert (row.kind, row.peers, row.peers_known) == ("fifo-open", (), True)
     assert row.target == str(stage.folder) + "/a fifo?[31m"
     assert row.note == "waits until a process opens it for writing"
-
-
-def test_helper_threads_are_told_where_they_wait_for_others(stage: Stage) -> None:
-    pid = stage.start(
-        """
-        import os, threading, time
-        r, w = os.pipe()
-        threading.Thread(target=threading.Event().wait, daemon=True).start()
-        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-        threading.Thread(target=os.read, args=(r, 1), daemon=True).start()
-        print("ready", flush=True)
-        time.sleep(60)
-        """
-    )
-    looks: list[Look] = []
-
-    def all_sleep() -> bool:
-        looks[:] = [look.processes(job_of(pid))]
-        threads = looks[0].processes[0].threads
-        return len(threads) == 4 and all(
-            thread.state == "S" and thread.syscall >= 0 for thread in threads
-        )
-
-    until(all_sleep)
-    rows = look.blocked(job_of(pid), looks[0])
-    assert sorted(row.kind for row in rows) == ["pipe-read", "sleep"]
-    (helper,) = [row for row in rows if row.tid != pid]
-    assert (helper.kind, helper.pid) == ("pipe-read", pid)
 
 
 def test_a_lock_that_a_dead_process_left_to_its_child(stage: Stage) -> None:

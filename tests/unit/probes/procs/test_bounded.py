@@ -70,12 +70,6 @@ def test_all_are_asked_but_for_those_that_hang(
     assert calls == numbers
 
 
-def test_many_that_take_a_moment_each_do_not_hang(never: threading.Event) -> None:
-    """Together they take much longer than one may."""
-    answers, blocking = ask_each(range(12), lambda number: never.wait(0.01) or number, 0.06)
-    assert (answers, blocking) == ({number: number for number in range(12)}, [])
-
-
 def test_a_call_that_blocks_has_another_answer(never: threading.Event) -> None:
     assert unless_blocked(0.01, lambda: 3, 4) == 3
     assert unless_blocked(0.01, lambda: never.wait(60), BLOCKED) == BLOCKED

@@ -32,14 +32,6 @@ def test_a_rate_is_per_second_of_the_time_between_reads() -> None:
     assert rate.per_s(3 * S // 2, 1100) == 0
 
 
-def test_a_counter_that_fell_gives_no_rate_once() -> None:
-    rate = Rate()
-    rate.per_s(0, 1000)
-    assert rate.per_s(S, 10) is None
-    assert rate.per_s(2 * S, 30) == 20
-    assert rate.per_s(2 * S, 40) is None
-
-
 def test_cpu_time_leaves_waiting_and_guests_out() -> None:
     assert hostfiles.cpu_time(STAT) == (100 + 10 + 50 + 0 + 5 + 3, 1008)
 

@@ -84,21 +84,6 @@ def test_counts_and_names_that_make_no_sense_do_not_harm(recording: Recorded) ->
     assert len(header.names) <= layout.NAMES_BYTES // 2
 
 
-def test_names_up_to_the_very_end_of_the_table(recording: Recorded) -> None:
-    data = header_of(recording)
-    state = memoryview(data)[layout.STATE_OFFSET : layout.THREADS_OFFSET].cast("Q")
-    state[layout.STATE_NAMES] = 9
-    state.release()
-    # Two names of lengths that a field can hold, and an empty one whose length is the last field.
-    first, second = 60_000, layout.NAMES_BYTES - 60_000 - 3 * layout.NAME_LENGTH.size
-    table = b"".join(
-        layout.NAME_LENGTH.pack(length) + b"x" * length for length in (first, second, 0)
-    )
-    data[layout.NAMES_OFFSET :] = table
-    header = live.parse_header(bytes(data))
-    assert [len(name) for name in header.names] == [first, second, 0]
-
-
 @pytest.mark.parametrize(
     ("name_id", "name"), [(0, "(unnamed)"), (1, "a"), (2, "b"), (3, "(unnamed)"), (-1, "(unnamed)")]
 )

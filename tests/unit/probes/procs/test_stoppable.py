@@ -98,18 +98,6 @@ def test_devices_of_drivers(tmp_path: Path, thread: Path, device: str, refused: 
     assert reason == (f"is inside a call of a driver ({device})" if refused else "")
 
 
-@pytest.mark.parametrize(
-    ("words", "refused"),
-    [("{call} 0x3 0x46 0x0", True), ("{call} 0x3", True), ("{call}", False), ("0 0x3", False)],
-)
-def test_which_calls_are_of_a_driver(
-    tmp_path: Path, thread: Path, words: str, *, refused: bool
-) -> None:
-    (thread / "fd" / "3").symlink_to("/dev/nvidia0")
-    (thread / "syscall").write_text(words.format(call=stoppable._IOCTL) + "\n")
-    assert bool(stoppable.why_not_process(7, str(tmp_path))) is refused
-
-
 def test_uninterruptible_sleep_comes_first(tmp_path: Path, thread: Path) -> None:
     (thread / "stat").write_text("8 (python) D 1 7 7 0\n")
     assert stoppable.why_not_thread(7, 8, str(tmp_path)) == "is in uninterruptible sleep"

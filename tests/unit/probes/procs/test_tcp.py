@@ -76,25 +76,6 @@ def test_ipv6_addresses_are_bracketed() -> None:
     assert socket.text() == "[::1]:5000 -> [::1]:5000"
 
 
-def test_a_hidden_table_is_not_readable(tmp_path: Path) -> None:
-    assert not tcp_table(tmp_path, 7).readable
-
-
-@pytest.mark.parametrize(
-    ("code", "state"),
-    [
-        (b"01", "ESTABLISHED"),
-        (b"0A", "LISTEN"),
-        (b"0C", "NEW_SYN_RECV"),
-        (b"0D", "13"),
-        (b"FF", "255"),
-    ],
-)
-def test_a_state_that_nobody_knows_is_its_number(code: bytes, state: str) -> None:
-    (socket,) = parse_tcp(HEAD + row(HERE, FAR, code, b"0:0", b"0", 55))
-    assert socket.state == state
-
-
 @pytest.mark.parametrize(("words", "count"), [(9, 0), (10, 1), (11, 1), (12, 1)])
 def test_a_row_goes_up_to_its_inode(words: int, count: int) -> None:
     fields = row(HERE, FAR, b"01", b"0:0", b"0", 55).split()
