@@ -143,8 +143,7 @@ class Assembler:
         absent = len(set(expected) - {survey.cast.ranks[pid] for pid in main}) if expected else None
         roles = roles_of(processes, survey, Parts(main, second, servers, absent))
         raw = {pid: survey.cast.ranks.get(pid) for pid, role in roles.items() if role == "rank"}
-        numbering = number_all(raw, processes, expected)
-        ranks = dict(numbering.ranks)
+        ranks, guessed = number_all(raw, processes, expected)
         members = tuple(
             self._member(process, roles[pid], _rank_of(pid, ranks, survey), ranks)
             for pid, process in sorted(processes.items())
@@ -159,7 +158,7 @@ class Assembler:
             framework=self._framework(processes, main),
             address=printable(address, 256),
             run_dir=_run_dir(main.values()),
-            notes=(*numbering.notes, *_notes(numbering.ranks, world, members)),
+            notes=(*filter(None, [guessed]), *_notes(ranks, world, members)),
         )
 
     def _member(

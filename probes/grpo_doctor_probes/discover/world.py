@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import Sizes, kind_of, launcher_sizes
@@ -21,46 +20,37 @@ _LOCAL_SIZES = (
 _LOOPBACK = ("localhost", "::1", "ip6-localhost")
 
 
-@dataclass(frozen=True, slots=True)
-class Numbering:
-    """Ranks by pid, and what had to be guessed, in words."""
-
-    ranks: Mapping[int, int | None]
-    notes: tuple[str, ...] = ()
-
-
 def number_all(
     ranks: Mapping[int, int | None], processes: Mapping[int, Process], expected: Sequence[int]
-) -> Numbering:
+) -> tuple[dict[int, int | None], str]:
     """Give numbers to the ranks that have none, where only one order is possible or likely.
 
     Args:
         ranks: The number of each rank process, None where it is not known. Zombies included.
         processes: Of the host.
         expected: The ranks that this host should have; empty where unknown.
+
+    Returns:
+        The ranks by PID, and what had to be guessed, in words.
     """
     unknown = sorted(
         (pid for pid, rank in ranks.items() if rank is None),
         key=lambda pid: (processes[pid].started_ticks, pid),
     )
     if not unknown:
-        return Numbering(dict(ranks))
+        return dict(ranks), ""
     if len(unknown) == len(ranks):
-        return _in_order(unknown, processes)
+        if len({processes[pid].parent for pid in unknown}) > 1:
+            return dict(ranks), "No process has a rank number."
+        note = "No process has a rank number: they are numbered in the order of their start."
+        return dict(zip(unknown, range(len(unknown)))), note
     free = [rank for rank in expected if rank not in ranks.values()]
-    if len(free) == len(unknown):
-        numbers = dict(zip(unknown, free))
-        given = (f"process {pid} is rank {numbers[pid]} (no other is free)" for pid in unknown)
-        return Numbering({**ranks, **numbers}, ("; ".join(given) + ".",))
-    lost = "; ".join(f"process {pid} is a rank of unknown number" for pid in unknown)
-    return Numbering(dict(ranks), (f"{lost}.",))
-
-
-def _in_order(pids: Sequence[int], processes: Mapping[int, Process]) -> Numbering:
-    if len({processes[pid].parent for pid in pids}) > 1:
-        return Numbering(dict.fromkeys(pids), ("No process has a rank number.",))
-    note = "No process has a rank number: they are numbered in the order of their start."
-    return Numbering(dict(zip(pids, range(len(pids)))), (note,))
+    if len(free) != len(unknown):
+        lost = "; ".join(f"process {pid} is a rank of unknown number" for pid in unknown)
+        return dict(ranks), f"{lost}."
+    numbers = dict(zip(unknown, free))
+    given = (f"process {pid} is rank {numbers[pid]} (no other is free)" for pid in unknown)
+    return {**ranks, **numbers}, "; ".join(given) + "."
 
 
 def main_world(

@@ -51,18 +51,15 @@ def ras(job: Job, at_most_s: float, proc: Path = Path("/proc")) -> tuple[RasAnsw
     deadline = time.monotonic() + at_most_s
     listening = list(_listening(job, proc))
     first_s = max((at_most_s - _AGAIN_S) / 2, min(at_most_s, _TRY_S))
-    answers = _round(listening, time.monotonic() + first_s)
+
+    def heard(until: float) -> list[RasAnswer]:
+        return [answer for each in listening for answer in _ask_until_known(*each, until)]
+
+    answers = heard(time.monotonic() + first_s)
     if any(answer.text for answer in answers) and time.monotonic() + _AGAIN_S < deadline:
         time.sleep(_AGAIN_S)
-        answers += [answer for answer in _round(listening, deadline) if answer.text]
+        answers += [answer for answer in heard(deadline) if answer.text]
     return tuple(answers)
-
-
-def _round(listening: list[tuple[str, int, set[int]]], deadline: float) -> list[RasAnswer]:
-    answers: list[RasAnswer] = []
-    for host, port, pids in listening:
-        answers += _ask_until_known(host, port, pids, deadline)
-    return answers
 
 
 def _listening(job: Job, proc: Path) -> Iterator[tuple[str, int, set[int]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -127,7 +128,7 @@ def gpus(
     A call that has not returned after `answer_s` is left to its own process, and the last row says
     so (`silent_s`): it takes no longer than that, and MOST_S in all.
     """
-    answers = tuple(_look(row) for _, row in sorted(_ask("look", answer_s).rows.items()))
+    answers = tuple(_look(row) for _, row in sorted(_Answers("look", answer_s).rows.items()))
     if job is None:
         return answers
     return with_holders(answers, processes(job, proc), ours=numbers_are_ours(proc))
@@ -135,34 +136,27 @@ def gpus(
 
 def gpu_count(answer_s: float = ANSWER_S) -> int:
     """Return GPUs of this host; 0 without a driver, and with one that does not say in time."""
-    return _ask("count", answer_s).count
-
-
-def _ask(request: str, answer_s: float) -> _Answers:
-    """Return what a child of its own answers, until it ends or falls silent."""
-    answers = _Answers()
-    try:
-        child = Child(CHILD)
-    except OSError:
-        return answers
-    try:
-        child.ask(request)
-        answers.read(child, answer_s)
-    except EndedError:
-        pass
-    finally:
-        child.leave()
-    return answers
+    return _Answers("count", answer_s).count
 
 
 class _Answers:
-    """What the child said: how many GPUs there are, and a row for each by its index."""
+    """What a child of its own said, until it ended or fell silent: how many GPUs there are, and a
+    row for each by its index."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: str, answer_s: float) -> None:
         self.count = 0
         self.rows: dict[int, dict[str, Any]] = {}
+        with contextlib.suppress(OSError):
+            child = Child(CHILD)
+            try:
+                child.ask(request)
+                self._read(child, answer_s)
+            except EndedError:
+                pass
+            finally:
+                child.leave()
 
-    def read(self, child: Child, answer_s: float) -> None:
+    def _read(self, child: Child, answer_s: float) -> None:
         """Take answers until the last. Raises EndedError."""
         question: dict[str, Any] = {}
         limit_s = STARTS_S
@@ -170,41 +164,30 @@ class _Answers:
         while True:
             began = time.monotonic()
             line = child.line(max(0.0, min(limit_s, deadline - began)))
-            if line is None:
-                self._note_silence(child, question, time.monotonic() - began)
-                return
-            answer = json.loads(line)
-            if answer.keys() & {"end", "none", "error"}:
+            # A child that has not begun to ask was kept from it by this host, not by the driver.
+            if line is None and question:
+                index = question.get("index", ALL_GPUS)
+                silence = {
+                    "silent_s": time.monotonic() - began,
+                    "silent_call": question["asks"],
+                    "silent_state": child.state(),
+                }
+                self.rows.setdefault(index, {"index": index}).update(silence)
+            if line is None or (answer := json.loads(line)).keys() & {"end", "none", "error"}:
                 return
             if "asks" in answer:
                 if not question:
                     deadline = time.monotonic() + MOST_S
                 question, limit_s = answer, answer_s
-            else:
-                self._take(answer)
-
-    def _take(self, answer: dict[str, Any]) -> None:
-        if "gpu" in answer:
-            self.rows[answer["gpu"]["index"]] = answer["gpu"]
-        elif "lost" in answer:
-            index, problem = answer["lost"], printable(answer["why"].encode(), _LONGEST)
-            self.rows[index] = {"index": index, "problem": problem}
-        elif "more" in answer:
-            self.rows[answer.pop("more")].update(answer)
-        elif "count" in answer:
-            self.count = int(answer["count"])
-
-    def _note_silence(self, child: Child, question: dict[str, Any], waited_s: float) -> None:
-        """A child that has not begun to ask was kept from it by this host, not by the driver."""
-        if not question:
-            return
-        index = question.get("index", ALL_GPUS)
-        silence = {
-            "silent_s": waited_s,
-            "silent_call": question["asks"],
-            "silent_state": child.state(),
-        }
-        self.rows.setdefault(index, {"index": index}).update(silence)
+            elif "gpu" in answer:
+                self.rows[answer["gpu"]["index"]] = answer["gpu"]
+            elif "lost" in answer:
+                index, problem = answer["lost"], printable(answer["why"].encode(), _LONGEST)
+                self.rows[index] = {"index": index, "problem": problem}
+            elif "more" in answer:
+                self.rows[answer.pop("more")].update(answer)
+            elif "count" in answer:
+                self.count = int(answer["count"])
 
 
 def _look(row: dict[str, Any]) -> GpuLook:

@@ -14,7 +14,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from grpo_doctor_probes.discover.commands import kind_of
 from grpo_doctor_probes.discover.permission import has_our_network
@@ -27,12 +26,6 @@ _ROLES = frozenset({"server", "engine"})
 _PORT = re.compile(r"--(?:vllm_server_)?port[= ](\d{1,5})\b")
 _USUAL_PORTS = (8000, 30000)  # vLLM's and SGLang's own defaults
 _AT_MOST_S = 1.0
-
-
-class _Address(NamedTuple):
-    pid: int
-    host: str
-    port: int
 
 
 def engines(job: Job, proc: Path = Path("/proc")) -> tuple[EngineLook, ...]:
@@ -51,10 +44,10 @@ def engines(job: Job, proc: Path = Path("/proc")) -> tuple[EngineLook, ...]:
     if not addresses:
         return ()
     with ThreadPoolExecutor(min(8, len(addresses)), thread_name_prefix="engines") as pool:
-        return tuple(pool.map(_ask, addresses))
+        return tuple(pool.map(_ask, *zip(*addresses)))
 
 
-def _addresses(member: Member, is_front: bool, proc: Path) -> list[_Address]:
+def _addresses(member: Member, is_front: bool, proc: Path) -> list[tuple[int, str, int]]:
     """The ports to ask: the one of its command, a usual one, or where a known server has clients.
 
     A worker of Ray is never taken for a known server: its other ports speak another protocol.
@@ -74,19 +67,18 @@ def _addresses(member: Member, is_front: bool, proc: Path) -> list[_Address]:
         likely = sorted(
             {socket.local_port for socket in own if socket.state == "ESTABLISHED"} & set(listening)
         )
-    return [_Address(member.pid, reachable(listening[port]), port) for port in likely]
+    return [(member.pid, reachable(listening[port]), port) for port in likely]
 
 
-def _ask(address: _Address) -> EngineLook:
+def _ask(pid: int, host: str, port: int) -> EngineLook:
     at_ns = time.monotonic_ns()
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    url = f"http://{host}:{address.port}"
-    ask = partial(get, address.host, address.port, timeout_s=_AT_MOST_S)
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    ask = partial(get, host, port, timeout_s=_AT_MOST_S)
     try:
         status, text = within(_AT_MOST_S, partial(ask, "/health"))
     except (OSError, ValueError) as error:
         problem = f"{url}/health gave no answer: {error}"
-        return EngineLook(address.pid, at_ns, url, problem=problem)
+        return EngineLook(pid, at_ns, url, problem=problem)
     values = {"healthy": float(status == http.client.OK)}
     try:
         status, text = within(_AT_MOST_S, partial(ask, "/metrics"))
@@ -94,8 +86,8 @@ def _ask(address: _Address) -> EngineLook:
             values |= parse_metrics(text)
     except (OSError, ValueError) as error:
         problem = f"{url} /metrics gave no answer: {error}"
-        return EngineLook(address.pid, at_ns, url, values, problem)
+        return EngineLook(pid, at_ns, url, values, problem)
     if "vllm:" in text:
         with contextlib.suppress(OSError, ValueError):  # its core is asked, which may not answer
             values |= parse_paused(*within(_AT_MOST_S, partial(ask, "/is_paused")))
-    return EngineLook(address.pid, at_ns, url, values)
+    return EngineLook(pid, at_ns, url, values)

@@ -8,8 +8,8 @@ import re
 import stat
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from grpo_doctor_probes.evidence import Job, LogTail
 from grpo_doctor_probes.look.hostview import access
@@ -30,27 +30,21 @@ _ALL_AT_MOST_S = 3.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
-class _Open(NamedTuple):
-    pid: int
-    fd: int
-    path: str
-
-
 def logs(job: Job, proc: Path = Path("/proc")) -> tuple[LogTail, ...]:
     """Each log once, the one written last first. Logs on a file system that hangs are left out."""
-    logs: dict[str, _Open] = {}
+    logs: dict[str, tuple[int, int]] = {}
     for member in job.members:
-        for log in _open_logs(proc, member.pid):
-            logs.setdefault(log.path, log)
+        for fd, path in _open_logs(proc, member.pid):
+            logs.setdefault(path, (member.pid, fd))
     deadline = time.monotonic() + _ALL_AT_MOST_S
     tails = []
-    for log in list(logs.values())[:_MOST_LOGS]:
+    for path, (pid, fd) in list(logs.items())[:_MOST_LOGS]:
         left_s = min(_AT_MOST_S, deadline - time.monotonic())
         try:
-            tail = within(left_s, lambda log=log: _tail(proc, log))  # type: ignore[misc]
+            age_s, lines = within(left_s, partial(_tail, f"{proc}/{pid}/fd/{fd}"))
         except (OSError, ValueError):  # closed meanwhile, no regular file, or no answer
             continue
-        tails.append(tail)
+        tails.append(LogTail(pid, printable(path, 300), age_s, lines))
     return tuple(sorted(tails, key=lambda tail: tail.written_s_ago))
 
 
@@ -67,19 +61,18 @@ def last_lines(data: bytes) -> tuple[str, ...]:
     return tuple(shown[-_TAIL_LINES:])
 
 
-def _open_logs(proc: Path, pid: int) -> Iterator[_Open]:
+def _open_logs(proc: Path, pid: int) -> Iterator[tuple[int, str]]:
     with contextlib.suppress(OSError):
         for fd, path in descriptors(proc, pid, _MOST_DESCRIPTORS):
             if not path.startswith("/") or path.startswith(("/dev/", "/proc/")):
                 continue
             is_log = fd in _STREAMS or _LOOKS_LIKE.search(path)
             if is_log and access(proc, pid, fd) != os.O_RDONLY:
-                yield _Open(pid, fd, path)
+                yield fd, path
 
 
-def _tail(proc: Path, log: _Open) -> LogTail:
+def _tail(path: str) -> tuple[float, tuple[str, ...]]:
     """Read through the descriptor, which also reaches into containers and deleted files."""
-    path = f"{proc}/{log.pid}/fd/{log.fd}"
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
         raise ValueError("no regular file")
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -88,5 +81,4 @@ def _tail(proc: Path, log: _Open) -> LogTail:
         data = os.pread(descriptor, _TAIL_BYTES, max(0, facts.st_size - _TAIL_BYTES))
     finally:
         os.close(descriptor)
-    age_s = max(0.0, time.time() - facts.st_mtime)
-    return LogTail(log.pid, printable(log.path, 300), age_s, last_lines(data))
+    return max(0.0, time.time() - facts.st_mtime), last_lines(data)

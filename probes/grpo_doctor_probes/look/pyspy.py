@@ -50,10 +50,6 @@ class PySpyError(Exception):
     """py-spy gave no stacks; the message says why and what to do."""
 
 
-class DumpTimeoutError(PySpyError):
-    """py-spy ran out of time."""
-
-
 def binary() -> str | None:
     """py-spy of the environment that this tool runs in, else the first one on PATH.
 
@@ -93,7 +89,7 @@ def dump(pid: int, *options: str, at_most_s: float) -> list[dict[str, Any]]:
             start_new_session=True,
         )
     except subprocess.TimeoutExpired as error:
-        raise DumpTimeoutError(f"py-spy gave no answer within {at_most_s:.1f} s") from error
+        raise PySpyError(f"py-spy gave no answer within {at_most_s:.1f} s") from error
     except OSError as error:
         raise PySpyError(f"{program} does not start: {error.strerror}") from error
     if run.returncode != 0:

@@ -26,34 +26,23 @@ def within(seconds: float, ask: Callable[[], _Answer]) -> _Answer:
         TimeoutError: it took longer.
         Exception: what `ask` raised.
     """
-    call = _Call(ask)
-    call.thread.join(max(0.0, seconds))
-    return call.answer()
+    answers: list[_Answer] = []
+    errors: list[Exception] = []
 
-
-class _Call(Generic[_Answer]):
-    """A call in a separate thread that no one has to wait for."""
-
-    def __init__(self, ask: Callable[[], _Answer]) -> None:
-        self._ask = ask
-        self._answers: list[_Answer] = []
-        self._errors: list[Exception] = []
-        self.thread = threading.Thread(target=self._run, name="bounded", daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._answers.append(self._ask())
+            answers.append(ask())
         except Exception as error:  # noqa: BLE001 - raised again where it is waited for
-            self._errors.append(error)
+            errors.append(error)
 
-    def answer(self) -> _Answer:
-        """Return what it returned. Raises what it raised; TimeoutError: nothing of both yet."""
-        if self._errors:
-            raise self._errors[0]
-        if not self._answers:
-            raise TimeoutError("it gave no answer in time")
-        return self._answers[0]
+    thread = threading.Thread(target=run, name="bounded", daemon=True)
+    thread.start()
+    thread.join(max(0.0, seconds))
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise TimeoutError("it gave no answer in time")
+    return answers[0]
 
 
 class _Waiting:
@@ -86,14 +75,8 @@ def unless_blocked(seconds: float, ask: Callable[[], _Answer], otherwise: _Answe
 
     `ask` handles its own errors.
     """
-    call = _Call(ask)
-    waiting = _Waiting(call.thread)
-    while call.thread.is_alive() and not waiting.exceeds(seconds):
-        pass
-    try:
-        return call.answer()
-    except TimeoutError:
-        return otherwise
+    answers, _ = ask_each([0], lambda _: ask(), seconds)
+    return answers.get(0, otherwise)
 
 
 class _Walk(Generic[_Answer]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -27,23 +27,32 @@ def processes(*pids: int, parent: int = 1) -> Mapping[int, Process]:
     }
 
 
-def test_as_many_free_as_unknown() -> None:
-    numbering = number_all({10: 0, 11: None, 12: 2, 13: None}, processes(10, 11, 12, 13), range(4))
-    assert numbering.ranks == {10: 0, 11: 1, 12: 2, 13: 3}
-    assert "no other is free" in numbering.notes[0]
+UNKNOWN = "process 12 is a rank of unknown number."
+ORDER = "No process has a rank number: they are numbered in the order of their start."
 
 
-def test_several_are_possible() -> None:
-    numbering = number_all({10: 0, 12: None, 14: 4}, processes(10, 12, 14), range(8))
-    assert numbering.ranks[12] is None
-    assert numbering.notes == ("process 12 is a rank of unknown number.",)
+@pytest.mark.parametrize(
+    ("ranks", "expected", "numbers", "note"),
+    [
+        ({10: 3, 12: 1}, range(4), [3, 1], ""),
+        ({10: 0, 12: None}, range(2), [0, 1], "process 12 is rank 1 (no other is free)."),
+        ({10: 0, 12: None}, range(3), [0, None], UNKNOWN),
+        ({10: 0, 12: None}, (), [0, None], UNKNOWN),
+        ({12: None, 10: None}, (), [1, 0], ORDER),
+        ({12: None}, (), [0], ORDER),
+    ],
+)
+def test_numbers_that_are_known_stay_and_others_are_given_where_they_can_be(
+    ranks: dict[int, int | None], expected: Sequence[int], numbers: list[int | None], note: str
+) -> None:
+    given, guessed = number_all(ranks, processes(10, 12), expected)
+    assert ([given[pid] for pid in ranks], guessed) == (numbers, note)
 
 
-def test_none_is_known() -> None:
-    numbering = number_all({12: None, 10: None}, processes(10, 12), [])
-    assert numbering.ranks == {10: 0, 12: 1}
+def test_processes_of_several_parents_have_no_order() -> None:
     strangers = {**processes(10), **processes(12, parent=2)}
-    assert number_all({12: None, 10: None}, strangers, []).ranks == {10: None, 12: None}
+    nothing = ({10: None, 12: None}, "No process has a rank number.")
+    assert number_all({12: None, 10: None}, strangers, []) == nothing
 
 
 def trainers(*rows: tuple[int, int | None, int, int]) -> tuple[dict[int, Candidate], Cast]:

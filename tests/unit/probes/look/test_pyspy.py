@@ -118,7 +118,7 @@ def test_each_process_gets_what_is_left_of_the_time(monkeypatch: pytest.MonkeyPa
 
     def dump(pid: int, *_: str, at_most_s: float) -> list[dict[str, Any]]:
         allowed[pid] = at_most_s
-        raise pyspy.DumpTimeoutError("too slow")
+        raise pyspy.PySpyError("too slow")
 
     monkeypatch.setattr(pyspy, "dump", dump)
     digests = pyspy.locals_digests([1, 2], at_most_s=60)
