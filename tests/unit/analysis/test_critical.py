@@ -33,12 +33,9 @@ def test_what_the_rank_did_is_said() -> None:
     build.collective(0, 1, 4.0, 8.0).collective(1, 1, 7.0, 8.0)
     path = summary(critical_path(analyse(build.build()), 0))
     assert path == [
-        (1, "rollout", "work", 0, 6),
-        (1, "train", "work", 6, 7),
-        (0, "train", "transfer", 7, 8),
-        (0, "train", "work", 8, 11),
-        (0, "unattributed", "idle", 11, 12),
-    ]
+        (1, "rollout", "work", 0, 6), (1, "train", "work", 6, 7), (0, "train", "transfer", 7, 8),
+        (0, "train", "work", 8, 11), (0, "unattributed", "idle", 11, 12),
+    ]  # fmt: skip
 
 
 def test_of_several_waits_the_last_one_that_was_over_counts() -> None:

@@ -106,12 +106,9 @@ def test_a_restarted_job_begins_to_count_anew() -> None:
     shift = 100_000_000_000
     spans = again.spans
     moved = dataclasses.replace(
-        spans,
-        process=spans.process + 2,
-        start_ns=spans.start_ns + shift,
-        end_ns=spans.end_ns + shift,
-        value=np.where(spans.kind == Kind.STEP, 1.0, spans.value),
-    )
+        spans, process=spans.process + 2, start_ns=spans.start_ns + shift,
+        end_ns=spans.end_ns + shift, value=np.where(spans.kind == Kind.STEP, 1.0, spans.value),
+    )  # fmt: skip
     columns = {
         name: np.concatenate([getattr(trace.spans, name), getattr(moved, name)])
         for name in moved.__dataclass_fields__

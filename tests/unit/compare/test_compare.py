@@ -258,11 +258,8 @@ def test_the_facts_of_a_side() -> None:
     trace = run(ranks=2).build()
     side = compared(trace, trace).before
     assert (side.gpus, side.steps, side.steps_total, side.set_apart) == (
-        "2 x NVIDIA A100-SXM4-80GB",
-        6,
-        6,
-        0,
-    )
+        "2 x NVIDIA A100-SXM4-80GB", 6, 6, 0,
+    )  # fmt: skip
     assert side.tokens_per_step is None
     long_first = TraceBuilder()
     for number in range(6):

@@ -105,19 +105,13 @@ def test_metrics_that_part_come_first_then_by_step_and_name() -> None:
             curve = float(step % 3)
             build.step(0, step, float(step), {"train": 1.0})
             build.metrics(
-                step,
-                same=curve,
-                early=curve + value * (step > 3),
-                later=curve + value * (step > 6),
-                also=curve + value * (step > 6),
+                step, same=curve, early=curve + value * (step > 3),
+                later=curve + value * (step > 6), also=curve + value * (step > 6),
                 noisy=curve + (value and 0.001 * step),
-            )
+            )  # fmt: skip
         made.append(build.build())
     order = [(m.name, m.state) for m in metric_changes(*made)]
     assert order == [
-        ("early", "parted"),
-        ("also", "parted"),
-        ("later", "parted"),
-        ("same", "identical"),
+        ("early", "parted"), ("also", "parted"), ("later", "parted"), ("same", "identical"),
         ("noisy", "same"),
-    ]
+    ]  # fmt: skip

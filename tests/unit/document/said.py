@@ -31,21 +31,17 @@ _SIZES: dict[str, Any] = {
     "model_num_hidden_layers": 1, "model_parameters": 214_912,
 }  # fmt: skip
 RUNS: dict[str, Callable[[], Trace]] = {
-    "healthy": healthy,
-    "offloaded": lambda: offloaded().build(),
-    "straggling": lambda: straggling().build(),
-    "empty GPUs": lambda: empty_gpus().build(),
+    "healthy": healthy, "offloaded": lambda: offloaded().build(),
+    "straggling": lambda: straggling().build(), "empty GPUs": lambda: empty_gpus().build(),
     "unaccounted": lambda: run(idle=1.5, ranks=1, memory_gib=None).build(),
-    "odd 0": lambda: recording(0),
-    "odd 1": lambda: recording(1),
-    "odd 3": lambda: recording(3),
+    "odd 0": lambda: recording(0), "odd 1": lambda: recording(1), "odd 3": lambda: recording(3),
     "ended by an error": lambda: EXAMPLES["GD074"][0]().build(),
     "on a card": lambda: recorded_memory(trained=19.0).build(),
     "on a nearly full card": lambda: recorded_memory(trained=71.9, knobs=_OFFLOADED).build(),
     "short rows": lambda: _with_places(recorded_memory(trained=16.5)).build(),
     "on a CPU": lambda: recorded_memory(gpu=False, device="cpu").build(),
     "sizes alone": lambda: recorded_memory(knobs={"model.name": ""}, **_SIZES).build(),
-}
+}  # fmt: skip
 
 
 def _with_places(build: TraceBuilder) -> TraceBuilder:

@@ -51,14 +51,9 @@ def test_the_waste_of_these_steps_is_money_too() -> None:
 def test_what_a_needed_phase_takes_is_at_most_lost_unless_a_gain_is_predicted() -> None:
     analysis = analyse(without_vllm().build())
     whole = Finding(
-        severity="high",
-        confidence=1.0,
-        evidence=(),
-        cause="",
-        fixes=(),
-        cost=0.5,
+        severity="high", confidence=1.0, evidence=(), cause="", fixes=(), cost=0.5,
         phases=("rollout",),
-    )
+    )  # fmt: skip
     assert needed_share(analysis, whole) == pytest.approx(analysis.share("rollout"))
     assert cost_entry(analysis, whole, None).at_most
     fix = Fix("a", 1, 2, "--a 2", Prediction(-60.0, -50.0, 0.0, "so"), "same-math", "")

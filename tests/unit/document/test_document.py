@@ -80,14 +80,10 @@ def lossy() -> TraceBuilder:
 
 RECORDINGS: dict[str, Callable[[], TraceBuilder]] = {
     "nothing": lambda: TraceBuilder(ranks=0),
-    "one step": lambda: TraceBuilder().step(0, 1, 0.0, {"train": 1.0}),
-    "died": died,
-    "foreign": foreign,
-    "unmarked": unmarked,
-    "lossy": lossy,
-    "healthy": run,
+    "one step": lambda: TraceBuilder().step(0, 1, 0.0, {"train": 1.0}), "died": died,
+    "foreign": foreign, "unmarked": unmarked, "lossy": lossy, "healthy": run,
     "offloaded": offloaded,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
@@ -103,15 +99,12 @@ def test_rows_without_sense_give_a_valid_document_too(seed: int) -> None:
     for _ in range(60):
         start = rng.random() * 20
         trace.row(
-            rng.choice(list(Kind)),
-            rng.randrange(ranks),
-            rng.choice(["rollout", "train", "offload", "dataload", "mine", "reward/mine"]),
-            start,
+            rng.choice(list(Kind)), rng.randrange(ranks),
+            rng.choice(["rollout", "train", "offload", "dataload", "mine", "reward/mine"]), start,
             start + rng.choice([0, rng.random() * 10]),
-            value=rng.choice([0, 1, 2, 3, 4, -1, float("nan")]),
-            thread=rng.randint(0, 1),
+            value=rng.choice([0, 1, 2, 3, 4, -1, float("nan")]), thread=rng.randint(0, 1),
             open=rng.random() < 0.1,
-        )
+        )  # fmt: skip
     trace.gpu("g").series("gpu.memory_used", "bytes", [0, 5], [1e9, 3e9], scope="gpu", gpu="g")
     document = build(trace.build())
     assert document.rule_errors == []
@@ -227,11 +220,8 @@ def large(spans: int, ranks: int) -> Trace:
         small.gpu(f"g{rank}", index=rank)
         small.series("gpu.util", "%", ticks, [50.0] * len(ticks), scope="gpu", gpu=f"g{rank}")
     return dataclasses.replace(
-        small.build(),
-        spans=in_order(spans_from(table)),
-        names=names,
-        args=({"group": "world"},),
-    )
+        small.build(), spans=in_order(spans_from(table)), names=names, args=({"group": "world"},),
+    )  # fmt: skip
 
 
 def test_views_of_a_long_run_stay_small() -> None:

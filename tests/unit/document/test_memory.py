@@ -18,16 +18,10 @@ from tests.build import TraceBuilder
 
 GIB = 1 << 30
 KNOBS: Mapping[str, Any] = {
-    "model.name": "Qwen/Qwen2.5-7B-Instruct",
-    "train.type": "lora",
-    "deepspeed.stage": 2,
-    "deepspeed.preset": "zero2",
-    "train.micro_batch": 2,
-    "data.max_length": 1024,
-    "rollout.max_completion_length": 1024,
-    "vllm.use": True,
-    "vllm.mode": "server",
-}
+    "model.name": "Qwen/Qwen2.5-7B-Instruct", "train.type": "lora", "deepspeed.stage": 2,
+    "deepspeed.preset": "zero2", "train.micro_batch": 2, "data.max_length": 1024,
+    "rollout.max_completion_length": 1024, "vllm.use": True, "vllm.mode": "server",
+}  # fmt: skip
 LAYERS = "model_num_hidden_layers"
 SIZES: Mapping[str, Any] = {
     "model_hidden_size": 128, "model_intermediate_size": 256, "model_vocab_size": 261, LAYERS: 1,

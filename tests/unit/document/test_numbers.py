@@ -19,11 +19,8 @@ from grpo_doctor.document.numbers import (
 
 def test_what_is_not_finite_is_none() -> None:
     assert [number(v) for v in (None, math.nan, math.inf, 1.23456789)] == [
-        None,
-        None,
-        None,
-        1.234568,
-    ]
+        None, None, None, 1.234568,
+    ]  # fmt: skip
     assert significant(math.inf) is None
     assert significant(123456.0) == 123500.0
     assert significant_column(np.array([1.23456789, math.nan])) == [1.2346, None]

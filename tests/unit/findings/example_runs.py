@@ -119,16 +119,11 @@ def empty_gpus() -> TraceBuilder:
 
 # Rule id: (a run that has it, a run that has not).
 EXAMPLES: dict[str, tuple[Callable[[], TraceBuilder], Callable[[], TraceBuilder]]] = {
-    "GD001": (offloaded, lambda: run({**HEALTHY, "offload": 0.1})),
-    "GD002": (starved, run),
-    "GD003": (
-        without_vllm,
-        lambda: run({**HEALTHY, "rollout": 1.0}, knobs={**SETTINGS, "vllm.use": False}),
-    ),
-    "GD004": (straggling, run),
-    "GD005": (lambda: run(idle=1.5), run),
-    "GD006": (empty_gpus, run),
-}
+    "GD001": (offloaded, lambda: run({**HEALTHY, "offload": 0.1})), "GD002": (starved, run),
+    "GD003": (without_vllm,
+        lambda: run({**HEALTHY, "rollout": 1.0}, knobs={**SETTINGS, "vllm.use": False})),
+    "GD004": (straggling, run), "GD005": (lambda: run(idle=1.5), run), "GD006": (empty_gpus, run),
+}  # fmt: skip
 
 
 def healthy() -> Trace:

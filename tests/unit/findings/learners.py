@@ -31,12 +31,9 @@ def healthy_metrics(count: int, rng: np.random.Generator) -> dict[str, Numbers]:
     rate = np.clip(0.25 + 0.3 * t + alike(count, 0.06, rng), 0.02, 0.98)
     shape = np.clip(0.6 + 0.35 * (1 - np.exp(-5 * t)) + alike(count, 0.03, rng), 0, 1)
     return {
-        "reward": rate + shape,
-        "reward_std": np.clip(0.55 + rng.normal(0, 0.05, count), 0.1, None),
-        "rewards/accuracy/mean": rate,
-        "rewards/accuracy/std": np.sqrt(rate * (1 - rate)),
-        "rewards/format/mean": shape,
-        "rewards/format/std": np.sqrt(shape * (1 - shape)),
+        "reward": rate + shape, "reward_std": np.clip(0.55 + rng.normal(0, 0.05, count), 0.1, None),
+        "rewards/accuracy/mean": rate, "rewards/accuracy/std": np.sqrt(rate * (1 - rate)),
+        "rewards/format/mean": shape, "rewards/format/std": np.sqrt(shape * (1 - shape)),
         "frac_reward_zero_std": np.clip(rng.binomial(32, 0.15, count) / 32, 0, 1),
         "completions/clipped_ratio": rng.binomial(256, 0.015, count) / 256,
         "completions/mean_length": 300 + 20 * t + alike(count, 15, rng),
@@ -45,10 +42,9 @@ def healthy_metrics(count: int, rng: np.random.Generator) -> dict[str, Numbers]:
         "clip_ratio/high_mean": rng.gamma(2, 0.003, count),
         "clip_ratio/region_mean": rng.gamma(4, 0.0025, count),
         "kl": 0.03 * t + rng.gamma(2, 0.002, count),
-        "grad_norm": np.exp(rng.normal(-1, 0.4, count)),
-        "loss": rng.normal(0, 0.02, count),
+        "grad_norm": np.exp(rng.normal(-1, 0.4, count)), "loss": rng.normal(0, 0.02, count),
         "sampling/sampling_logp_difference/mean": rng.gamma(20, 0.0004, count),
-    }
+    }  # fmt: skip
 
 
 def learner(

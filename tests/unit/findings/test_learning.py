@@ -82,12 +82,8 @@ def test_no_number_is_said_of_a_metric_that_lost_some_without_a_word(seed: int) 
 def test_a_grade_is_reached_by_what_equals_it() -> None:
     grades: Any = {"high": 0.5, "medium": 0.25}
     assert [graded(value, grades) for value in (0.6, 0.5, 0.3, 0.25, 0.2)] == [
-        "high",
-        "high",
-        "medium",
-        "medium",
-        None,
-    ]
+        "high", "high", "medium", "medium", None,
+    ]  # fmt: skip
 
 
 def test_steps_from_an_onset_on_are_named_up_to_a_number() -> None:

@@ -18,14 +18,10 @@ from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, run
 
 COLOCATED = {
-    "vllm.use": True,
-    "vllm.mode": "colocate",
-    "vllm.gpu_memory_utilization": 0.5,
-    "train.micro_batch": 4,
-    "train.grad_accumulation": 2,
-    "train.gradient_checkpointing": False,
+    "vllm.use": True, "vllm.mode": "colocate", "vllm.gpu_memory_utilization": 0.5,
+    "train.micro_batch": 4, "train.grad_accumulation": 2, "train.gradient_checkpointing": False,
     "offload.optimizer": False,
-}
+}  # fmt: skip
 CACHE, PASSES = "vllm.gpu_memory_utilization", "train.micro_batch"
 AGAIN, OFFLOAD = "train.gradient_checkpointing", "offload.optimizer"
 

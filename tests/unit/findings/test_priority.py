@@ -25,18 +25,14 @@ def found(
 
 # First to last.
 ORDER = (
-    found(ENDED_BY_AN_ERROR, "high"),
-    found("GD064", "high", "learning", ruins=True),
-    found("GD003", "high", cost=0.53),
-    found("GD011", "high", gain=40.0, cost=0.42),
+    found(ENDED_BY_AN_ERROR, "high"), found("GD064", "high", "learning", ruins=True),
+    found("GD003", "high", cost=0.53), found("GD011", "high", gain=40.0, cost=0.42),
     found("GD004", "medium", gain=17.0, cost=0.17),
     found("GD023", "medium", cost=0.6),  # a bound that its rule itself calls medium
     found("GD040", "medium"),  # no time: it weighs as much as its severity
     found("GD044", "low", gain=3.0, cost=0.03),
-    found("GD051", "high", "learning"),
-    found("GD061", "low", "learning"),
-    found("GD006", "info"),
-)
+    found("GD051", "high", "learning"), found("GD061", "low", "learning"), found("GD006", "info"),
+)  # fmt: skip
 
 
 def test_any_two_findings_stand_in_this_order() -> None:

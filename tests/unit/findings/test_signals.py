@@ -62,7 +62,8 @@ def test_what_a_rule_needs_is_written_for_other_trainers_too_or_it_is_declared()
 
     def has_writer(name: str) -> bool:
         canonical = not {"/", "."} & set(name)  # of a metric, or of a part of a recording
-        spelled = (f'"{name}"', f'Field("{name.removeprefix("gpu.")}"')
+        short = name.partition(".")[2]
+        spelled = (f'"{name}"', f'Field("{short}"', f'track("{short}"')
         return canonical or bool(LOGGED.fullmatch(name)) or any(s in written for s in spelled)
 
     alone = {

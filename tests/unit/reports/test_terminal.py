@@ -174,13 +174,9 @@ def test_a_rule_that_failed_is_named_with_its_error() -> None:
 def test_the_curve_of_evaluations_stands_under_that_of_training(width: int) -> None:
     views = {
         "metrics": {"steps": [1, 2, 3, 4], "series": {"reward": [0.1, 0.2, 0.4, 0.8]}},
-        "evaluation": {
-            "metric": "eval_reward",
-            "steps": [2, 4],
-            "values": [0.75, 0.5],
-            "best_step": 2,
-        },
-    }
+        "evaluation": {"metric": "eval_reward", "steps": [2, 4], "values": [0.75, 0.5],
+            "best_step": 2},
+    }  # fmt: skip
     text = render_text({"schema": 1, "views": views}, width=width, color=False)
     rows = [line.split() for line in text.splitlines()]
     assert ["reward", "0.100", "▁▂▄█", "0.800"] in rows

@@ -99,13 +99,9 @@ def test_a_configuration_without_end_becomes_json() -> None:
 
 def series(values: list[float]) -> Series:
     return Series(
-        name="gpu.power",
-        unit="W",
-        scope="gpu",
-        host="a",
-        t_ns=np.arange(len(values), dtype=np.int64) * 1000,
-        values=np.array(values),
-    )
+        name="gpu.power", unit="W", scope="gpu", host="a",
+        t_ns=np.arange(len(values), dtype=np.int64) * 1000, values=np.array(values),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", [list, dict])

@@ -44,13 +44,9 @@ def test_the_spans_of_version_1() -> None:
     spans = trace.spans
     counts = {kind: int((spans.kind == kind).sum()) for kind in Kind}
     assert counts == {
-        Kind.SPAN: 15,
-        Kind.STEP: 6,
-        Kind.INSTANT: 2,
-        Kind.COLLECTIVE: 6,
-        Kind.COLLECTIVE_WAIT: 2,
+        Kind.SPAN: 15, Kind.STEP: 6, Kind.INSTANT: 2, Kind.COLLECTIVE: 6, Kind.COLLECTIVE_WAIT: 2,
         Kind.CUDA_SPAN: 2,
-    }
+    }  # fmt: skip
     steps = spans.select((spans.kind == Kind.STEP) & (spans.process == 1))
     assert steps.value.tolist() == [0, 1, 2]
     assert steps.start_ns.tolist() == [0, 10**9, 2 * 10**9]

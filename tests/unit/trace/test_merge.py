@@ -288,12 +288,8 @@ def test_odd_facts_do_not_stop_the_merge_nor_the_file(
 ) -> None:
     run_json(tmp_path, **change)
     odd_facts = {
-        "host": [1],
-        "clock_id": 5,
-        "clocks": {"a": 1},
-        "local_rank": "0",
-        "parent_pid": {},
-    }
+        "host": [1], "clock_id": 5, "clocks": {"a": 1}, "local_rank": "0", "parent_pid": {},
+    }  # fmt: skip
     write_recording(tmp_path, 0, [("step", 2 * S, 3 * S)], closed_ns=4 * S, facts=odd_facts)
     job = {"framework": 5, "framework_version": [1], "config": [1], "versions": {"a": 1}}
     (tmp_path / "job.json").write_text(json.dumps({**job, **change}))
@@ -308,13 +304,10 @@ def test_metrics_with_damage_are_used_as_far_as_they_go(tmp_path: Path) -> None:
     write_recording(tmp_path, 0, closed_ns=4 * S, facts=facts())
     lines = [
         '{"step":1,"metrics":{"loss":0.5,"kl":"nan"}}',
-        '{"step":2,"metrics":{"loss":"-inf","new":1e400}}',
-        "{rubbish",
-        '{"step":"three","metrics":{}}',
-        '{"step":4,"metrics":[1]}',
-        '{"step":1,"metrics":{"reward":3,"odd":{"a":1}}}',
-        '{"step":5,"metr',
-    ]
+        '{"step":2,"metrics":{"loss":"-inf","new":1e400}}', "{rubbish",
+        '{"step":"three","metrics":{}}', '{"step":4,"metrics":[1]}',
+        '{"step":1,"metrics":{"reward":3,"odd":{"a":1}}}', '{"step":5,"metr',
+    ]  # fmt: skip
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     trace = merge(tmp_path)
     assert trace.metrics.steps.tolist() == [1]

@@ -191,13 +191,10 @@ def test_the_many_files_of_a_shared_run_are_divided_and_a_hosts_own_are_its_own(
     own = folder("00009.spans", place="nodes/00001-c", host="c")
     wanted, _ = shares("abc", [[folder(*ranks), own]] * 3)
     assert wanted == [
-        [Wanted(MAIN, ranks[0::3], facts=True)],
-        [Wanted(MAIN, ranks[1::3], facts=False)],
-        [
-            Wanted(MAIN, ranks[2::3], facts=False),
-            Wanted("nodes/00001-c", ("00009.spans",), facts=True),
-        ],
-    ]
+        [Wanted(MAIN, ranks[0::3], facts=True)], [Wanted(MAIN, ranks[1::3], facts=False)],
+        [Wanted(MAIN, ranks[2::3], facts=False),
+            Wanted("nodes/00001-c", ("00009.spans",), facts=True)],
+    ]  # fmt: skip
 
 
 def test_of_a_copy_that_lacks_a_file_the_others_read_it() -> None:

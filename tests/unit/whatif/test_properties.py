@@ -32,14 +32,10 @@ BARRIERS = ("rollout", "train")
 _TENTHS = st.integers(1, 40)
 STEPS = st.lists(st.tuples(*[st.tuples(*[_TENTHS] * len(PARTS))] * 2), min_size=3, max_size=6)
 REMOVALS: st.SearchStrategy[Change] = st.one_of(
-    st.builds(
-        Edit,
-        st.lists(st.sampled_from(PARTS), min_size=1, max_size=2).map(tuple),
-        st.floats(0.0, 1.0),
-        st.sampled_from([None, (0,), (1,)]),
-    ),
+    st.builds(Edit, st.lists(st.sampled_from(PARTS), min_size=1, max_size=2).map(tuple),
+        st.floats(0.0, 1.0), st.sampled_from([None, (0,), (1,)])),
     st.builds(AsOthers, st.sampled_from(PARTS).map(lambda part: (part,)), st.integers(0, 1)),
-)
+)  # fmt: skip
 CASES = settings(max_examples=25, deadline=None)
 
 

@@ -73,18 +73,13 @@ def jumping() -> TraceBuilder:
 
 
 RUNS: dict[str, Callable[[], TraceBuilder]] = {
-    "nothing at all": lambda: TraceBuilder(ranks=1),
-    "one step": lambda: stepping(2, 1),
-    "one rank": lambda: stepping(1, 5),
-    "steps without phases": lambda: bare(5),
-    "ranks that died at different steps": dying,
-    "a clock that jumps": jumping,
-    "all NaN": lambda: filled(math.nan),
-    "all infinite": lambda: filled(math.inf),
-    "all nought": lambda: filled(0.0),
-    "all below nought": lambda: filled(-1.0),
+    "nothing at all": lambda: TraceBuilder(ranks=1), "one step": lambda: stepping(2, 1),
+    "one rank": lambda: stepping(1, 5), "steps without phases": lambda: bare(5),
+    "ranks that died at different steps": dying, "a clock that jumps": jumping,
+    "all NaN": lambda: filled(math.nan), "all infinite": lambda: filled(math.inf),
+    "all nought": lambda: filled(0.0), "all below nought": lambda: filled(-1.0),
     "all huge": lambda: filled(1e308),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RUNS)

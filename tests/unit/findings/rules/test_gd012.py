@@ -37,15 +37,10 @@ def engine(
     build = run(phases, knobs=KNOBS, memory_gib=memory_gib)
     return counted(
         build,
-        {
-            "engine/kv_cache_peak_pct": full,
-            "engine/running_requests_mean": running,
-            "engine/running_requests_peak": 40.0,
-            "engine/waiting_requests_mean": waiting,
-            "engine/waiting_requests_peak": 24.0,
-            "engine/preemptions": preemptions,
-        },
-    )
+        {"engine/kv_cache_peak_pct": full, "engine/running_requests_mean": running,
+            "engine/running_requests_peak": 40.0, "engine/waiting_requests_mean": waiting,
+            "engine/waiting_requests_peak": 24.0, "engine/preemptions": preemptions},
+    )  # fmt: skip
 
 
 def sick() -> TraceBuilder:

@@ -17,14 +17,10 @@ def engine(
     knobs = with_knobs(vllm__max_num_seqs=16, train__grad_accumulation=4)
     return counted(
         run(knobs=knobs, memory_gib=memory_gib),
-        {
-            "engine/running_requests_mean": running,
-            "engine/running_requests_peak": 2 * running,
-            "engine/waiting_requests_mean": waiting,
-            "engine/waiting_requests_peak": 2 * waiting,
-            "engine/kv_cache_peak_pct": full,
-        },
-    )
+        {"engine/running_requests_mean": running, "engine/running_requests_peak": 2 * running,
+            "engine/waiting_requests_mean": waiting, "engine/waiting_requests_peak": 2 * waiting,
+            "engine/kv_cache_peak_pct": full},
+    )  # fmt: skip
 
 
 def sick() -> TraceBuilder:

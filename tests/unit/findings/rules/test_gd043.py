@@ -19,12 +19,9 @@ def logits(
     vocabulary: int = 151_936, gib: float = 76.0, framework: str = "ms-swift", **knobs: Any
 ) -> TraceBuilder:
     return run(
-        knobs={**KNOBS, **knobs},
-        config={"model_vocab_size": vocabulary},
-        memory_gib=(60.0, gib),
-        framework=framework,
-        framework_version="4.6.0" if framework == "ms-swift" else "0.1.0",
-    )
+        knobs={**KNOBS, **knobs}, config={"model_vocab_size": vocabulary}, memory_gib=(60.0, gib),
+        framework=framework, framework_version="4.6.0" if framework == "ms-swift" else "0.1.0",
+    )  # fmt: skip
 
 
 def sick() -> TraceBuilder:

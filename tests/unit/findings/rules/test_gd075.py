@@ -41,12 +41,9 @@ def test_what_was_seen_of_a_plain_script_is_said() -> None:
     finding = finding_in(started("python3", "plain.py"))
     values = {e.source: e.value for e in finding.evidence}
     assert values == {
-        "job.processes": 3.0,
-        "job.rss": 3e9,
-        "job.cpu": 100.0,
-        "host.cpu": 50.0,
+        "job.processes": 3.0, "job.rss": 3e9, "job.cpu": 100.0, "host.cpu": 50.0,
         "run.json": "python3 plain.py",
-    }
+    }  # fmt: skip
     (fix,) = finding.to_paste
     assert fix.spelling.count("\n") == 4
     assert 'with phase("rollout")' in fix.spelling

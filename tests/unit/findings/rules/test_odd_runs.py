@@ -22,20 +22,11 @@ MODEL = {
     "model_intermediate_size": 128, "model_num_hidden_layers": 2,
 }  # fmt: skip
 EVERYTHING = {
-    **SETTINGS,
-    "train.micro_batch": 2,
-    "train.grad_accumulation": 4,
-    "train.beta": 0.0001,
-    "train.num_iterations": 1,
-    "train.gradient_checkpointing": True,
-    "rollout.max_completion_length": 64,
-    "rollout.num_generations": 8,
-    "reward.num_workers": 1,
-    "reward.timeout_s": 60.0,
-    "eval.steps": 2,
-    "deepspeed.stage": 3,
-    "deepspeed.preset": "zero3",
-}
+    **SETTINGS, "train.micro_batch": 2, "train.grad_accumulation": 4, "train.beta": 0.0001,
+    "train.num_iterations": 1, "train.gradient_checkpointing": True,
+    "rollout.max_completion_length": 64, "rollout.num_generations": 8, "reward.num_workers": 1,
+    "reward.timeout_s": 60.0, "eval.steps": 2, "deepspeed.stage": 3, "deepspeed.preset": "zero3",
+}  # fmt: skip
 
 
 def counting(value: float) -> TraceBuilder:

@@ -346,16 +346,11 @@ BARS: dict[str, list[Views]] = {
 }  # fmt: skip
 
 CASES: dict[str, Charts] = {
-    "lanes": LANES,
-    "strips": STRIPS,
-    "curves": CURVES,
-    "steps": STEPS,
-    "heatmap": _of(
-        lambda document: heatmap_chart(document.views.heatmap),
-        {name: {"heatmap": views} for name, views in HEATMAPS.items()},
-    ),
+    "lanes": LANES, "strips": STRIPS, "curves": CURVES, "steps": STEPS,
+    "heatmap": _of(lambda document: heatmap_chart(document.views.heatmap),
+        {name: {"heatmap": views} for name, views in HEATMAPS.items()}),
     "waterfall": _of(
         lambda document: waterfall_chart(list(map(with_bounded_kinds, document.views.waterfall))),
         {name: {"waterfall": bars} for name, bars in BARS.items()},
     ),
-}
+}  # fmt: skip

@@ -27,12 +27,9 @@ def around(
     return Surroundings(
         steps=np.array([number for number, _ in steps], np.int64),
         step_starts_ns=np.array([int(1e9 * start) for _, start in steps], np.int64),
-        syncs=windows(*syncs),
-        pausing=windows(*pausing),
-        paused=windows(*paused),
-        sending=windows(*sending),
-        resuming=windows(),
-    )
+        syncs=windows(*syncs), pausing=windows(*pausing), paused=windows(*paused),
+        sending=windows(*sending), resuming=windows(),
+    )  # fmt: skip
 
 
 class Written:
