@@ -99,12 +99,23 @@ def test_what_a_module_has_is_wrapped_and_what_it_lacks_is_noted(
     assert package["absent"] == ["checkpoint", "dataload", "optimizer/clip", "optimizer/log"]
 
 
-def test_modules_that_no_adapter_names_are_left_alone(coverage: Coverage) -> None:
+class Remote:
+    """What `ray.remote` puts in the place of a class, which is hooked where it runs."""
+
+    __ray_metadata__ = "of an actor"
+
+    def training_step(self) -> str:
+        return "sent to the actor"
+
+
+@pytest.mark.parametrize(("name", "kind"), [("transformers.other", None), (TRAINER, Remote)])
+def test_what_no_adapter_names_and_a_class_of_actors_are_left_alone(
+    coverage: Coverage, name: str, kind: type | None
+) -> None:
     theirs = trainer()
-    theirs.__name__ = "transformers.other"
+    theirs.__name__, theirs.Trainer = name, kind or theirs.Trainer
     apply(adapter_of("transformers"), theirs)
-    assert wrapped(theirs.Trainer) == set()
-    assert coverage.facts() == {}
+    assert (wrapped(theirs.Trainer), coverage.facts()) == (set(), {})
 
 
 def test_a_patch_that_does_not_fit_is_noted_and_hooks_take_effect(coverage: Coverage) -> None:
@@ -120,25 +131,6 @@ def test_a_patch_that_does_not_fit_is_noted_and_hooks_take_effect(coverage: Cove
     ]
 
 
-class Remote:
-    """What `ray.remote` puts in the place of a class."""
-
-    __ray_metadata__ = "of an actor"
-
-    def training_step(self) -> str:
-        return "sent to the actor"
-
-
-def test_a_class_of_actors_is_hooked_where_it_runs_and_not_where_it_is_sent_from(
-    coverage: Coverage,
-) -> None:
-    theirs = trainer()
-    theirs.Trainer = Remote
-    apply(adapter_of("transformers"), theirs)
-    assert wrapped(Remote) == set()
-    assert coverage.facts() == {}
-
-
 @pytest.fixture
 def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A Trainer that the job has imported, and nothing else that an adapter names."""
@@ -152,8 +144,12 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_what_was_imported_before_is_wrapped_late_and_once(
-    coverage: Coverage, imported: Any
+    coverage: Coverage, imported: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delitem(sys.modules, TRAINER)
+    boot_late()
+    assert (wrapped(imported.Trainer), coverage.facts()) == (set(), {})
+    monkeypatch.setitem(sys.modules, TRAINER, imported)
     boot_late()
     first = imported.Trainer.training_step
     assert wrapped(imported.Trainer) == {"training_step", "evaluate"}
@@ -162,37 +158,23 @@ def test_what_was_imported_before_is_wrapped_late_and_once(
     assert set(coverage.facts()["packages"]) == {"transformers"}
 
 
-def test_a_package_without_the_modules_that_an_adapter_names_is_not_touched(
-    coverage: Coverage, imported: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, TRAINER)
-    boot_late()
-    assert wrapped(imported.Trainer) == set()
-    assert coverage.facts() == {}
-
-
 def arrived(**functions: Any) -> Any:
     """A class of actors as Ray unpickles it: in no module, with a copy of what it inherits."""
     base = type("Trainer", (), {"__module__": TRAINER, **vars(trainer().Trainer)})
     return type("Trainer", (base,), {"__module__": TRAINER, **functions})
 
 
-def test_an_actor_is_hooked_with_what_it_inherits(coverage: Coverage, recording: Recorded) -> None:
-    actor = arrived()
-    apply_to_actor(actor)
-    assert wrapped(actor) == {"training_step", "evaluate"}
-    assert (actor().training_step(), actor().evaluate()) == ("trained", "evaluated")
-    assert [row.name for row in recording.rows] == ["train", "eval"]
-    assert coverage.facts()["packages"]["transformers"]["spans"] == ["eval", "train"]
-
-
-def test_an_actors_own_function_counts_before_its_bases(
+def test_an_actor_is_hooked_with_what_it_inherits_and_its_own_counts_first(
     coverage: Coverage, recording: Recorded
 ) -> None:
-    actor = arrived(evaluate=lambda self: "its own", number=7)
-    apply_to_actor(actor)
-    assert (actor().evaluate(), actor.number) == ("its own", 7)
-    assert [row.name for row in recording.rows] == ["eval"]
+    actor, other = arrived(), arrived(evaluate=lambda self: "its own", number=7)
+    for kind in (actor, other):
+        apply_to_actor(kind)
+    assert wrapped(actor) == {"training_step", "evaluate"}
+    assert (actor().training_step(), actor().evaluate()) == ("trained", "evaluated")
+    assert (other().evaluate(), other.number) == ("its own", 7)
+    assert [row.name for row in recording.rows] == ["train", "eval", "eval"]
+    assert coverage.facts()["packages"]["transformers"]["spans"] == ["eval", "train"]
 
 
 def test_what_was_wrapped_where_it_comes_from_is_not_wrapped_again(

@@ -47,38 +47,23 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported: list[Any]) 
         del sys.modules[name]
 
 
-def test_it_tells_of_what_is_waited_for_once_that_is_ready(
-    watch: Watch, imported: list[Any]
+@pytest.mark.parametrize(
+    ("waited_for", "imports", "told"),
+    [
+        (["one"], ["one", "two", "one"], ["framework.one"]),  # once, when it is ready
+        (["", "two"], ["two"], ["framework", "framework.two"]),
+        (["lazy"], ["lazy"], ["framework.lazy"]),  # which puts another object in its place
+    ],
+)
+def test_it_tells_of_what_is_waited_for(
+    watch: Watch, imported: list[Any], waited_for: list[str], imports: list[str], told: list[str]
 ) -> None:
-    values: list[int] = []
-    install(
-        ImportWatcher(["framework"], lambda _: {"framework.one"}, lambda m: values.append(m.VALUE))
-    )
-    for _ in range(2):
-        importlib.import_module("framework.one")
-        importlib.import_module("framework.two")
-    assert values == [1]
-
-
-def test_the_package_itself_may_be_waited_for(watch: Watch, imported: list[Any]) -> None:
-    watch("framework", "framework.two")
-    importlib.import_module("framework.two")
-    assert [module.__name__ for module in imported] == ["framework", "framework.two"]
-
-
-def test_of_a_module_that_puts_another_object_in_its_place_that_is_told(
-    watch: Watch, imported: list[Any]
-) -> None:
-    watch("framework.lazy")
-    importlib.import_module("framework.lazy")
-    assert [module.lazy for module in imported] == [True]
-
-
-def test_the_loader_is_as_it_was_afterwards(watch: Watch) -> None:
-    watch("framework.one")
-    spec = importlib.import_module("framework.one").__spec__
-    assert spec is not None
-    assert "exec_module" not in vars(spec.loader)
+    watch(*(f"framework.{name}".rstrip(".") for name in waited_for))
+    for name in imports:
+        module: Any = importlib.import_module(f"framework.{name}")
+        assert "exec_module" not in vars(module.__spec__.loader)  # as it was
+    assert [module.__name__ for module in imported] == told
+    assert getattr(imported[-1], "VALUE", None) or getattr(imported[-1], "lazy", True)
 
 
 def test_what_is_waited_for_is_asked_once_and_with_the_first_import_of_the_package(

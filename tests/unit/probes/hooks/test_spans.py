@@ -59,14 +59,9 @@ def test_it_is_within_whatever_is_open_and_not_only_within_the_next(recording: R
     assert names(recording) == ["eval", "train", "reward"]
 
 
-def test_after_its_end_a_name_is_free_again(recording: Recorded) -> None:
-    for _ in range(2):
-        with HookedSpan("train"):
-            pass
-    assert names(recording) == ["train", "train"]
-
-
-def test_the_direction_of_an_offload_is_said(recording: Recorded) -> None:
+def test_the_direction_of_an_offload_is_said_and_after_its_end_a_name_is_free(
+    recording: Recorded,
+) -> None:
     with HookedSpan("offload", direction="to_cpu"):
         pass
     with HookedSpan("offload"):

@@ -41,14 +41,6 @@ def names(recording: Recorded) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("function", "name"),
-    [(accuracy, "accuracy"), (Judge(), "Judge"), (SimpleNamespace(__name__=""), "SimpleNamespace")],
-)
-def test_a_reward_is_called_by_its_function_or_its_class(function: Any, name: str) -> None:
-    assert name_of(function) == name
-
-
-@pytest.mark.parametrize(
     ("reward_names", "expected"),
     [
         (None, ["accuracy", "Judge", "RewardModel"]),
@@ -88,6 +80,7 @@ def test_what_is_no_list_of_rewards_is_left_as_it_is(recording: Recorded, functi
     trainer = SimpleNamespace() if functions is None else SimpleNamespace(reward_funcs=functions)
     name_rewards(trainer)
     accuracy("a")
+    assert name_of(SimpleNamespace(__name__="")) == "SimpleNamespace"
     assert getattr(trainer, "reward_funcs", None) is functions
     assert names(recording) == []
 

@@ -141,9 +141,13 @@ def test_a_setting_that_makes_no_sense_is_said_once(
     assert list(tmp_path.rglob("*.spans")) == []
 
 
+@pytest.mark.parametrize("is_heard", [True, False])
 def test_a_folder_that_can_not_be_made_is_said_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    *, is_heard: bool,
+) -> None:  # fmt: skip
+    if not is_heard:
+        monkeypatch.setattr("sys.stderr", None)
     (tmp_path / "file").touch()
     assert not recorder.start(str(tmp_path / "file"))
     for _ in range(3):
@@ -151,14 +155,8 @@ def test_a_folder_that_can_not_be_made_is_said_once(
             counter("tokens", 1)
             instant("oom")
     message = capsys.readouterr().err
-    assert message.count("\n") == 1
-    assert str(tmp_path / "file") in message
-
-
-def test_no_standard_error_to_say_it_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr", None)
-    (tmp_path / "file").touch()
-    assert not recorder.start(str(tmp_path / "file"))
+    assert message.count("\n") == is_heard
+    assert (str(tmp_path / "file") in message) is is_heard
 
 
 def test_threads_that_start_together_make_one_file(

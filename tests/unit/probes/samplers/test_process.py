@@ -21,24 +21,21 @@ STAT = (
 )
 
 
-def test_stat_with_a_name_made_to_mislead(tmp_path: Path) -> None:
-    stat = tmp_path / "4242" / "stat"
-    stat.parent.mkdir()
-    stat.write_bytes(STAT)
+@pytest.fixture(autouse=True)
+def stat(tmp_path: Path) -> Path:
+    """That of process 4242 in a /proc of its own."""
+    (tmp_path / "4242").mkdir()
+    (tmp_path / "4242" / "stat").write_bytes(STAT)
+    return tmp_path / "4242" / "stat"
+
+
+def test_stat_with_a_name_made_to_mislead_and_a_zombie(tmp_path: Path, stat: Path) -> None:
     process = Process(4242, tmp_path, now_ns=0)
     assert (process.parent, process.started_ticks) == (17, 987)
     usage = process.usage()
     assert usage is not None
     assert (usage.cpu_ticks, usage.major_faults, usage.threads) == (200, 9, 33)
     assert usage.rss_bytes == 25 * os.sysconf("SC_PAGE_SIZE")
-    process.close()
-
-
-def test_a_zombie_has_ended(tmp_path: Path) -> None:
-    stat = tmp_path / "4242" / "stat"
-    stat.parent.mkdir()
-    stat.write_bytes(STAT)
-    process = Process(4242, tmp_path, now_ns=0)
     stat.write_bytes(STAT.replace(b") S ", b") Z "))
     assert process.usage() is None
     process.close()
@@ -85,8 +82,6 @@ def test_a_real_process() -> None:
 
 def test_the_environment_is_read_again_until_it_has_settled(tmp_path: Path) -> None:
     folder = tmp_path / "4242"
-    folder.mkdir()
-    (folder / "stat").write_bytes(STAT)
     (folder / "environ").write_bytes(b"PATH=/bin\0")
     process = Process(4242, tmp_path, now_ns=7 * SETTLED_NS)
     assert _rank(process) is None
@@ -107,8 +102,6 @@ def _rank(process: Process) -> int | None:
 def test_who_is_young_may_be_between_fork_and_exec(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running_s: float, *, young: bool
 ) -> None:
-    (tmp_path / "4242").mkdir()
-    (tmp_path / "4242" / "stat").write_bytes(STAT)
     process = Process(4242, tmp_path, now_ns=0)
     started_s = process.started_ticks / os.sysconf("SC_CLK_TCK")
     monkeypatch.setattr(time, "clock_gettime", lambda _: started_s + running_s)
@@ -123,8 +116,6 @@ def test_who_is_young_may_be_between_fork_and_exec(
 def test_how_long_its_main_thread_has_waited_for_a_processor(
     tmp_path: Path, schedstat: str | None, waited_ns: int | None
 ) -> None:
-    (tmp_path / "4242").mkdir()
-    (tmp_path / "4242" / "stat").write_bytes(STAT)
     if schedstat is not None:
         (tmp_path / "4242" / "schedstat").write_text(schedstat)
     process = Process(4242, tmp_path, now_ns=0)

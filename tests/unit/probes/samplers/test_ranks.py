@@ -153,6 +153,7 @@ def test_what_a_worker_had_used_before_it_was_found_does_not_count(
 
 def test_a_rank_that_has_ended_has_no_values_once(job: Processes, sampler: RankSampler) -> None:
     job.has(20, rank=0, waited_s=1)
+    job.has(21, 20, rank=0)  # a worker that outlives it is no rank
     job.has(30, rank=1)
     read(sampler, 100)
     read(sampler, 101)
@@ -164,18 +165,8 @@ def test_a_rank_that_has_ended_has_no_values_once(job: Processes, sampler: RankS
     )  # fmt: skip
     assert after_end["rank.threads", 1] == 1
     job.ends(20)
+    job.ends(21)
     assert {rank for _, rank in read(sampler, 102)} == {1}
-    sampler.close()
-
-
-def test_a_worker_that_outlives_its_main_process_is_no_rank(
-    job: Processes, sampler: RankSampler
-) -> None:
-    job.has(20, rank=0)
-    job.has(21, 20, rank=0)
-    read(sampler, 100)
-    job.has(20, rank=0, state="Z")
-    assert set(read(sampler, 100.5).values()) == {None}
     sampler.close()
 
 
@@ -205,7 +196,8 @@ def test_a_job_is_sampled_as_a_whole_with_ranks_and_without(
     }
     assert (first.libraries, first.notes) == (["torch"], [])
     job.has(JOB, 1, cpu_s=1.5, pages=2, maps="/x/torch/lib/libtorch.so\n")
-    job.has(20, cpu_s=6.5, pages=3, maps="/x/vllm/_C.abi3.so\n/x/numpy/b.so\n")
+    maps = "/x/vllm/_C.abi3.so\n/x/numpy/b.so\n/x/mine/jaxlib_like.so\n"
+    job.has(20, cpu_s=6.5, pages=3, maps=maps)
     second = sampler.read(102 * S)
     assert {track.name: value for track, value in second.values.items()} == {
         "job.rss": 5 * PAGE,
@@ -213,6 +205,7 @@ def test_a_job_is_sampled_as_a_whole_with_ranks_and_without(
         "job.cpu": 100.0,
     }
     assert second.libraries == ["NumPy", "vLLM"]
+    assert loaded(job.proc / "gone") == set()
     job.has(30, rank=0, maps="/x/jaxlib/a.so\n")
     third = sampler.read(104 * S)
     assert third.libraries == []
@@ -220,14 +213,3 @@ def test_a_job_is_sampled_as_a_whole_with_ranks_and_without(
         "rank.rss", "rank.threads", "rank.processors", "job.rss", "job.processes", "job.cpu",
     }  # fmt: skip
     sampler.close()
-
-
-def test_known_libraries_are_named(tmp_path: Path) -> None:
-    files = ("torch/lib/libtorch_cpu.so", "vllm/_C.abi3.so", "mine/torch_like.so")
-    line = "7f00-7f01 r-xp 00000000 08:01 42  /usr/lib/python3/site-packages/{}\n"
-    (tmp_path / "maps").write_text("".join(map(line.format, files)))
-    assert loaded(tmp_path) == {"torch", "vLLM"}
-
-
-def test_a_process_that_has_gone_has_none(tmp_path: Path) -> None:
-    assert loaded(tmp_path / "gone") == set()

@@ -31,41 +31,27 @@ def only_in(disk: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inquiry, "_has_room", has_room)
 
 
-def test_with_room_it_is_where_it_was_wanted_and_the_users_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "hangs" / "0"
-    assert made_with_room(folder, 8) == folder
-    assert folder.stat().st_mode & 0o077 == 0
-    assert made_with_room(folder, 8) == folder
-
-
-def test_a_full_disk_is_left_for_temporary_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("room_in", "in_the_way", "parent"),
+    [
+        ("", False, "hangs"), ("temporary", False, "temporary"), ("", True, "temporary"),
+        (None, False, None),
+    ],
+)  # fmt: skip
+def test_a_bundle_is_where_it_was_wanted_or_among_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_in: str | None, parent: str | None,
+    *, in_the_way: bool,
+) -> None:  # fmt: skip
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    only_in(tmp_path / "temporary", monkeypatch)
-    made = made_with_room(tmp_path / "hangs" / "0", 8)
-    assert made is not None
-    assert made.parent == tmp_path / "temporary"
-    assert made.stat().st_mode & 0o077 == 0
-    assert not (tmp_path / "hangs" / "0").exists()
-
-
-def test_what_is_in_the_way_is_left_for_temporary_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "hangs").write_text("a file")
-    made = made_with_room(tmp_path / "hangs" / "0", 1)
-    assert made is not None
-    assert made.parent == tmp_path
-
-
-def test_where_all_disks_are_full_there_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    only_in(None, monkeypatch)
-    assert made_with_room(tmp_path / "0", 8) is None
+    if in_the_way:
+        (tmp_path / "hangs").write_text("a file")
+    only_in(None if room_in is None else tmp_path / room_in, monkeypatch)
+    for _ in range(2):
+        made = made_with_room(tmp_path / "hangs" / "0", 8)
+        assert (made and made.parent) == (parent and tmp_path / parent)
+        assert made is None or made.stat().st_mode & 0o077 == 0
+    assert (tmp_path / "hangs" / "0").exists() is (parent == "hangs")
 
 
 def test_room_is_what_a_bundle_of_all_ranks_may_take(tmp_path: Path) -> None:
@@ -185,10 +171,14 @@ def test_one_that_has_time_left_is_waited_for(tmp_path: Path) -> None:
         inquiry.discard()
 
 
-def test_where_it_was_wanted_is_told_of_a_look_that_had_no_room(
+def test_without_room_anywhere_there_is_a_verdict_and_no_bundle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_in(None, monkeypatch)
+    code = "import json, sys; print(json.dumps({'verdict': {'summary': ' '.join(sys.argv[1:])}}))"
+    found = answer(ask(tmp_path / "0", code))
+    assert found.summary == "4711 4712 --json"
+    assert "no space" in found.not_kept
     failed = answer(ask(tmp_path / "0", "raise SystemExit(1)"))
     slow = ask(tmp_path / "1", "import time; time.sleep(600)", at_most_s=0)
     given_up = wait_for(slow.poll)
@@ -222,18 +212,6 @@ def test_a_verdict_whose_bundle_could_not_be_written_says_why(tmp_path: Path) ->
     assert (reply.state, reply.not_kept) == ("stuck", "no space left.")
     second_reply = answer(ask(tmp_path / "1", printing({"state": "stuck", "class": "unknown"})))
     assert second_reply.not_kept == ""
-
-
-def test_without_room_anywhere_there_is_a_verdict_and_no_bundle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("grpo_doctor_probes.supervisor.inquiry.made_with_room", lambda *_: None)
-    code = "import json, sys; print(json.dumps({'verdict': {'summary': ' '.join(sys.argv[1:])}}))"
-    inquiry = ask(tmp_path / "0", code)
-    reply = answer(inquiry)
-    assert reply.summary == "4711 4712 --json"
-    assert "no space" in reply.not_kept
-    inquiry.discard()
 
 
 def test_what_it_prints_is_kept_where_python_has_no_files_in_memory(

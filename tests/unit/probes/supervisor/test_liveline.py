@@ -252,8 +252,13 @@ class Log:
         return times
 
 
-def test_in_a_log_there_is_a_line_every_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("terminal", [True, False])
+def test_in_a_log_and_a_dumb_terminal_there_is_a_line_every_half_minute(
+    monkeypatch: pytest.MonkeyPatch, *, terminal: bool
+) -> None:
     stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    monkeypatch.setenv("TERM", "dumb")
     log = Log(monkeypatch, stream)
     assert log.line_times(0, 29.5, 30, 30.5, 59.5, 60, 95, 124.5, 125) == [30, 60, 95, 125]
     assert stream.getvalue().splitlines()[1] == (
@@ -261,13 +266,6 @@ def test_in_a_log_there_is_a_line_every_half_minute(monkeypatch: pytest.MonkeyPa
     )
     log.line.close()
     assert len(stream.getvalue().splitlines()) == 4
-
-
-def test_a_terminal_that_can_do_nothing_is_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.StringIO()
-    monkeypatch.setattr(stream, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "dumb")
-    assert Log(monkeypatch, stream).line_times(0, 30) == [30]
 
 
 def test_where_nothing_can_be_written_any_more_it_is_not_tried_again(
@@ -291,25 +289,7 @@ def test_where_nothing_can_be_written_any_more_it_is_not_tried_again(
     line.close()
 
 
-def test_a_terminal_that_went_away_shows_nothing_any_more(
-    screen: Screen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = LiveLine(screen)
-    screen.resize(24)
-    line.tick([], {})
-    assert screen.shown()
-
-    def refuse(_: int) -> os.terminal_size:
-        raise OSError
-
-    with monkeypatch.context() as away:
-        away.setattr(os, "get_terminal_size", refuse)
-        line.tick([], {})
-    line.tick([], {})
-    assert screen.shown() == ""
-
-
-def test_a_row_that_was_not_written_is_painted_anew(
+def test_a_terminal_that_went_away_shows_nothing_and_a_lost_row_is_painted_anew(
     screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = LiveLine(screen)
@@ -321,3 +301,12 @@ def test_a_row_that_was_not_written_is_painted_anew(
     assert screen.shown() == ""
     line.tick([], {})
     assert "\033[1;23r" in screen.shown()
+
+    def refuse(_: int) -> os.terminal_size:
+        raise OSError
+
+    with monkeypatch.context() as away:
+        away.setattr(os, "get_terminal_size", refuse)
+        line.tick([], {})
+    line.tick([], {})
+    assert screen.shown() == ""

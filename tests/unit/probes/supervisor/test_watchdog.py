@@ -197,15 +197,20 @@ def test_those_that_wait_for_a_slow_rank_are_not_asked_about_in_its_place(tmp_pa
     assert not job.is_looking()
 
 
-def test_without_the_right_to_inspect_that_is_said_once(tmp_path: Path) -> None:
-    job = Watched(tmp_path, "", code=4)
+@pytest.mark.parametrize(
+    ("code", "said"), [(4, "won't be checked again: Rank 1 sleeps."), (5, None)]
+)
+def test_without_the_right_to_inspect_that_is_said_once_and_of_an_end_nothing(
+    tmp_path: Path, code: int, said: str | None
+) -> None:
+    job = Watched(tmp_path, "", code=code)
     job.get_going()
     job.until_asked(60)
     job.answer()
-    job.stand(1000)
+    job.stand(1000 if said else RETRY_S - 2)
     assert not job.is_looking()
-    assert len(job.messages) == 1
-    assert "won't be checked again: Rank 1 sleeps." in job.messages[0]
+    assert (len(job.messages), job.hangs) == (said is not None, [])
+    assert said is None or said in job.messages[0]
 
 
 def test_inspections_that_crash_are_said_three_times_and_tried_later_and_later(
@@ -232,14 +237,6 @@ def test_an_inspection_that_cannot_be_started_is_a_failure(stuck: Watched) -> No
     stuck.watchdog._command = (str(stuck.folder / "none"),)
     stuck.stand(FLOOR_S + 5)
     assert stuck.messages[0].startswith("can't inspect the job: ")
-
-
-def test_a_job_that_ends_meanwhile_is_no_hang(tmp_path: Path) -> None:
-    job = Watched(tmp_path, "", code=5)
-    job.get_going()
-    job.until_asked(60)
-    job.answer()
-    assert (job.messages, job.hangs) == ([], [])
 
 
 def test_a_verdict_on_a_rank_that_has_moved_on_is_dropped(stuck: Watched) -> None:

@@ -129,23 +129,3 @@ def test_settings_and_metrics_are_the_drivers(job: Job, timers: Any) -> None:
     facts = job.facts
     assert facts is not None
     assert (facts["framework"], facts["world_size"]) == ("nemo-rl", 16)
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "method", "role", "spans"),
-    [
-        ("models.policy.workers.dtensor_policy_worker", "DTensorPolicyWorkerImpl", "train",
-         "actor", ["train"]),
-        ("models.policy.workers.megatron_policy_worker", "MegatronPolicyWorkerImpl",
-         "get_logprobs", "actor", ["logprob"]),
-        ("models.generation.vllm.vllm_worker", "BaseVllmGenerationWorker", "generate",
-         "rollout", []),
-    ],
-)  # fmt: skip
-def test_workers_have_roles(
-    job: Job, module: str, name: str, method: str, role: str, spans: list[str]
-) -> None:
-    code = f"class {name}:\n    def __init__(self): pass\n    def {method}(self): return 7"
-    worker = getattr(hooked(f"nemo_rl.{module}", code), name)()
-    assert getattr(worker, method)() == 7
-    assert (ROLE.of_this_process(), job.spans) == (role, spans)

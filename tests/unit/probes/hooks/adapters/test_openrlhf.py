@@ -224,25 +224,6 @@ def test_a_generator_waits_for_a_place_in_the_queue(job: Job) -> None:
     assert ROLE.of_this_process() == "rollout-loop"
 
 
-ENGINE = """
-def batch_vllm_engine_call(engines, method_name, *args, **kwargs):
-    return method_name, args, kwargs
-"""
-
-
-@pytest.mark.parametrize(
-    ("method", "spans"),
-    [
-        ("sleep", ["offload"]), ("wake_up", ["offload"]), ("pause_generation", ["sync/pause"]),
-        ("resume_generation", ["sync/resume"]), ("get_load", []),
-    ],
-)  # fmt: skip
-def test_what_a_controller_tells_its_engines(job: Job, method: str, spans: list[str]) -> None:
-    module = hooked("openrlhf.trainer.ray.vllm_engine", ENGINE)
-    assert module.batch_vllm_engine_call([], method, 1, x=2) == (method, (1,), {"x": 2})
-    assert job.spans == spans
-
-
 AGENT = """
 class SingleTurnAgentExecutor:
     def __init__(self, reward_func=None):

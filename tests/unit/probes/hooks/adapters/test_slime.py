@@ -119,13 +119,3 @@ def test_metrics_of_a_rollout_are_kept(job: Job) -> None:
     logs.log(ARGS, {"train/step": 9, "train/loss": 0.1}, "train/step")
     assert [step for step, _ in job.metrics] == [3]
     assert job.metrics[0][1]["rollout/raw_reward"] == 0.5
-
-
-def test_the_manager_of_rollouts_has_a_role(job: Job) -> None:
-    code = """
-    class RolloutManager:
-        def __init__(self): pass
-        def generate(self, rollout_id): return rollout_id
-    """
-    assert hooked("slime.ray.rollout", code).RolloutManager().generate(7) == 7
-    assert (ROLE.of_this_process(), job.spans) == ("rollout", ["rollout/generate"])

@@ -185,21 +185,3 @@ def test_the_loader_of_a_driver_is_timed(job: Job) -> None:
     assert trainer._build_dataloader() == "built"
     assert list(trainer._data_iter) == [1]
     assert job.spans == ["dataload", "dataload"]
-
-
-def test_a_worker_under_ray_has_a_role(job: Job) -> None:
-    code = """
-    class MegatronWorker:
-        def __init__(self): pass
-        def train_step(self, batches): return batches
-    """
-    assert hooked("swift.ray.megatron.megatron_worker", code).MegatronWorker().train_step(3) == 3
-    assert (ROLE.of_this_process(), job.spans, job.errors) == ("actor", ["train"], 0)
-
-
-def test_what_a_driver_waits_for_when_it_gives_an_order(job: Job) -> None:
-    code = "class WorkerGroup:\n    def execute(self, method_name, *args): return method_name"
-    group = hooked("swift.ray.megatron.worker_group", code).WorkerGroup()
-    for order in ("compute_logps", "ping", "update_weights"):
-        assert group.execute(order, 1) == order
-    assert job.spans == ["logprob/old", "sync/send"]

@@ -157,23 +157,6 @@ def test_the_process_that_makes_the_workers_has_the_steps_until_its_loop_ends(
     assert (job.spans, job.steps, ROLE.of_this_process()) == (["init"], [7], "driver")
 
 
-@pytest.mark.parametrize(
-    ("module", "name", "role"),
-    [
-        ("verl.single_controller.base.worker", "Worker", "actor"),
-        ("verl.workers.rollout.vllm_rollout.vllm_async_server", "vLLMHttpServer", "rollout"),
-        ("verl.workers.rollout.sglang_rollout.async_sglang_server", "SGLangHttpServer", "rollout"),
-        ("verl.experimental.agent_loop.agent_loop", "AgentLoopWorker", "agent"),
-        ("verl.experimental.reward_loop.reward_loop", "RewardLoopWorker", "reward"),
-    ],
-)
-def test_a_process_has_the_role_of_what_is_made_in_it(
-    job: Job, module: str, name: str, role: str
-) -> None:
-    getattr(hooked(module, f"class {name}:\n    def __init__(self): pass"), name)()
-    assert (ROLE.of_this_process(), job.errors) == (role, 0)
-
-
 TRACKING = """
 class Tracking:
     def __init__(self, project, experiment, backend="console", config=None):
