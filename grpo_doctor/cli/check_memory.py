@@ -12,6 +12,8 @@ from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.knobs.advice import Job, instruct
 from grpo_doctor.knobs.deepspeed import preset_in_force, preset_with
 from grpo_doctor.launches import Launch
+from grpo_doctor.launches.canonical import ACCELERATE_KEYS
+from grpo_doctor.launches.raw_settings import FOLDER_OF_TRL
 from grpo_doctor_reports.schema import check as parts
 
 if TYPE_CHECKING:
@@ -147,11 +149,28 @@ class MemoryCheck:
             return self.launch.spell(knob, value)
         if knob == "deepspeed.offload_param" and settings.get("deepspeed.stage") != _ZERO_3:
             return None
+        if (option := self._in_accelerate(knob, value)) is not None:
+            return option
         how = instruct(Job(self.launch.framework, versions, settings), knob, value)
         name, per_gpu, _ = how.text.partition("_per_gpu=") if how else ("", "", "")
         if per_gpu and name in self.launch.options and how is not None:  # verl refuses both
             return f"{how.sentence} in place of {name}"
         return how.sentence if how else None
+
+    def _in_accelerate(self, knob: str, value: Any) -> str | None:
+        """Return how accelerate takes a setting of DeepSpeed; None if another file has it."""
+        launch, key = self.launch, ACCELERATE_KEYS.get(knob)
+        is_by_file = launch.framework != "trl" or "deepspeed.preset" in launch.settings
+        if key is None or launch.launcher not in ("trl", "accelerate") or is_by_file:
+            return None
+        source = launch.sources.get("deepspeed.stage")
+        by_name = source is None or str(source).startswith(FOLDER_OF_TRL)
+        if launch.launcher == "trl" and by_name and knob == "deepspeed.stage":
+            return f"--accelerate_config zero{value}"
+        text = value if knob == "deepspeed.stage" else "cpu" if value else "none"
+        if source is not None and source.file is not None:
+            return f"set {key}: {text} in {source.file}"
+        return f"accelerate launch {'' if source else '--use_deepspeed '}--{key} {text}"
 
     def _cost(self, edit: Edit) -> str:
         """What a change costs, in the framework's words; some count accumulation themselves."""

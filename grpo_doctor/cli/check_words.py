@@ -92,7 +92,7 @@ def _settings(change: ChangeOfLaunch) -> Iterator[str]:
         tails.setdefault(setting.spelling, []).append(setting.cost)
     next(iter(tails.values()), []).append(less)
     for spelling, tail in tails.items():
-        yield f"  {spelling:<44} {'; '.join(part for part in tail if part)}".rstrip()
+        yield f"  {spelling:<43}  {'; '.join(part for part in tail if part)}".rstrip()
 
 
 def _flaws(document: CheckDocument) -> Iterator[str]:

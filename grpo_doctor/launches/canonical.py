@@ -23,6 +23,8 @@ _DEEPSPEED = {
     "offload_optimizer_device": "deepspeed.offload_optimizer",
     "offload_param_device": "deepspeed.offload_param",
 }
+ACCELERATE_KEYS = {knob: key for key, knob in _DEEPSPEED.items()}
+"""What accelerate's configuration, and `accelerate launch`, call DeepSpeed's settings."""
 _ON_HOST = {"none": False, "cpu": True, "nvme": True}
 
 

@@ -35,9 +35,13 @@ class Contents:
     computed: tuple[str, ...] = ()
     """Settings that a script gives by something other than a literal; `**` where it unpacks
     them."""
+    said: Mapping[str, Source] = field(default_factory=dict)
+    """Keys that the command line sets."""
 
     def source(self, key: str) -> Source:
         """Return where a key stands."""
+        if key in self.said:
+            return self.said[key]
         value = self.values.get(key)
         return Source(f"{key}: {value}", file=self.path, line=self.lines.get(key))
 

@@ -129,7 +129,8 @@ class Launch:
     submitted: bool = False
     """Whether it runs on a Ray cluster of unknown size."""
     launcher: str = ""
-    """What starts the processes: `torchrun`, `accelerate`, `deepspeed`, `ray`; empty for none."""
+    """What starts the processes: `torchrun`, `accelerate`, `deepspeed`, `ray`, `trl` for TRL's own
+    command, which calls accelerate; empty for none."""
     algorithm: str = "grpo"
     """The framework's own name for it, `group_norm` or `dr_grpo`."""
     trainer: Trainer = "unknown"

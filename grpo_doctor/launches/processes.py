@@ -44,7 +44,7 @@ def processes(
         return _LAUNCHERS[started.launcher](started.options, gpu_ids)
     if program.framework == "ms-swift" and program.subcommand in _TORCHRUN_COMMANDS:
         return _swift(environment, gpu_ids)
-    own_launcher = program.framework == "trl" and program.role == "train" and not program.script
+    own_launcher = started.name == "trl" and program.role == "train"
     if started.launcher == "accelerate" or own_launcher:
         return _accelerate(started, program, raw, gpu_ids)
     return Processes(1, 1, "", gpu_ids)
@@ -119,7 +119,8 @@ def _accelerate(
     total = _number(options.get("num_processes"), ONE_EACH)
     nodes = _number(options.get("num_machines"), 1)
     assumptions = ("one process per visible GPU; set --num_processes",) if total == ONE_EACH else ()
-    return Processes(max(total // max(nodes, 1), 0), nodes, "accelerate", gpu_ids, assumptions)
+    launcher = started.launcher or "trl"
+    return Processes(max(total // max(nodes, 1), 0), nodes, launcher, gpu_ids, assumptions)
 
 
 _LAUNCHERS = {"torchrun": _torchrun, "deepspeed": _deepspeed}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,30 @@ _DECISIVE = (
     "deepspeed.",
 )
 _ACCELERATE_OF_TRL = ("accelerate_config", "config_file")
+FOLDER_OF_TRL = "trl/accelerate_configs/"
+# What of its files decides memory and processes (TRL 1.16).
+_SHIPPED_WITH_TRL: Mapping[str, Mapping[str, Any]] = {
+    **{
+        f"zero{stage}": {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": stage}}
+        for stage in (1, 2, 3)
+    },
+    **{
+        f"fsdp{version}": {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": version}}
+        for version in (1, 2)
+    },
+    "multi_gpu": {"distributed_type": "MULTI_GPU"},
+    "single_gpu": {"distributed_type": "NO", "num_processes": 1},
+}
+# Of `accelerate launch`, by the section of its file that they are in.
+_ACCELERATE_OPTIONS = {
+    "": ("mixed_precision",),
+    "deepspeed_config": (
+        *("zero_stage", "offload_optimizer_device", "offload_param_device"),
+        "deepspeed_config_file",
+    ),
+    "fsdp_config": ("fsdp_version", "fsdp_reshard_after_forward", "fsdp_offload_params"),
+}
+_ACCELERATE_KINDS = {"use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "multi_gpu": "MULTI_GPU"}
 
 
 @dataclass(slots=True)
@@ -258,14 +282,50 @@ def unset_words(names: Sequence[str]) -> str:
 
 
 def _from_launcher(raw: RawSettings, started: Started, program: Program, cwd: Path) -> None:
-    """accelerate's configuration file; TRL's command takes its options among its own."""
+    """accelerate's configuration; TRL's command takes its options among its own."""
+    raw.accelerate = _accelerate_file(raw, started, program, cwd)
+    if started.launcher == "accelerate":
+        raw.accelerate = _with_options(raw.accelerate, started.options)
+
+
+def _accelerate_file(
+    raw: RawSettings, started: Started, program: Program, cwd: Path
+) -> Contents | None:
     word = started.options.get("config_file") if started.launcher == "accelerate" else None
     if program.framework == "trl" and word is None:
         files = [raw.names[name] for name in _ACCELERATE_OF_TRL if name in raw.names]
         word = files[0].values[0] if files and files[0].values else None
-    if word is None or not word.text.endswith(_FILES):
-        return
-    raw.accelerate = raw.file(word.text, cwd, word.source)
+    if word is None:
+        return None
+    if program.framework == "trl" and word.text in _SHIPPED_WITH_TRL:
+        values = {"num_processes": 8, **_SHIPPED_WITH_TRL[word.text]}
+        return Contents(f"{FOLDER_OF_TRL}{word.text}.yaml", values)
+    return raw.file(word.text, cwd, word.source) if word.text.endswith(_FILES) else None
+
+
+def _with_options(config: Contents | None, options: Mapping[str, Word]) -> Contents | None:
+    """Return accelerate's configuration with its options, which count more than its file."""
+    config = config or Contents("", {})
+    values, said = dict(config.values), dict(config.said)
+    for section, names in _ACCELERATE_OPTIONS.items():
+        given = {name: _literal(options[name].text) for name in names if name in options}
+        of_file = values.get(section)
+        both = {**(of_file if isinstance(of_file, Mapping) else {}), **given}
+        values |= {section: both} if section else given
+        prefix = f"{section}." if section else ""
+        for name, value in given.items():
+            said[f"{prefix}{name}"] = replace(options[name].source, text=f"--{name} {value}")
+    for name, kind in _ACCELERATE_KINDS.items():
+        if name in options:
+            values["distributed_type"], said["distributed_type"] = kind, options[name].source
+    if "use_deepspeed" in options and "deepspeed_config_file" not in values["deepspeed_config"]:
+        values["deepspeed_config"].setdefault("zero_stage", 2)  # accelerate 1.15
+        said.setdefault("deepspeed_config.zero_stage", options["use_deepspeed"].source)
+    return replace(config, values=values, said=said)
+
+
+def _literal(text: str) -> Any:
+    return int(text) if text.isdecimal() else {"true": True, "false": False}.get(text.lower(), text)
 
 
 def _from_deepspeed(raw: RawSettings, cwd: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from grpo_doctor.cli.check_memory import Gpus, MemoryCheck, Request
@@ -55,3 +57,33 @@ def test_the_memory_of_the_host_is_what_was_stated_or_that_of_this_machine(
     part = MemoryCheck(LAUNCH, Request(CARDS, is_here=is_here, host_bytes=stated), None).part
     assert part is not None
     assert [pool.capacity_bytes for pool in part.pools if pool.role == "host"] == bytes_
+
+
+@pytest.mark.parametrize(
+    ("launcher", "spelling"),
+    [
+        ("trl grpo", "--accelerate_config zero2"),
+        ("trl grpo --accelerate_config zero3", "--accelerate_config zero2"),
+        (
+            "accelerate launch -m trl.scripts.grpo",
+            "accelerate launch --use_deepspeed --zero_stage 2",
+        ),
+        (
+            "accelerate launch --use_deepspeed --zero_stage 3 -m trl.scripts.grpo",
+            "accelerate launch --zero_stage 2",
+        ),
+        (
+            "accelerate launch --config_file ds.yaml -m trl.scripts.grpo",
+            "set zero_stage: 2 in ds.yaml",
+        ),
+    ],
+)
+def test_where_a_job_of_trl_gets_its_zero_stage(
+    launcher: str, spelling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ds.yaml").write_text("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3}\n")
+    launch = read([f"{launcher} --model_name_or_path Qwen/Qwen2.5-7B"], environment={})
+    memory = MemoryCheck(launch, Request(CARDS, is_here=False), None)
+    changes = [memory.fix] if memory.fix is not None else memory.room
+    assert spelling in [setting.spelling for change in changes for setting in change.settings]

@@ -29,7 +29,7 @@ def problems(launch: Launch) -> dict[str, str]:
         ("NPROC_PER_NODE=2 swift rlhf --model m", "ms-swift", "train", "torchrun"),
         ("python -m swift.cli.main rlhf --model m", "ms-swift", "train", ""),
         ("megatron rlhf --model m", "ms-swift", "train", ""),
-        ("trl grpo --model_name_or_path m", "trl", "train", "accelerate"),
+        ("trl grpo --model_name_or_path m", "trl", "train", "trl"),
         ("accelerate launch --num_processes 2 t.py --use_vllm", "unknown", "train", "accelerate"),
         ("torchrun --nproc_per_node 2 t.py", "unknown", "train", "torchrun"),
         ("deepspeed --num_gpus 2 t.py --deepspeed z.json", "unknown", "train", "deepspeed"),
