@@ -311,30 +311,17 @@ class RunView(Readings):
 
 
 def rule(
-    name: str,
-    doc: str | None,
-    family: Family,
-    *needs: Signal,
-    uses: tuple[str | Signal, ...] = (),
-    min_ranks: int = 1,
+    family: Family, *needs: Signal, uses: tuple[str | Signal, ...] = (), min_ranks: int = 1
 ) -> Rule:
-    """Return the rule of a file called `gdNNN_slug`, whose docstring begins with the title."""
-    number, _, slug = name.rpartition(".")[2].partition("_")
-    title, _, _ = (doc or slug.replace("_", " ")).partition("\n")
-    words = number.upper(), slug.replace("_", "-"), title.removesuffix(".")
-    return Rule(*words, family, needs, min_ranks, uses)
+    """Return the rule of a file; `rules` gives it the names of that file."""
+    return Rule("", "", "", family, needs, min_ranks, uses)
 
 
 def timed_rule(
-    name: str,
-    doc: str | None,
-    family: Family,
-    *needs: Signal,
-    uses: tuple[str | Signal, ...] = (),
-    min_ranks: int = 1,
+    family: Family, *needs: Signal, uses: tuple[str | Signal, ...] = (), min_ranks: int = 1
 ) -> Rule:
     """Return a rule about the time of steps, which needs these and their phases first."""
-    return rule(name, doc, family, STEPS, PHASES, *needs, uses=uses, min_ranks=min_ranks)
+    return rule(family, STEPS, PHASES, *needs, uses=uses, min_ranks=min_ranks)
 
 
 class RuleFile(Protocol):

@@ -1,18 +1,30 @@
-"""The rules, one per file: every module `gdNNN_slug` of this folder, in order of its number."""
+"""The rules, one per file: every module `gdNNN_slug` of this folder, in order of its number.
+
+Its docstring begins with the rule's title.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 import re
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
 from grpo_doctor.findings.view import RuleFile
 
-_RULE_FILE = re.compile(r"gd\d{3}_\w+")
+_RULE_FILE = re.compile(r"(gd\d{3})_(\w+)")
+
+
+def _named(number: str, slug: str) -> RuleFile:
+    file: Any = importlib.import_module(f"{__name__}.{number}_{slug}")
+    title = file.__doc__.partition("\n")[0].removesuffix(".")
+    file.RULE = replace(file.RULE, id=number.upper(), slug=slug.replace("_", "-"), title=title)
+    return cast(RuleFile, file)
+
 
 ALL: tuple[RuleFile, ...] = tuple(
-    cast(RuleFile, importlib.import_module(f"{__name__}.{module.name}"))
-    for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name)
-    if _RULE_FILE.fullmatch(module.name)
+    _named(*match.groups())
+    for name in sorted(module.name for module in pkgutil.iter_modules(__path__))
+    if (match := _RULE_FILE.fullmatch(name))
 )

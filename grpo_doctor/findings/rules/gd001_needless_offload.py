@@ -12,7 +12,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, 
 from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 
-RULE = timed_rule(__name__, __doc__, "offload", uses=OFFLOAD_ROOM)
+RULE = timed_rule("offload", uses=OFFLOAD_ROOM)
 # Below a twentieth, switching it off is lost in the spread of generation lengths.
 MIN_SHARE = 0.05
 # An optimizer step on the GPU takes a few percent; with ZeRO-Offload a tenth says it is the CPU's.

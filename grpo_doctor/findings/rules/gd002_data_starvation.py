@@ -7,7 +7,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, sc
 from grpo_doctor.findings.shared import MEDIUM_SHARE, percent
 from grpo_doctor.findings.view import RunView, busy_host, integer, timed_rule
 
-RULE = timed_rule(__name__, __doc__, "data", uses=(LOADER_COUNTERS, "host.cpu", "rank.cpu"))
+RULE = timed_rule("data", uses=(LOADER_COUNTERS, "host.cpu", "rank.cpu"))
 # Text prompts load in under a percent of a GRPO step; a twentieth is never a matter of course.
 MIN_SHARE = 0.05
 # Taking a batch that is ready out of a loader's queue costs 3 to 5 ms of pickling and waking up:

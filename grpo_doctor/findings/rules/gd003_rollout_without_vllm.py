@@ -9,7 +9,7 @@ from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Prediction, Replay, Withheld, without
 
 TOKENS = "rollout/tokens"
-RULE = timed_rule(__name__, __doc__, "rollout", signals.SETTINGS, uses=(TOKENS,))
+RULE = timed_rule("rollout", signals.SETTINGS, uses=(TOKENS,))
 # With vLLM, rollouts of published runs take 11-70% of a step; below three tenths another engine
 # is not the first thing to change.
 MIN_SHARE = 0.30

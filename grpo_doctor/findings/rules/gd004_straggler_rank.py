@@ -14,9 +14,7 @@ from grpo_doctor.findings.span_counts import slow_phases
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import AsOthers, Prediction, Replay, WhatIf
 
-RULE = timed_rule(
-    __name__, __doc__, "system", signals.COLLECTIVES, uses=(FUNCTION_COUNTERS,), min_ranks=2
-)
+RULE = timed_rule("system", signals.COLLECTIVES, uses=(FUNCTION_COUNTERS,), min_ranks=2)
 # Ranks of one job differ by a few percent in any run; waiting below a twentieth is that.
 MIN_WAIT_SHARE = 0.05
 # "It is this rank" needs one rank to explain nearly all of it, and in most steps: one long step is

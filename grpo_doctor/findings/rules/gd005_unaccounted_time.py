@@ -9,7 +9,7 @@ from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.phases import UNATTRIBUTED
 from grpo_doctor.trace.model import Origin
 
-RULE = timed_rule(__name__, __doc__, "visibility")
+RULE = timed_rule("visibility")
 # The bundled trainer leaves under 2%; a framework's own bookkeeping between phases may take as
 # much again.
 MIN_SHARE = 0.05

@@ -19,7 +19,7 @@ from grpo_doctor.findings.shared import Severity, percent
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif.room import GIB
 
-RULE = timed_rule(__name__, __doc__, "rollout", signals.GPU_MEMORY, uses=OFFLOAD_ROOM)
+RULE = timed_rule("rollout", signals.GPU_MEMORY, uses=OFFLOAD_ROOM)
 # A tenth is kept free on purpose, and sampled peaks are a little low.
 MIN_FREE_SHARE = 0.25
 # With half of the memory free, even doubling all that is used would fit.

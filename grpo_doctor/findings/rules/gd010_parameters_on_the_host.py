@@ -9,7 +9,7 @@ from grpo_doctor.findings.span_counts import gpu_means
 from grpo_doctor.findings.view import RunView, integer, timed_rule
 from grpo_doctor.whatif import Settings
 
-RULE = timed_rule(__name__, __doc__, "offload", signals.SETTINGS, uses=("gpu.pcie_rx",))
+RULE = timed_rule("offload", signals.SETTINGS, uses=("gpu.pcie_rx",))
 # What the passes take when they are all of the cost's possible room: below a tenth of the step even
 # halving them is lost in the spread of generation lengths.
 MIN_SHARE = 0.10

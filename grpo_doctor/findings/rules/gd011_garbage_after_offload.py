@@ -9,7 +9,7 @@ from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Replay, Settings, without
 
-RULE = timed_rule(__name__, __doc__, "offload", signals.SETTINGS, uses=OFFLOAD_ROOM)
+RULE = timed_rule("offload", signals.SETTINGS, uses=OFFLOAD_ROOM)
 # Two collections of a process with a model take some 0.4 s; of a step of 10 s that is 4%, and half
 # of it is the least that is worth a flag.
 MIN_SHARE = 0.02

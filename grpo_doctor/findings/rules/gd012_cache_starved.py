@@ -19,8 +19,6 @@ from grpo_doctor.findings.shared import CACHE_FULL_PCT, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 
 RULE = timed_rule(
-    __name__,
-    __doc__,
     "rollout",
     engine_or_server("engine/kv_cache_peak_pct", CACHE, RUNNING, WAITING),
     uses=(signals.GPU_MEMORY, *ENGINES),

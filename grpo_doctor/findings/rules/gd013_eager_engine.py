@@ -8,7 +8,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, 
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, timed_rule
 
-RULE = timed_rule(__name__, __doc__, "rollout", signals.SETTINGS, uses=("engine/steps",))
+RULE = timed_rule("rollout", signals.SETTINGS, uses=("engine/steps",))
 # Of a smaller rollout even the largest published gain is 3% of the step.
 MIN_SHARE = 0.20
 # Launching takes 5 ms and more per decoding step; one of 50 ms is the GPU's time, not Python's.

@@ -12,8 +12,6 @@ from grpo_doctor.findings.view import RunView, timed_rule
 
 MEAN, LONGEST = signals.LENGTHS_LOGGED
 RULE = timed_rule(
-    __name__,
-    __doc__,
     "rollout",
     signals.any_of(
         f"`{RUNNING}` (recorded of vLLM 0.12 and newer), or the metrics `{LONGEST}` and `{MEAN}`",

@@ -20,11 +20,7 @@ from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Settings
 
 RULE = timed_rule(
-    __name__,
-    __doc__,
-    "rollout",
-    engine_or_server("engine/running_requests_peak", RUNNING, WAITING),
-    uses=ENGINES,
+    "rollout", engine_or_server("engine/running_requests_peak", RUNNING, WAITING), uses=ENGINES
 )
 # With a tenth of the requests waiting a rollout has at least a wave more than it needs.
 MIN_QUEUED = 0.10

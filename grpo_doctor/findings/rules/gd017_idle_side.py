@@ -13,7 +13,7 @@ from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Settings, WhatIf
 from grpo_doctor.whatif.models.rollout import GENERATING
 
-RULE = timed_rule(__name__, __doc__, "rollout", signals.SETTINGS, uses=("gpu.util",))
+RULE = timed_rule("rollout", signals.SETTINGS, uses=("gpu.util",))
 # Published one-step-off runs gain 23-40% and one lost time; where less than a seventh of the step
 # could overlap, the older weights are not worth it.
 MIN_OVERLAP = 0.15

@@ -11,7 +11,7 @@ from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Prediction, Replay, Settings, WhatIf
 from grpo_doctor.whatif.room import GIB
 
-RULE = timed_rule(__name__, __doc__, "sync", signals.SETTINGS, uses=(signals.GPU_MEMORY,))
+RULE = timed_rule("sync", signals.SETTINGS, uses=(signals.GPU_MEMORY,))
 # Mapping memory takes some 0.1 s of a step of 10 s; three times that is a copy.
 MIN_SHARE = 0.03
 _KNOB = "vllm.sleep_level"

@@ -7,7 +7,7 @@ from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.span_counts import gather_evidence, gathers
 from grpo_doctor.findings.view import RunView, timed_rule
 
-RULE = timed_rule(__name__, __doc__, "sync", min_ranks=2)
+RULE = timed_rule("sync", min_ranks=2)
 # Published per-parameter syncs took 4 times as long as packed ones; a sync of a twentieth of the
 # step then has 4% to give.
 MIN_SYNC_SHARE = 0.05

@@ -8,7 +8,7 @@ from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Settings
 
-RULE = timed_rule(__name__, __doc__, "sync", signals.SETTINGS)
+RULE = timed_rule("sync", signals.SETTINGS)
 # Adapter kernels slow decoding by a tenth and more: a sync below a twentieth of the step would be
 # changed for a loss.
 MIN_SHARE = 0.05

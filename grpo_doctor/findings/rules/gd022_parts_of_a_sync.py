@@ -11,7 +11,7 @@ from grpo_doctor.findings.span_counts import gather_evidence, gathers
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif.room import GIB
 
-RULE = timed_rule(__name__, __doc__, "sync", signals.SETTINGS, uses=(signals.GPU_MEMORY,))
+RULE = timed_rule("sync", signals.SETTINGS, uses=(signals.GPU_MEMORY,))
 # With so much room a part four times as large fits: parts are at most the model, which is here.
 ROOM = 0.75
 MIN_FIXED_SHARE = 0.03

@@ -15,8 +15,6 @@ from grpo_doctor.findings.view import RunView, timed_rule
 
 _WAIT = "rank.cpu_wait"
 RULE = timed_rule(
-    __name__,
-    __doc__,
     "system",
     signals.sampled(_WAIT, "record with `grpo-doctor run` on a kernel that has schedstats"),
     uses=("host.cpu", "host.psi_cpu", "rank.cpu", "rank.processors"),

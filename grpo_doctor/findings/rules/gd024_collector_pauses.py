@@ -15,8 +15,6 @@ from grpo_doctor.whatif import Edit, Replay
 
 _SECONDS, _LONGEST = "gc/seconds", "gc/longest_s"
 RULE = timed_rule(
-    __name__,
-    __doc__,
     "system",
     signals.sampled(_SECONDS, "the recorder writes it per step since this version"),
     uses=(_LONGEST,),

@@ -16,8 +16,6 @@ from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.trace.model import Gpu
 
 RULE = rule(
-    __name__,
-    __doc__,
     "system",
     signals.STEPS,
     signals.sampled("gpu.throttle", "record with `grpo-doctor run` on the GPU's machine"),

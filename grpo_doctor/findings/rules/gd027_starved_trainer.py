@@ -26,7 +26,7 @@ from grpo_doctor.findings.sides import (
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import WhatIf
 
-RULE = timed_rule(__name__, __doc__, "rollout", uses=METRICS)
+RULE = timed_rule("rollout", uses=METRICS)
 # Below it moving a whole GPU would only move the wait to the other side.
 MIN_SHARE = 0.1
 # A reward that runs for most of the time is what samples wait for, however much of the time

@@ -14,7 +14,7 @@ from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, integer, timed_rule
 from grpo_doctor.whatif import Edit, Replay, WhatIf
 
-RULE = timed_rule(__name__, __doc__, "data", signals.SETTINGS, uses=(LOADER_COUNTERS,))
+RULE = timed_rule("data", signals.SETTINGS, uses=(LOADER_COUNTERS,))
 # What all bursts together take of the run; less is lost in the spread of generation lengths.
 MIN_SHARE = 0.03
 # A burst is this many times the usual wait, and a twentieth of a step.

@@ -33,8 +33,6 @@ def preparing_spans(trace: Trace) -> list[str]:
 
 _SPANS = Signal("", lambda a: bool(preparing_spans(a.trace)), ("spans",))
 RULE = timed_rule(
-    __name__,
-    __doc__,
     "data",
     signals.any_of(
         "time of preparing inputs: spans such as `rollout/encode` or `dataload/tokenize`, or the "

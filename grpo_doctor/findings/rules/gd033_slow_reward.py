@@ -19,7 +19,7 @@ from grpo_doctor.findings.view import RunView, integer, timed_rule
 from grpo_doctor.whatif import Prediction, Replay, Settings, without
 from grpo_doctor.whatif.models.reward import BUILT_IN
 
-RULE = timed_rule(__name__, __doc__, "reward", uses=(FUNCTION_COUNTERS, *SCORING_CPUS))
+RULE = timed_rule("reward", uses=(FUNCTION_COUNTERS, *SCORING_CPUS))
 # Rules that compare strings take far less than a percent; a twentieth is worth a profile.
 MIN_SHARE = 0.05
 # One function dominates where it takes half as much again as all others together.

@@ -23,8 +23,6 @@ from grpo_doctor.whatif import Edit, Replay, Settings, WhatIf
 from grpo_doctor.whatif.models.reward import BUILT_IN
 
 RULE = timed_rule(
-    __name__,
-    __doc__,
     "reward",
     Signal(
         "a span for each reward function, `reward/NAME`, by grpo_doctor_probes.phase",

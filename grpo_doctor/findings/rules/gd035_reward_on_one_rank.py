@@ -18,9 +18,7 @@ from grpo_doctor.findings.span_counts import slow_phases
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import AsOthers, Edit, Replay
 
-RULE = timed_rule(
-    __name__, __doc__, "reward", uses=(FUNCTION_COUNTERS, signals.COLLECTIVES), min_ranks=2
-)
+RULE = timed_rule("reward", uses=(FUNCTION_COUNTERS, signals.COLLECTIVES), min_ranks=2)
 _WAITS = "matched collectives"
 
 

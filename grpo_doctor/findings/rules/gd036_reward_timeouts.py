@@ -15,8 +15,6 @@ from grpo_doctor.whatif import Edit, Replay
 from grpo_doctor.whatif.models.reward import BUILT_IN
 
 RULE = timed_rule(
-    __name__,
-    __doc__,
     "reward",
     Signal(
         "a span for each reward function, `reward/NAME`, or a counter `reward/NAME_s` with the "

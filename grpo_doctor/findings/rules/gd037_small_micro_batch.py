@@ -31,9 +31,7 @@ from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Prediction, Settings, Withheld
 from grpo_doctor.whatif.models.passes import measured_passes
 
-RULE = timed_rule(
-    __name__, __doc__, "training", signals.SETTINGS, DEVICE_MEMORY, uses=("train/token_places",)
-)
+RULE = timed_rule("training", signals.SETTINGS, DEVICE_MEMORY, uses=("train/token_places",))
 # Training has to be a visible part of the step.
 MIN_TRAIN_SHARE = 0.15
 # Twice the completions need at most twice what a pass holds: what training held, and this free.

@@ -8,7 +8,7 @@ from grpo_doctor.findings.span_counts import LENGTHS, padding
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Prediction, Settings
 
-RULE = timed_rule(__name__, __doc__, "training", LENGTHS, uses=("train/*",))
+RULE = timed_rule("training", LENGTHS, uses=("train/*",))
 # A quarter of padding is what lengths that differ by a third give; that is nobody's fault.
 MIN_PADDING = 0.25
 # Padding's part of the step, if time goes with places.

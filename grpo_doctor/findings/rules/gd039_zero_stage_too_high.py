@@ -25,8 +25,6 @@ from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import Add, Replay, WhatIf
 
 RULE = timed_rule(
-    __name__,
-    __doc__,
     "training",
     signals.SETTINGS,
     DEVICE_MEMORY,

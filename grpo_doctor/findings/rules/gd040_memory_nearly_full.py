@@ -31,8 +31,6 @@ def _ran_out(analysis: Analysis) -> bool:
 
 
 RULE = rule(
-    __name__,
-    __doc__,
     "training",
     signals.any_of(
         "GPU memory samples (record with `grpo-doctor run` on the GPU's machine), or counters "

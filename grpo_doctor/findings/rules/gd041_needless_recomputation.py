@@ -18,8 +18,6 @@ from grpo_doctor.whatif import Prediction, Settings
 
 _SIZES = ("model_hidden_size", "model_intermediate_size", "model_num_hidden_layers")
 RULE = timed_rule(
-    __name__,
-    __doc__,
     "training",
     signals.SETTINGS,
     DEVICE_MEMORY,

@@ -8,7 +8,7 @@ from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Replay, Settings, without
 
-RULE = timed_rule(__name__, __doc__, "training", signals.SETTINGS)
+RULE = timed_rule("training", signals.SETTINGS)
 # Below it the pass is cheaper than talking about it.
 MIN_SHARE = 0.03
 # The published default is 0.04; a fortieth of it moves no gradient that one would see.

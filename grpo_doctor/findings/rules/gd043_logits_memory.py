@@ -18,8 +18,6 @@ from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif.room import GIB
 
 RULE = timed_rule(
-    __name__,
-    __doc__,
     "training",
     signals.SETTINGS,
     signals.GPU_MEMORY,

@@ -15,7 +15,7 @@ from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.phases import phase_of
 from grpo_doctor.whatif import Replay, without
 
-RULE = timed_rule(__name__, __doc__, "training")
+RULE = timed_rule("training")
 # A tenth of a run for knowing how it goes is usual; logging should not be seen at all.
 MIN_EVAL_SHARE = 0.10
 MIN_LOG_SHARE = 0.03

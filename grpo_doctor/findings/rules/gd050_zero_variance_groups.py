@@ -24,13 +24,7 @@ from grpo_doctor.findings.shared import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 5
-RULE = rule(
-    __name__,
-    __doc__,
-    "learning",
-    metric("zero_variance", POINTS),
-    uses=(*FLAT_REWARD, MISSING_RATIO),
-)
+RULE = rule("learning", metric("zero_variance", POINTS), uses=(*FLAT_REWARD, MISSING_RATIO))
 # With binary rewards and 8 completions a prompt of pass rate 0.75 gives such a group in 10% of
 # all cases, one of 0.9 in 43%: a third is a data set whose difficulty does not fit, two thirds
 # leave one useful rollout in three.

@@ -21,13 +21,7 @@ from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 3
 _LONGEST = ("completions/max_length", "response_length/max")
-RULE = rule(
-    __name__,
-    __doc__,
-    "learning",
-    metric("truncated", POINTS),
-    uses=("length", "reward", *_LONGEST),
-)
+RULE = rule("learning", metric("truncated", POINTS), uses=("length", "reward", *_LONGEST))
 # One in twenty is the tail of any length distribution. One in seven outweighs most groups' best
 # answer at 8 completions per prompt; at a half the reward is about length and nothing else.
 GRADES: dict[Severity, float] = {"high": 0.50, "medium": 0.15, "low": 0.05}

@@ -29,7 +29,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 20
-RULE = rule(__name__, __doc__, "learning", metric("entropy", POINTS), uses=("reward",))
+RULE = rule("learning", metric("entropy", POINTS), uses=("reward",))
 # Runs that go well lose half of their entropy early and then hold it; below a tenth the
 # completions of a group are near copies.
 FLOOR_SHARE = 0.10

@@ -23,7 +23,7 @@ from grpo_doctor.findings.shared import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 10
-RULE = rule(__name__, __doc__, "learning", metric("clip", POINTS))
+RULE = rule("learning", metric("clip", POINTS))
 # PPO's own runs clip 5 to 20% of actions; language models, token by token, 0.1 to 5%.
 GRADES: dict[Severity, float] = {"high": 0.40, "medium": 0.20, "low": 0.10}
 # Consecutive steps that are more than one odd batch.

@@ -18,7 +18,7 @@ from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 10
-RULE = rule(__name__, __doc__, "learning", metric("clip_low", POINTS), metric("clip_high", POINTS))
+RULE = rule("learning", metric("clip_low", POINTS), metric("clip_high", POINTS))
 # Three to one, in four of five steps: a coin's luck does neither over ten steps.
 MIN_RATIO = 3.0
 MIN_STEPS_SHARE = 0.80

@@ -21,7 +21,7 @@ from grpo_doctor.findings.shared import Severity, graded
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 10
-RULE = rule(__name__, __doc__, "learning", metric("kl", POINTS), uses=("reward",))
+RULE = rule("learning", metric("kl", POINTS), uses=("reward",))
 # Nats per token. Runs that end well stay below 0.1 to 0.3; at 0.5 the sampled tokens are 1.6 times
 # likelier than under the reference on average, at 2 more than 7 times.
 GRADES: dict[Severity, float] = {"high": 2.0, "medium": 0.5}

@@ -31,7 +31,7 @@ from grpo_doctor.findings.shared import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 20
-RULE = rule(__name__, __doc__, "learning", metric("length", POINTS), metric("reward", POINTS))
+RULE = rule("learning", metric("length", POINTS), metric("reward", POINTS))
 # Batches of other prompts differ by a tenth or two in mean length; half as much again does not
 # come from that. The rank correlation keeps a single long batch at the end from counting.
 GRADES: dict[Severity, float] = {"medium": 2.0, "low": 1.5}

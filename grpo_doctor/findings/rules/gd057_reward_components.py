@@ -19,12 +19,7 @@ _TEXT = (
     f"metrics `rewards/<function>/mean` and `rewards/<function>/std` at {POINTS} steps or more: "
     "grpo_doctor_probes.metrics(step, values)"
 )
-RULE = rule(
-    __name__,
-    __doc__,
-    "learning",
-    Signal(_TEXT, lambda a: bool(components(a.trace)), (REWARD_COMPONENTS,)),
-)
+RULE = rule("learning", Signal(_TEXT, lambda a: bool(components(a.trace)), (REWARD_COMPONENTS,)))
 # Variances add, not deviations: with four to one in deviation the others have a seventeenth of the
 # variance of the sum, and turn the order of two completions only where the first sees hardly any
 # difference. Two functions that both count were seen at two to one.

@@ -21,13 +21,7 @@ from grpo_doctor.findings.shared import Severity, percent
 from grpo_doctor.findings.signals import REWARD_COMPONENTS
 from grpo_doctor.findings.view import RunView, rule
 
-RULE = rule(
-    __name__,
-    __doc__,
-    "learning",
-    metric_even_nan("reward"),
-    uses=(MISSING_RATIO, REWARD_COMPONENTS),
-)
+RULE = rule("learning", metric_even_nan("reward"), uses=(MISSING_RATIO, REWARD_COMPONENTS))
 # One step is enough: a healthy run has none. The grades are shares of all completions.
 GRADES: dict[Severity, float] = {"high": 0.20, "medium": 0.02, "low": 0.0}
 _NUMBERS = (

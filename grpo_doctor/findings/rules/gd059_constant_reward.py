@@ -23,7 +23,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, rule
 
-RULE = rule(__name__, __doc__, "learning", metric("reward", FLAT_POINTS), uses=FLAT_REWARD)
+RULE = rule("learning", metric("reward", FLAT_POINTS), uses=FLAT_REWARD)
 # A few flat steps at the end of a solved task are no matter; a fifth of the run is.
 MIN_FLAT_SHARE = 0.20
 

@@ -19,7 +19,7 @@ from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.memory.models.find import model_shape
 
 POINTS = 3
-RULE = rule(__name__, __doc__, "learning", metric("gap", POINTS))
+RULE = rule("learning", metric("gap", POINTS))
 # Nats per token, mean of |engine - trainer|. Float32 differs by 1e-6, bfloat16 by 0.005 to 0.03;
 # at 0.1 the ratio of a token is off by a tenth on average, half of the usual clipping bound.
 GRADES: dict[Severity, float] = {"high": 0.30, "medium": 0.10, "low": 0.05}

@@ -12,7 +12,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, 
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, rule
 
-RULE = rule(__name__, __doc__, "learning", signals.SETTINGS, uses=("reward",))
+RULE = rule("learning", signals.SETTINGS, uses=("reward",))
 # The mean of n completions is off by 1/sqrt(n) of their deviation: 71% for two, 50% for four,
 # 35% for eight, the frameworks' default. Four do work in many runs: that is only said.
 MIN_GENERATIONS = 5

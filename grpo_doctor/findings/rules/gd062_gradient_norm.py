@@ -21,7 +21,7 @@ from grpo_doctor.findings.shared import Severity
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 20
-RULE = rule(__name__, __doc__, "learning", metric("grad_norm", POINTS))
+RULE = rule("learning", metric("grad_norm", POINTS))
 # What is left of a gradient whose advantages are all zero: rounding, 1e-17 to 1e-9 in float32.
 NO_GRADIENT = 1e-6
 # Norms are log-normal and heavy-tailed, so the logarithm is judged: eight of its deviations and ten

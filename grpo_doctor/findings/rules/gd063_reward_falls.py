@@ -20,7 +20,7 @@ from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 40
-RULE = rule(__name__, __doc__, "learning", metric("reward", POINTS), uses=("reward_std",))
+RULE = rule("learning", metric("reward", POINTS), uses=("reward_std",))
 # The peak is the best of many windows, so luck alone puts it two to three errors above the rest.
 MIN_ERRORS = 6.0
 # Half of what was gained, and a difference that a single batch would show: a quarter of the

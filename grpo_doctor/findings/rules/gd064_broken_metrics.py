@@ -30,7 +30,7 @@ _OF_UPDATES = {
     "entropy": "The entropy",
 }
 _OTHERS = ("clip", "gap", "length", "truncated", "zero_variance", "reward_std", "eval_loss")
-RULE = rule(__name__, __doc__, "learning", any_metric(*_OF_UPDATES, *_OTHERS), uses=FLAT_REWARD)
+RULE = rule("learning", any_metric(*_OF_UPDATES, *_OTHERS), uses=FLAT_REWARD)
 # One lost gradient in a hundred may be a loss scale being found.
 MAX_LOST_GRADIENTS = 0.01
 # A gradient of 0 at one or two steps may be one easy batch.

@@ -13,7 +13,7 @@ from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay, WhatIf
 
-RULE = timed_rule(__name__, __doc__, "system")
+RULE = timed_rule("system")
 # At the best interval for one failure a day, checkpoints of 10 s take 0.8% of the run, of a minute
 # 1.9%, of five minutes 4.2%: below three hundredths there is little to save, and above
 # it only an interval that is too short for the length of a checkpoint is a finding.

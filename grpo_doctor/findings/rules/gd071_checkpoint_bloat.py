@@ -16,8 +16,6 @@ _WEIGHTS, _OPTIMIZER = "checkpoint/weights_bytes", "checkpoint/optimizer_bytes"
 _COUNT = "checkpoint/weights"
 _LIMIT, _ONLY_MODEL = "checkpoint.save_total_limit", "checkpoint.save_only_model"
 RULE = rule(
-    __name__,
-    __doc__,
     "system",
     sampled(_WEIGHTS, "record it with grpo_doctor_probes.counter after each checkpoint"),
     sampled(_OPTIMIZER, "record it with grpo_doctor_probes.counter after each checkpoint"),

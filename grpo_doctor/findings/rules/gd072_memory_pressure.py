@@ -19,8 +19,6 @@ _PSI, _SWAP, _FAULTS = "host.psi_memory", "host.swap_used", "host.major_faults"
 _AVAILABLE = "host.memory_available"
 _WORKERS = "dataload.num_workers"
 RULE = rule(
-    __name__,
-    __doc__,
     "system",
     signals.STEPS,
     any_of(f"`{_PSI}` or `{_SWAP}`: {_RUN}", sampled(_PSI, _RUN), sampled(_SWAP, _RUN)),

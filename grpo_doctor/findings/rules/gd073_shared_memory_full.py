@@ -12,7 +12,7 @@ from grpo_doctor.whatif.room import GIB
 
 _USED, _SIZE = "host.shm_used", "host.shm_size"
 _RUN = "record with `grpo-doctor run`"
-RULE = rule(__name__, __doc__, "system", sampled(_USED, _RUN), sampled(_SIZE, _RUN))
+RULE = rule("system", sampled(_USED, _RUN), sampled(_SIZE, _RUN))
 # Batches come in pieces of many megabytes: at nine tenths the next one may not fit.
 MIN_USED_SHARE = 0.80
 HIGH_USED_SHARE = 0.95

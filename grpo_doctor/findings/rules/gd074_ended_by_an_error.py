@@ -12,8 +12,6 @@ from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, rule
 
 RULE = rule(
-    __name__,
-    __doc__,
     "system",
     Signal(
         "how the job ended: start it with `grpo-doctor run`",

@@ -22,7 +22,7 @@ _MEANS = {
     "gpu.util": ("highest GPU utilization", "%"),
     "host.cpu": ("CPU usage of the host", "%"),
 }
-RULE = rule(__name__, __doc__, "visibility", uses=(*_PEAKS, *_MEANS))
+RULE = rule("visibility", uses=(*_PEAKS, *_MEANS))
 # Four samples a second miss what a shorter job held at most.
 MIN_SAMPLED_NS = 5_000_000_000
 _FIVE_LINES = """from grpo_doctor_probes import phase, step

@@ -14,8 +14,6 @@ from grpo_doctor.whatif import Edit, Replay, Settings
 _PROMPTS, _COMPLETIONS = "rollout/prompt_tokens", "rollout/tokens"
 _LENGTHS = ("prompt_length/mean", "response_length/mean")
 RULE = timed_rule(
-    __name__,
-    __doc__,
     "training",
     signals.SETTINGS,
     any_of(

@@ -17,8 +17,6 @@ from grpo_doctor.whatif import Edit, Replay
 _TRL = signals.LENGTHS_LOGGED
 _VERL = ("response_length/mean", "response_length/max")
 RULE = timed_rule(
-    __name__,
-    __doc__,
     "reward",
     signals.any_of(
         f"lengths of completions: metrics `{_TRL[0]}` and `{_TRL[1]}`, or verl's `{_VERL[0]}` "

@@ -24,9 +24,7 @@ from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.trace.model import Series
 
-RULE = timed_rule(
-    __name__, __doc__, "rollout", server_signal(RUNNING), uses=(WAITING, CACHE, PREEMPTIONS, TOKENS)
-)
+RULE = timed_rule("rollout", server_signal(RUNNING), uses=(WAITING, CACHE, PREEMPTIONS, TOKENS))
 # Lengths are random: of 64 completions on each of two servers, one seldom has a third less than its
 # share. With half of it, it is not chance.
 FEW = 0.5

@@ -8,7 +8,7 @@ from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay, WhatIf
 from grpo_doctor_reports.schema.trajectories import ToolEntry
 
-RULE = timed_rule(__name__, __doc__, "rollout")
+RULE = timed_rule("rollout")
 # The slowest tenth is then five trajectories at least.
 MIN_TRAJECTORIES = 50
 # Of the time of the slowest tenth: a third is as much as generating and waiting, each.

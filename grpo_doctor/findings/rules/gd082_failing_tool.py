@@ -7,7 +7,7 @@ from grpo_doctor.findings.shared import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor_reports.schema.trajectories import ToolEntry
 
-RULE = rule(__name__, __doc__, "rollout")
+RULE = rule("rollout")
 # A few calls fail in any run: the model's arguments are wrong.
 MIN_CALLS, MIN_FAILED = 20, 5
 GRADES: dict[Severity, float] = {"high": 0.50, "medium": 0.20, "low": 0.05}

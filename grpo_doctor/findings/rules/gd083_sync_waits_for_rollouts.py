@@ -7,7 +7,7 @@ from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay
 
-RULE = timed_rule(__name__, __doc__, "sync")
+RULE = timed_rule("sync")
 # Most of the sync, so that nothing about the transfer explains it.
 MIN_OF_SYNC = 0.50
 MIN_SHARE = 0.05

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from grpo_doctor_reports.hang import words
+from grpo_doctor_reports.hang.graph import make_graph
 from grpo_doctor_reports.schema.attach import AttachDocument, read_verdict
 
 Visit = dict[str, Any]
@@ -110,10 +111,84 @@ VISITS: dict[str, Visit] = {
 }  # fmt: skip
 
 
+def points(*ends: str, guilty: str = "", cycle: str = "", **graph: Any) -> Visit:
+    """Waits as `a>b`, of points such as `rank:0` and `role=pid:1`."""
+    edges, nodes = [], {}
+    for end in ends:
+        pair = end.split(">")
+        for own, _, name in (each.rpartition("=") for each in pair):
+            label, role = name.replace(":", " "), own or name.partition(":")[0]
+            nodes[name] = {"id": name, "label": label, "role": role, "guilty": name == guilty}
+        if len(pair) == 2:
+            source, target = (each.rpartition("=")[2] for each in pair)
+            edges.append({"source": source, "target": target, "kind": "collective"})
+    return {"graph": {"nodes": [*nodes.values()], "edges": edges, "cycle": cycle.split(), **graph}}
+
+
+def waits(*edges: dict[str, str]) -> Visit:
+    return {"graph": {"edges": [{"source": "pid:1", "target": "pid:2", **each} for each in edges]}}
+
+
+def ring(size: int) -> Visit:
+    names = [f"rank:{rank}" for rank in range(size)]
+    pairs = zip(names, names[1:] + names[:1], strict=True)
+    return points(*(f"{a}>{b}" for a, b in pairs), cycle=" ".join(names))
+
+
+TWO_AND_ONE = {"graph": {"edges": [{"source": "rank:0-1", "target": "rank:2", "kind": "p2p"}]}}
+ALIKE = [process(0, where="a.py:1"), process(1, where="a.py:1"), process(2, where="b.py:2")]
+GRAPHS: dict[str, Visit] = {
+    "ranks that wait alike are one box": points(
+        *(f"rank:{rank}>rank:3" for rank in range(64) if rank != 3), guilty="rank:3"),
+    "workers of alike ranks are alike": points(
+        *(f"rank:{rank}>rank:9" for rank in range(3)), *(f"pid:{r}>rank:{r}" for r in range(3))),
+    "a chain": points("rank:0>rank:1", "rank:1>pid:7", "pid:7>file:/lock"),
+    **{f"a cycle of {size}": ring(size) for size in (8, 9)},
+    "a ring names each point once, and none unknown": points(
+        "rank:0>rank:1", "rank:1>rank:0", cycle="rank:0 rank:1 rank:0 rank:9"),
+    **{f"{size} that wait in a chain": points(*(f"pid:{at + 1}>pid:{at}" for at in range(size)))
+       for size in (3, 4, 5, 9)},
+    "what waits for a cycle": points("rank:0>rank:1", "rank:1>rank:0", "pid:7>rank:0",
+                                     "pid:8>pid:7", cycle="rank:0 rank:1"),
+    "the longest of the ways to an end": points("pid:3>pid:1", "pid:3>pid:2", "pid:2>pid:1"),
+    **{f"a row of {size}": points(*(f"role {at}=pid:{at}" for at in range(size)))
+       for size in (4, 5, 6)},
+    "the guilty in a crowd": points(*(f"role {at}=pid:{at}" for at in range(6)), guilty="pid:5"),
+    "ranks and others": points(*(f"one={end}>file:/lock" for end in ("rank:0", "rank:1", "pid:7"))),
+    "a wait with words": waits({"kind": "pipe", "label": "stdin"}),
+    "a wait without": waits({"kind": "pipe"}),
+    "two waits of a kind": waits(*({"kind": "pipe", "label": text} for text in ("in", "out"))),
+    "waits of three kinds": waits(*({"kind": k, "label": text} for k, text in ("pa", "sb", "fc"))),
+    "a wait for itself": {"graph": {"edges": [
+        {"source": "pid:1", "target": "pid:1"},
+        {"source": "rank:0-1", "target": "rank:0-1", "kind": "p2p"}]}},
+    "stands nowhere": TWO_AND_ONE,
+    "all of it stand there": {**TWO_AND_ONE, "ranks": ALIKE},
+    "one of them was seen there": {**TWO_AND_ONE, "ranks": ALIKE[:1]},
+    "a worker of it stands there": {
+        **TWO_AND_ONE, "ranks": [{**process(2, where="b.py:2"), "role": "worker"}]},
+    **{f"on hosts {hosts}": {**TWO_AND_ONE, "job": {
+        "hosts": [{"name": name, "ranks": ranks} for name, ranks in hosts.items()]}}
+       for hosts in ({"a": [0, 1], "b": [2]}, {"a": [0, 1]}, {"a": [0], "b": [1]})},
+}  # fmt: skip
+
+
 def said() -> Iterator[tuple[str, str]]:
     """What page and terminal say of each."""
     for name, parts in VISITS.items():
         yield name, "\n".join(_lines(read_verdict({"schema": 1, **parts})))
+    for name, parts in GRAPHS.items():
+        yield f"graph: {name}", "\n".join(_drawn(read_verdict({"schema": 1, **parts})))
+
+
+def _drawn(visit: AttachDocument) -> Iterator[str]:
+    graph = make_graph(visit)
+    for box in graph.boxes:
+        marks = [text for text, is_so in (("guilty", box.culprit), ("in the cycle", box.in_cycle),
+                                          ("no process", not box.is_process)) if is_so]  # fmt: skip
+        yield ", ".join([f"{box.depth} {box.key}: {box.label!r} {box.detail}".strip(), *marks])
+    yield from (f"{link.source} > {link.target}: {link.label}" for link in graph.links)
+    yield f"cycle: {' '.join(graph.cycle)}"
 
 
 def _lines(visit: AttachDocument) -> Iterator[str]:
