@@ -41,7 +41,6 @@ _DECISIVE = (
     "vllm.",
     "deepspeed.",
 )
-_ACCELERATE_OF_TRL = ("accelerate_config", "config_file")
 FOLDER_OF_TRL = "trl/accelerate_configs/"
 # What of its files decides memory and processes (TRL 1.16).
 _SHIPPED_WITH_TRL: Mapping[str, Mapping[str, Any]] = {
@@ -283,18 +282,19 @@ def unset_words(names: Sequence[str]) -> str:
 
 def _from_launcher(raw: RawSettings, started: Started, program: Program, cwd: Path) -> None:
     """accelerate's configuration; TRL's command takes its options among its own."""
-    raw.accelerate = _accelerate_file(raw, started, program, cwd)
-    if started.launcher == "accelerate":
-        raw.accelerate = _with_options(raw.accelerate, started.options)
+    options = dict(started.options) if started.launcher == "accelerate" else {}
+    if started.name == "trl":
+        for name in (name for name in raw.values if name in raw.sources):
+            key = "config_file" if name == "accelerate_config" else name
+            options[key] = Word(str(raw.values[name]), raw.sources[name])
+    raw.accelerate = _accelerate_file(raw, options.get("config_file"), program, cwd)
+    if options:
+        raw.accelerate = _with_options(raw.accelerate, options)
 
 
 def _accelerate_file(
-    raw: RawSettings, started: Started, program: Program, cwd: Path
+    raw: RawSettings, word: Word | None, program: Program, cwd: Path
 ) -> Contents | None:
-    word = started.options.get("config_file") if started.launcher == "accelerate" else None
-    if program.framework == "trl" and word is None:
-        files = [raw.names[name] for name in _ACCELERATE_OF_TRL if name in raw.names]
-        word = files[0].values[0] if files and files[0].values else None
     if word is None:
         return None
     if program.framework == "trl" and word.text in _SHIPPED_WITH_TRL:

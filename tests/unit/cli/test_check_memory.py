@@ -64,6 +64,7 @@ def test_the_memory_of_the_host_is_what_was_stated_or_that_of_this_machine(
     [
         ("trl grpo", "--accelerate_config zero2"),
         ("trl grpo --accelerate_config zero3", "--accelerate_config zero2"),
+        ("trl grpo --config trl.yaml", "--accelerate_config zero2"),
         (
             "accelerate launch -m trl.scripts.grpo",
             "accelerate launch --use_deepspeed --zero_stage 2",
@@ -83,6 +84,7 @@ def test_where_a_job_of_trl_gets_its_zero_stage(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("ds.yaml").write_text("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3}\n")
+    Path("trl.yaml").write_text("accelerate_config: zero3\n")
     launch = read([f"{launcher} --model_name_or_path Qwen/Qwen2.5-7B"], environment={})
     memory = MemoryCheck(launch, Request(CARDS, is_here=False), None)
     changes = [memory.fix] if memory.fix is not None else memory.room
