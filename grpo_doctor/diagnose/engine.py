@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from grpo_doctor.diagnose import general, gpus, signatures, stacks
+from grpo_doctor.diagnose import general, rows, signatures, stacks
 from grpo_doctor.diagnose.errors import errors, stripped
 from grpo_doctor.diagnose.literals import letters, may_match
 from grpo_doctor.diagnose.model import Answer, Finding
@@ -25,14 +25,17 @@ _FRAMEWORKS = (  # in lower case
 _KINDS = (
     ("NCCL watchdog text", r"atchdog (?:caught collective|got stuck)|due to a collective timeout"),
     ("NCCL log", r"NCCL (?:INFO|WARN)"),
-    ("py-spy dump", r"^Process \d+: .*\n(?:Python v|\n|Thread)"),
+    ("py-spy dump", r'^Process \d+: .*\n(?:Python v|\n|Thread)|Thread \d+ \(\w+\): "MainT'),
     ("faulthandler stacks", r"^(?:Current thread|Thread) 0x[0-9a-f]+ \(most recent call first\)"),
     ("nvidia-smi", r"NVIDIA-SMI \d|\d+MiB / +\d+MiB \||Unable to determine the device handle"),
     ("kernel log", r"NVRM: Xid|oom-kill|Out of memory: Killed process|pcieport "),
-    ("metric rows", r"\{'loss': |step:\d+ - |Global step \d+: \{"),
+    ("metric rows", r"\{'loss': |step:\d+ - |Global step \d+: \{|grad[_ ]norm: \S+ "),
     ("Ray status", r"Autoscaler status|Resources\n-{5,}"),
     ("log of Ray", r"\(\w+ pid=\d+|ray\.exceptions|MEM\(GB\)\s+COMMAND"),
-    ("launch", r"torchrun|accelerate launch|swift rlhf|python3? -m verl|deepspeed --|trl grpo"),
+    (
+        "launch",
+        r"torchrun|(?:accelerate|deepspeed|vllm|swift|trl) (?:launch|--|serve|r\w+|grpo)|-m verl",
+    ),
     ("Python traceback", r'Traceback \(most recent|(?<!")\bFile "[^"\n]+", line \d+, in '),
 )
 # Of a path and of a prompt: what people call it says nothing of what runs in it.
@@ -42,17 +45,23 @@ _NARROWEST, _FEWEST_FULL = 60, 3
 _ENTRY = re.compile(
     r"[\[(|+{]|\s\s|$|\d+\s\s|\d{2,4}[-:/]\d\d|[A-Z]{4,8}\b|frame #|Traceback|\w+Error:"
 )
-_RANK_OF_WATCHDOG = 45
+_RANK_OF_ROWS, _RANK_OF_WATCHDOG = 32, 45
 _RANK_OF_GENERAL = 63  # what follows is a symptom, as a dead worker's: its reason is elsewhere
 _FAILS = re.compile(
-    r"error|exception|traceback|fail|time[d-]? ?out|abort|kill|signal|stuck|\bhang|\bnan\b|crash|"
-    r"\boom|dump",
-    re.IGNORECASE,
+    r"(?i)error|exception|traceback|fail|time[d-]? ?out|abort|kill|signal|stuck|\bhang|\bnan\b|"
+    r"crash|\boom|dump"
 )
-_JUDGED_BY_REPORT = "for its speed and its learning: grpo-doctor report FILE; "
 _NOBODY_KNOWS = (
     "while it hangs: grpo-doctor attach; for the next run: grpo-doctor run -- COMMAND; before a "
     "launch: grpo-doctor check -- COMMAND"
+)
+_REST_OF_AN_ERROR = "the whole traceback, to its last line, and pip list: they say who raised it"
+_STACKS = "the stacks of all ranks at one moment: grpo-doctor attach (--slurm, --ray, --ssh)"
+_TO_COLLECT = (  # by kind of text; of an empty one always
+    ("metric rows", f"for its speed and its learning: grpo-doctor report FILE; {_NOBODY_KNOWS}"),
+    ("py-spy dump", _STACKS),
+    ("faulthandler stacks", _STACKS),
+    ("", _NOBODY_KNOWS),
 )
 
 
@@ -61,53 +70,45 @@ def answer(text: str) -> Answer:
     text, lines = _unwrapped(_ANSI.sub("", text))
     framework, of_text, bare = _framework(text), letters(text), stripped(text)
     raised = errors(bare)
-    ranked = [
-        (
-            match.signature.rank,
-            Finding(
-                name=match.signature.name,
-                cls=match.signature.cls,
-                certainty=match.signature.certainty,
-                says=match.filled(match.signature.says, framework),
-                line=match.line,
-                quote=match.quote,
-                fix=[match.filled(fix, framework) for fix in match.signature.fix],
-                next=match.signature.next,
-            ),
-        )
-        for match in signatures.matches(text, of_text)
-    ]
-    of_ranks = (watchdog_finding(text), stacks.dumps_finding(text))
-    ranked += [(_RANK_OF_WATCHDOG, finding) for finding in of_ranks if finding is not None]
-    if not any(rank < _RANK_OF_GENERAL and finding.cls != "fact" for rank, finding in ranked):
-        rules = (
-            (_RANK_OF_GENERAL, general.general_finding(bare, raised)),
-            (99, general.elsewhere(text)),
-        )
-        ranked += [(rank, finding) for rank, finding in rules if finding is not None]
+    ranked = [*signatures.findings(text, of_text, framework)]
+    read = (
+        (_RANK_OF_WATCHDOG, watchdog_finding(text)),
+        (_RANK_OF_WATCHDOG, stacks.dumps_finding(text)),
+        (_RANK_OF_ROWS, rows.gradient_finding(text, framework)),
+        (_RANK_OF_ROWS, rows.ray_finding(text)),
+    )
+    ranked += [(rank, finding) for rank, finding in read if finding is not None]
+    known = any(rank < _RANK_OF_GENERAL and finding.cls != "fact" for rank, finding in ranked)
+    if not known and (found := general.general_finding(bare, raised)):
+        ranked.append((_RANK_OF_GENERAL, found))
     ranked.sort(key=lambda pair: (pair[0], pair[1].line))
     findings = [
         replace(finding, line=lines[finding.line - 1] if finding.line else 0)
         for finding in _without_repetitions([finding for _, finding in ranked])
     ]
     facts = [finding for finding in findings if finding.cls == "fact"]
-    known = [finding for finding in findings if finding not in facts]
-    cause = known[0] if known else None
-    shown = [*stacks.shown(text, raised), *gpus.shown(text), *dump_signals(text)]
+    causes = [finding for finding in findings if finding not in facts]
+    cause = causes[0] if causes else None
+    shown = [*stacks.shown(text, raised), *rows.gpus_shown(text), *dump_signals(text)]
     shown += [finding.says for finding in facts]
     if not findings and not shown and not _FAILS.search(text):
         shown.append("no line names an error, a time-out or a signal")
     kinds = _kinds(text, of_text)
-    unknown = _JUDGED_BY_REPORT * ("metric rows" in kinds) + _NOBODY_KNOWS
+    unknown = next(say for kind, say in _TO_COLLECT if kind in kinds or not kind)
+    if (raised and not raised[0].frames) or (not raised and "Traceback (most recent" in text):
+        unknown = _REST_OF_AN_ERROR
+    elif cause and cause.certainty == "possible":
+        unknown = ""
     asked = next((finding.next for finding in findings if finding.next), "")
     return Answer(
         schema=SCHEMA,
         kinds=kinds,
         framework=framework,
         cause=cause,
-        others=known[1:6],
+        others=causes[1:6],
         shown=shown,
-        next_step=(cause.next if cause else asked) or ("" if cause else unknown),
+        next_step=(cause.next if cause else asked)
+        or (unknown if cause is None or cause.certainty == "possible" else ""),
     )
 
 

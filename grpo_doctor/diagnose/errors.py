@@ -17,7 +17,7 @@ PACKAGES = (
     *FRAMEWORKS,
     *("ray", "torch", "datasets", "tokenizers", "huggingface_hub", "flash_attn", "bitsandbytes"),
 )
-_FRAME = re.compile(
+FRAME = re.compile(
     r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>\S+)'
     r"|(?P<file2>[\w./~-]{1,300}\.py):(?P<line2>\d+),? in (?P<function2>[\w<>.]+)"
 )
@@ -30,15 +30,16 @@ _PREFIX = re.compile(
 )
 _NAMED = re.compile(r"[eE](?:rror|xception)(?=: |$)", re.MULTILINE)
 _ERROR = re.compile(
-    r"[^\n\"']{0,160}?(?P<name>[\w.]{0,80}[eE](?:rror|xception))"
-    r"(?:: (?P<says>[^\n]{0,600}(?:\n  [^\n]{3,300}){0,2}))?$",
+    r"[^\n\"']{0,160}?(?P<name>(?:CUDA |NCCL )?[a-zA-Z0-9_.]{0,80}"
+    r"(?:[eE]xception|Error|error(?=: (?!\w{1,60}Error\b))))"
+    r"(?:: (?P<says>[^\n]{0,600}(?:\n  (?! {0,4}\d+%)[^\n]{3,300}){0,2}))?$",
     re.MULTILINE,
 )
 _LONGEST, _MOST = 40_000, 500  # characters of a traceback, errors of a text
-# What a launcher, a driver or NCCL's watchdog says of the error of another process.
+# What a launcher, a driver, an engine or NCCL's watchdog says of the error of another process.
 _SECOND_HAND = re.compile(
     r"ChildFailedError|CalledProcessError|detected by watchdog|RayTaskError|ActorDiedError|"
-    r"Connection closed by peer|Connection reset by peer"
+    r"Connection closed by peer|Connection reset by peer|[Rr]oot cause|process terminated"
 )
 
 
@@ -107,10 +108,10 @@ def _errors(text: str) -> Iterator[Error]:
             line_end = text.find("\n", named.start())
             line_end = line_end if line_end >= 0 else len(text)
             found = _ERROR.match(text, begin) if begin >= end else None
-        if found is None or found.end("name") != named.end():
+        if found is None or found.end("name") != named.end() or "raise " in found[0][:40]:
             continue
         since = max(end, begin - _LONGEST)
-        frames = tuple(map(_frame, _FRAME.finditer(text, since, begin)))
+        frames = tuple(map(as_frame, FRAME.finditer(text, since, begin)))
         end = found.end()
         if _SECOND_HAND.search(found[0]) or "During handling of the above" in text[end : end + 300]:
             continue
@@ -123,7 +124,8 @@ def _errors(text: str) -> Iterator[Error]:
         yield Error(found["name"], says, start, frames, code, text[start : start + 900])
 
 
-def _frame(found: re.Match[str]) -> Frame:
+def as_frame(found: re.Match[str]) -> Frame:
+    """Return a match of `FRAME` with the package that its file belongs to."""
     path = (found["file"] or found["file2"]).replace("\\", "/")
     if "unsloth_compiled_cache" in path:
         package = "unsloth"

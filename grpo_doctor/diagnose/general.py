@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import chain
 
-from grpo_doctor.diagnose.errors import FRAMEWORKS, PACKAGES, Error
+from grpo_doctor.diagnose.errors import FRAME, FRAMEWORKS, PACKAGES, Error, as_frame
 from grpo_doctor.diagnose.model import Certainty, Finding, line_at
 from grpo_doctor.knobs.option_lists import FOLDER
 
 _REFUSING = re.compile(r"(?:Value|Assertion|Runtime|NotImplemented|Validation|Config\w*)Error$")
 _DEMAND = re.compile(
-    r"\b(?:must|should|cannot|can't|can not|needs? to|requires?|required|not supported|unsupported|"
-    r"supports? only|only supports?|does ?n[o']t support|divisible|multiple of|not equal to|"
-    r"is expected|expected \d|greater than|less than|larger|smaller|"
-    r"exceeds?|at least|at most|incompatible|not compatible|not allowed|not implemented|"
-    r"mutually exclusive|not enough|meet the required|please (?:set|specify|use|provide|enable))\b|"
-    r"^assert ",
-    re.IGNORECASE,
+    r"(?i)\b(?:must|should|cannot|can't|can not|needs? to|requires?|required|not supported|"
+    r"unsupported|supports? only|only supports?|does ?n[o']t support|divisible|multiple of|"
+    r"not equal to|is expected|expected \d|greater than|less than|larger|smaller|exceeds?|at least|"
+    r"at most|incompatible|not compatible|not allowed|not implemented|mutually exclusive|"
+    r"not enough|meet the required|please (?:set|specify|use|provide|enable))\b|^assert "
 )
 # A shape, a type or a state is what the program met, not what the user set.
 _RUNTIME = re.compile(
-    r"\bshapes?\b|size of tensor|\bdtype|scalar type|same device|\bdim(?:ension)?\b|torch\.Size|"
-    r"NCCL|CUDA error|connection|timed out|HTTP|No such file|target batch_size",
-    re.IGNORECASE,
+    r"(?i)\bshapes?\b|size of tensor|\bdtype|scalar type|same device|\bdim(?:ension)?\b|NCCL|"
+    r"torch\.Size|CUDA error|connection|timed out|HTTP|No such file|target batch_size"
 )
-_CHECK = re.compile(
-    r"config|argument|\bargs\b|valid|__post_init__|check|parse|assert", re.IGNORECASE
-)
+_CHECK = re.compile(r"(?i)config|argument|\bargs\b|valid|__post_init__|check|parse|assert")
 _MISFIT = re.compile(
-    r"(?P<what>[\w.]+\(\)) (?:got an unexpected keyword argument '(?P<arg>\w+)'|takes (?:from )?"
-    r"\d+ (?:to \d+ )?positional arguments? but \d+ (?:was|were) given|missing \d+ required )|"
+    r"(?P<what>[a-zA-Z0-9_.]+\(\)) (?:got an unexpected keyword argument '(?P<arg>\w+)|missing \d+ "
+    r"required |takes (?:from )?\d+ (?:to \d+ )?positional arguments? but \d+ (?:was|were) given)|"
     r"(?P<what2>(?:module |type object )?'(?!(?:NoneType|str|list|dict|int|tuple|float|set)')"
     r"[\w.]+'(?: object)?) has no attribute '(?P<arg2>\w+)'|"
-    r"Unexpected keyword argument '(?P<arg3>\w+)"
+    r"[Uu]nexpected keyword argument '(?P<arg3>\w+)"
 )
 _IMPORT = re.compile(
     r"cannot import name '(?P<name>\w+)'(?: from '(?P<of>[\w.]+)')?|"
@@ -41,46 +37,34 @@ _IMPORT = re.compile(
 )
 _PATCHES = ("unsloth", "liger", "swift")  # put attributes into the classes of other packages
 _SINCE = {"GRPOConfig": "trl 0.14", "GRPOTrainer": "trl 0.14"}
-_SIZES = re.compile(
-    "|".join(
-        (
-            r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)",
-            r"shapes cannot be multiplied \((?P<a2>\w+) and (?P<b2>\w+)\)",
-            r"same reduction dim, but got (?P<a3>\[[^\]]+\]) X (?P<b3>\[[^\]]+\])",
-            r"expanded size of the tensor \((?P<a4>\d+)\) must match the [^(]+\((?P<b4>\d+)",
-            r"Expected size (?P<a5>\d+) but got size (?P<b5>\d+)",
-            r"shape '(?P<b6>\[[^\]]+\])' is invalid for input of size (?P<a6>\d+)",
-        )
-    )
-)
+_SIZES = re.compile("|".join((
+    r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)",
+    r"shapes cannot be multiplied \((?P<a2>\w+) and (?P<b2>\w+)\)",
+    r"same reduction dim, but got (?P<a3>\[[^\]]+\]) X (?P<b3>\[[^\]]+\])",
+    r"expanded size of the tensor \((?P<a4>\d+)\) must match the [^(]+\((?P<b4>\d+)",
+    r"Expected size (?P<a5>\d+) but got size (?P<b5>\d+)",
+    r"shape '(?P<b6>\[[^\]]+\])' is invalid for input of size (?P<a6>\d+)",
+)))  # fmt: skip
 _UNKNOWN = re.compile(
     r"^[\w ]{0,30}?['\"]?([\w./-]+)['\"]? is not (?:implemented|registered|defined) in\b|"
     r"\b(?:[Uu]nknown|[Uu]nsupported|[Uu]nrecognized) [\w ]{2,30}[:=]? ['\"]?([\w./-]+)['\"]?"
 )
+_ROW = re.compile(r"(?:dataset|example|features?|row|sample|item)s?(?:\[\w+\])?\[")
 _MEMORY = re.compile(
-    r"out of (?:host |device )?memory|OutOfMemory|MemoryError|(?:Cannot|can't|Failed to|Unable to) "
-    r"allocate[^\n]{0,40}(?:memory|bytes|\d[GM]i?B)|OOMKilled|oom[-_]kill",
-    re.IGNORECASE,
-)  # fmt: skip
+    r"(?i)out of (?:host |device )?memory|OutOfMemory|MemoryError|OOMKilled|oom[-_]kill|(?:Cannot|"
+    r"can't|Failed to|Unable to) allocate[^\n]{0,40}(?:memory|bytes|\d[GM]i?B)"
+)
 _HOST = re.compile(
     r"MemoryError|DefaultCPUAllocator|host memory|Cannot allocate|Errno 12|OOMKilled|oom[-_]kill"
 )
-_TORCHRUN = re.compile(
-    r"Root Cause \(first observed failure\)[\s\S]{0,200}?host *: (?P<host>\S+)[\s\S]{0,80}?rank *: "
-    r"(?P<rank>\d+)[\s\S]{0,80}?exitcode *: (?P<code>-?\d+)"
-)
 # What ends a process from outside, so that the place where it is raised says little.
 _OUTSIDE = re.compile(
-    r"Timeout|Connect|Network|HTTP|Socket|Broken|Exit|Interrupt|Dist\w*Error|CUDA|NCCL|Dead|Died|"
-    r"memory|actor|worker|server|killed|terminated|NoneType",
-    re.IGNORECASE,
+    r"(?i)Timeout|Connect|Network|HTTP|Socket|Broken|Exit|Interrupt|Dist\w*Error|CUDA|NCCL|Dead|Died|"
+    r"memory|actor|worker|server|killed|terminated|NoneType"
 )
 # By words in the innermost places; the first of these that fits.
 _PHASES = (
-    (
-        "the weight sync",
-        r"load_weights|update_weight|named_param|weight_transfer|move_model_to|ipc",
-    ),
+    ("the weight sync", r"load_weights|update_weight|named_param|weight_transfer|move_model|ipc"),
     ("a checkpoint", r"checkpoint|save|state_dict|resume"),
     ("the data", r"dataset|preprocess|collat|data_loader|dataloader|encode|template"),
     ("the reward", r"reward|score|grader|verify"),
@@ -98,27 +82,19 @@ _Found = tuple[str, str, Certainty, str, str]
 
 def general_finding(text: str, errors: list[Error]) -> Finding | None:
     """Return what the first error shows that a rule can read; for texts without a signature."""
-    for error in errors:
-        for rule in (_memory, _import, _misfit, _sizes, _kind, _value, _refused):
-            if found := rule(error, text):
-                return _finding(found, text, error)
-    found = _raised(errors[0], text) if errors else None
-    return _finding(found, text, errors[0]) if found else None
-
-
-def _finding(found: _Found, text: str, error: Error) -> Finding:
+    if not errors and (named := _MISFIT.search(text) or _IMPORT.search(text)):
+        says = line_at(text, named.start())[1]
+        if not re.search("[eE]rror|[eE]xception", says):  # a message whose type was not pasted
+            frames = tuple(map(as_frame, FRAME.finditer(text)))
+            errors = [Error("", says, named.start(), frames, "", "")]
+    rules = (_memory, _import, _misfit, _sizes, _kind, _value, _refused)
+    tried = ((error, rule(error, text)) for error in errors for rule in rules)
+    raised = ((error, _raised(error, text)) for error in errors[:1])
+    error, found = next((pair for pair in chain(tried, raised) if pair[1]), (None, None))
+    if error is None or found is None:
+        return None
     name, cls, certainty, says, fix = found
     return Finding(name, cls, certainty, says, *line_at(text, error.start), [fix])
-
-
-def elsewhere(text: str) -> Finding | None:
-    """Return which process's log has the reason, of what torchrun says when one fails."""
-    if (found := _TORCHRUN.search(text)) is None:
-        return None
-    rank, host, code = found.group("rank", "host", "code")
-    says = f"torchrun: rank {rank} of {host} failed first, exit code {code}"
-    log = f"the log of rank {rank} (torchrun --log-dir DIR --tee 3 keeps one per rank)"
-    return Finding("elsewhere", "fact", "possible", says, *line_at(text, found.start()), next=log)
 
 
 def _memory(error: Error, _: str) -> _Found | None:
@@ -142,8 +118,9 @@ def _import(error: Error, text: str) -> _Found | None:
     return "package-version", "config", "likely", f"{says}its version is too old or too new.", fix
 
 
-def _misfit(error: Error, _: str) -> _Found | None:
-    found = _MISFIT.search(error.says)
+def _misfit(error: Error, text: str) -> _Found | None:
+    # What the clean-up of a process that did not start lacks is no cause.
+    found = None if "failed to start" in text else _MISFIT.search(error.says)
     if found is None or ("missing" in found[0] and "reward" in found[0].lower()):
         return None
     arg = found["arg"] or found["arg2"] or found["arg3"]
@@ -178,7 +155,7 @@ def _sizes(error: Error, _: str) -> _Found | None:
 
 
 def _relation(a: str, b: str) -> str:
-    if not (a.isdigit() and b.isdigit()):
+    if not (a.isdecimal() and b.isdecimal() and len(a + b) < 40):
         return ""
     small, large = sorted((int(a), int(b)))
     if small and large % small == 0 and large > small:
@@ -186,7 +163,7 @@ def _relation(a: str, b: str) -> str:
     return " (as a text that was tokenized or cut twice)" if large - small <= 8 else ""
 
 
-def _value(error: Error, _: str) -> _Found | None:
+def _value(error: Error, text: str) -> _Found | None:
     """A value that the program does not know, or that its own message allows."""
     allowed = re.search(r"must be .*?got '([^']+)'", error.says)
     if allowed and error.says.count(f"'{allowed[1]}'") > 1:
@@ -198,6 +175,16 @@ def _value(error: Error, _: str) -> _Found | None:
         says = f"{who} does not know {found[1] or found[2]}: {error.says[:300]}"
         fix = "check its name, that the file which registers it is loaded, and the version"
         return "value-unknown", "config", "possible", says, fix
+    key = error.says.strip("'\"")
+    if error.name == "KeyError" and _ROW.search(error.code):
+        says = f"The data has no field {key}."
+        fix = "name the data's columns in the options, convert the data, or check its path"
+        return "data-lacks-a-field", "config", "likely", says, fix
+    at = text.find(f" {key}", 0, error.start) if len(key) > 2 and error.name == "KeyError" else -1
+    if at >= 0 and " --" in text[text.rfind("\n", 0, at) + 1 : at]:
+        says = f"The program has no entry {key}, which the command gives."
+        fix = "check its name, and the version or configuration file that has it"
+        return "value-unknown", "config", "likely", says, fix
     found = re.search(r"(\b[\w.]+)\[(?:self\.)?(?:args\.)?([a-z]\w+)\]", error.code)
     if error.name != "KeyError" or found is None or who == "The program":
         return None
@@ -210,6 +197,12 @@ def _kind(error: Error, _: str) -> _Found | None:
     """What an error's type or words mean in any code."""
     who = error.inner.package if error.inner else ""
     where = f"{who or 'the program'}{f', at {error.inner.place}' if error.inner else ''}"
+    if error.name == "NotImplementedError" and error.inner and not error.says:
+        says = (
+            f"{who} does not implement {error.inner.function} for this engine, device or version."
+        )
+        fix = "turn off the setting that calls it, or install another version or engine"
+        return "not-implemented", "config", "possible", says, fix
     if error.name in ("UnboundLocalError", "NameError"):
         says = f"The code uses a name that this path does not set, a bug of {where}: {error.says}"
         return "name-not-set", "crash", "likely", says, f"update {who or 'it'}, or correct the line"
@@ -247,10 +240,8 @@ def _raised(error: Error, text: str) -> _Found | None:
     if not error.says or _OUTSIDE.search(error.words):
         return None
     if inner is None:
-        says = (
-            f"A check of the program's own code failed: {error.says[:300]}. No setting is named: "
-        )
-        says += "most often a bug of this version, or a package next to it that does not fit."
+        says = f"A check of the program's own code failed: {error.says[:300]}. No setting is named"
+        says += ": most often a bug of this version, or a package next to it that does not fit."
         fix = "search the program's issues for this line; try another version of it"
         known = error.name.endswith("AssertionError")
         return ("check-failed", "crash", "possible", says, fix) if known else None
@@ -264,18 +255,14 @@ def _raised(error: Error, text: str) -> _Found | None:
     if inner.package not in FRAMEWORKS:
         return None
     who = _with_version(inner.package, text)
-    says = f"{who} failed at {inner.place}{_phase(error)}: {error.words[:300]}. No setting is "
+    places = " ".join(frame.place for frame in error.frames[-4:]).lower()
+    phase = next((f", in {name}" for name, words in _PHASES if re.search(words, places)), "")
+    says = f"{who} failed at {inner.place}{phase}: {error.words[:300]}. No setting is "
     says += "named: most often a bug of this version, or a package next to it that does not fit."
     fix = f"search the issues of {inner.package} for these words; try another version of it"
     if caller not in ("", inner.package):
         fix += f", or of {caller}, which calls it"
     return "package-failed", "crash", "possible", says, fix
-
-
-def _phase(error: Error) -> str:
-    places = " ".join(frame.place for frame in error.frames[-4:]).lower()
-    phase = next((name for name, words in _PHASES if re.search(words, places)), "")
-    return f", in {phase}" if phase else ""
 
 
 def _with_version(package: str, text: str) -> str:

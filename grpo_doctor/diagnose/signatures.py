@@ -12,7 +12,7 @@ import msgspec
 
 from grpo_doctor import knobs
 from grpo_doctor.diagnose.literals import may_match
-from grpo_doctor.diagnose.model import line_at
+from grpo_doctor.diagnose.model import Finding, line_at
 
 _KNOB = re.compile(r"\{(\w+\.\w+)\}")
 _LONGEST_PART = 200
@@ -45,20 +45,6 @@ class Signature(msgspec.Struct, frozen=True):
     next: str = ""
 
 
-class Match(msgspec.Struct, frozen=True):
-    """A signature in a text, at the line (from 1) where it was seen first."""
-
-    signature: Signature
-    line: int
-    quote: str
-    values: dict[str, str]
-
-    def filled(self, text: str, framework: str) -> str:
-        """Return `says` or a fix with the message's numbers and this framework's names."""
-        named = _KNOB.sub(lambda found: _name(framework, found[1]), text)
-        return re.sub(r"\{(\w+)\}", lambda found: self.values.get(found[1], found[0]), named)
-
-
 @cache
 def signatures() -> tuple[Signature, ...]:
     """Return all of them, by rank."""
@@ -67,28 +53,36 @@ def signatures() -> tuple[Signature, ...]:
     return tuple(sorted(rows, key=lambda row: (row.rank, row.name)))
 
 
-def matches(text: str, of_text: str) -> Iterator[Match]:
-    """Return the signatures in a text, by rank; `of_text` are its `letters`."""
-    for signature in signatures():
-        if not may_match(signature.pattern, of_text):
+def findings(text: str, of_text: str, framework: str) -> Iterator[tuple[int, Finding]]:
+    """Yield what the signatures in a text say, with their rank; `of_text` are its `letters`."""
+    for each in signatures():
+        if not may_match(each.pattern, of_text):
             continue
-        found = next(
-            (m for m in re.finditer(signature.pattern, text) if _holds(signature, m)), None
-        )
-        if found is None or not all(re.search(each, text) for each in signature.also):
+        found = next((m for m in re.finditer(each.pattern, text) if _holds(each, m)), None)
+        if found is None or not all(re.search(other, text) for other in each.also):
             continue
-        if any(re.search(each, text) for each in signature.unless):
+        if any(re.search(other, text) for other in each.unless):
             continue
-        line, quote = line_at(text, found.start())
         values = {k: (v or "").strip()[:_LONGEST_PART] for k, v in found.groupdict().items()}
-        yield Match(signature, line, quote, values)
+        filled = [
+            re.sub(r"\{(\w+)\}", lambda word: values.get(word[1], word[0]), named(words, framework))  # noqa: B023
+            for words in (each.says, each.next, *each.fix)
+        ]
+        at = line_at(text, found.start())
+        yield (
+            each.rank,
+            Finding(each.name, each.cls, each.certainty, filled[0], *at, filled[2:], filled[1]),
+        )
 
 
 def _holds(signature: Signature, found: re.Match[str]) -> bool:
-    if signature.larger is None:
-        return True
-    first, second = signature.larger
-    return float(found[first]) > float(found[second])
+    first, second = map(float, found.group(*signature.larger)) if signature.larger else (1, 0)
+    return first > second
+
+
+def named(text: str, framework: str) -> str:
+    """Return a text with this framework's names of settings, as for `{vllm.mode}`."""
+    return _KNOB.sub(lambda found: _name(framework, found[1]), text)
 
 
 def _name(framework: str, knob: str) -> str:

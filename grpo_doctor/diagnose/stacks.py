@@ -6,19 +6,20 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
-from grpo_doctor.diagnose.errors import Error
+from grpo_doctor.diagnose.errors import FRAME, Error, as_frame
 from grpo_doctor.diagnose.model import Finding
 
-_PYSPY = re.compile(r"^Process (\d+): (.*)$", re.MULTILINE)
+_PYSPY = re.compile(r"^Process (\d{1,18}): (.*)$", re.MULTILINE)
+_PYSPY_MAIN = re.compile(r'Thread (\d{1,18}) \([a-z+]+\): "MainThread"')
 _PYSPY_THREAD = re.compile(r'^Thread [^\n]*?\(([a-z+]+)\)(?:: "([^"]*)")?', re.MULTILINE)
+_CURRENT = re.compile(r'Current thread 0x[^\n]{4,80}\n\s{1,8}File "([^"\n]+)", line (\d+) in (\S+)')
 _PYSPY_FRAME = re.compile(r"^\s+(\S+) \(([^():]+):(\d+)\)", re.MULTILINE)
-_RAY_CALL = re.compile(r"RayTaskError\((?!ActorDied)(\w+)\): (?:\S{0,5})ray::([\w.]{1,100})\(\)")
 _COLLECTIVE = re.compile(
     r"all_reduce|all_gather|reduce_scatter|broadcast|barrier|all_to_all|gather|wait_tensor"
 )
 _LIBRARY = re.compile(
     r"site-packages|dist-packages|lib/python\d|<frozen|/s?bin/|"
-    r"^(?:torch|deepspeed|vllm|ray|accelerate|transformers)/"
+    r"^(?:torch|deepspeed|vllm|ray|accelerate|transformers)/|<eval|^\w{40,}\.py"
 )
 
 
@@ -61,23 +62,30 @@ def dumps_finding(text: str) -> Finding | None:
 
 
 def shown(text: str, errors: list[Error]) -> list[str]:
-    """Return facts: where each dumped process is, and the first error with its place."""
-    facts = [f"process {dump.pid}: main thread at {dump.place}" for dump in _dumps(text)[:8]]
+    """Return facts: where each dumped process or the last stack is, and the first error."""
+    facts = [
+        f"process {dump.pid}: main thread {'in a collective, ' * dump.in_collective}at {dump.place}"
+        for dump in _dumps(text)[:8]
+    ]
+    if current := _CURRENT.search(text):
+        facts.append(f"the thread that ended was at {current[1]}:{current[2]}, {current[3]}")
+    elif not errors and (frames := [*FRAME.finditer(text)]):
+        last = as_frame(frames[-1])
+        if not re.search("[eE]rror|[eE]xception", text[frames[-1].end() :]):
+            facts.append(f"the last stack ends at {last.path}:{last.line}, {last.function}")
     if errors:
         first = errors[0]  # the others follow from it
         own = [each for each in first.frames if not _LIBRARY.search(each.path)] or first.frames
         where = f" at {own[-1].path}:{own[-1].line}, {own[-1].function}" if own else ""
         facts.append(f"the first error is {first.words[:300]}{where}")
-    if call := _RAY_CALL.search(text):
-        facts.append(f"ray::{call[2]}() ended with {call[1]}")
     return facts
 
 
 def _dumps(text: str) -> list[_Dump]:
     found = defaultdict(list)
-    starts = [*_PYSPY.finditer(text)]
+    starts = [*_PYSPY.finditer(text)] or [*_PYSPY_MAIN.finditer(text)]
     for start, following in zip(starts, [*starts[1:], None]):
-        part = text[start.end() : following.start() if following else None]
+        part = text[start.start() : following.start() if following else None]
         threads = [*_PYSPY_THREAD.finditer(part)]
         mains = [t for t in threads if t[2] in ("MainThread", None)] or threads
         if not mains:

@@ -113,10 +113,11 @@ def _total(phases: Iterable[tuple[str, float]]) -> float:
     return sum(length for _, length in phases)
 
 
+NO_GPUS = "GPUs: the log has no samples of them."
 NO_STARTS = (
     "Start times: the log has only durations, shown end to end within each step.",
     "Ranks: the log has one line for the whole job, so which rank waits for which is unknown.",
-    "GPUs: the log has no samples of them.",
+    NO_GPUS,
 )
 _PID = 1000
 

@@ -22,14 +22,9 @@ from typing import Any
 from grpo_doctor import knobs
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers import openrlhf_log, verl_log
-from grpo_doctor.importers.reconstruct import MOST_STEPS, LoggedStep, StepLog, reconstruct
+from grpo_doctor.importers.reconstruct import MOST_STEPS, NO_GPUS, LoggedStep, StepLog, reconstruct
 from grpo_doctor.importers.text import read_all
-from grpo_doctor.importers.trainer_state import (
-    facts,
-    framework_of,
-    of_step_times,
-    step_log,
-)
+from grpo_doctor.importers.trainer_state import facts, framework_of, of_step_times, step_log
 from grpo_doctor.trace.model import Exit, Trace
 from grpo_doctor_reports import formatting
 
@@ -37,6 +32,7 @@ _EVENTS, _WANDB = "*tfevents*", "run-*.wandb"
 _MAGIC = b":W&B"
 _OF_GPU = re.compile(r"gpu\.(\d+)\.(gpu|memoryAllocatedBytes)")
 _NOT_PLACED = "GPUs: W&B's samples are of the whole run; no step or phase has its own."
+_NO_ROW = "The job ended before it logged one, or logs to another run or program"
 _FIRST_EVENT = b"brain.Event:"
 _LARGEST_RECORD_BYTES = 64 << 20
 _BLOCK_BYTES = 32 << 10
@@ -136,13 +132,17 @@ def load(path: Path) -> Trace:
         else:
             _read_events(file.name, data, rows)
     if not rows.metrics:
-        raise TraceError(f"{path} has no scalar of a step. {rows.damaged}".strip())
+        output = (path if path.is_dir() else path.parent) / "files/output.log"
+        advice = f" Its output may say why: grpo-doctor diagnose {output}" * output.is_file()
+        raise TraceError(f"{path} has no scalar of a step. {rows.damaged or _NO_ROW}.{advice}")
     rows.metrics = dict(sorted(rows.metrics.items()))
     plain = {step: _plain(row) for step, row in rows.metrics.items()}
     sample = [LoggedStep(step, None, (), row) for step, row in itertools.islice(plain.items(), 10)]
     log, notes = _steps(framework_of(sample), plain, rows.seconds())
     of_job = facts(what, path, log.steps.values(), [*notes, *rows.notes])
-    own = {"verl": verl_log.LIMITS, "openrlhf": openrlhf_log.LIMITS}.get(of_job.framework)
+    limits = {"verl": verl_log.LIMITS, "openrlhf": openrlhf_log.LIMITS}.get(of_job.framework)
+    placed = {NO_GPUS: _NOT_PLACED} if rows.gpus else {}
+    spans = {name for step in log.steps.values() for name, _ in step.phases}
     framework = of_job.framework
     if framework == "trl" and "rlhf_type" in rows.config:
         framework = "ms-swift"
@@ -151,14 +151,8 @@ def load(path: Path) -> Trace:
         replace(
             of_job,
             framework=framework,
-            limits=tuple(
-                _NOT_PLACED if rows.gpus and each.startswith("GPUs:") else each
-                for each in own or of_job.limits
-            ),
-            spans={
-                *of_job.spans,
-                *(name for step in log.steps.values() for name, _ in step.phases),
-            },
+            limits=tuple(placed.get(each, each) for each in limits or of_job.limits),
+            spans={*of_job.spans, *spans},
             config=of_job.config or rows.config,
             knobs=of_job.knobs or _knobs(framework, rows.config),
             problems=(*of_job.problems, *((rows.damaged,) if rows.damaged else ())),

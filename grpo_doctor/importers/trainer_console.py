@@ -34,6 +34,7 @@ _TEXT = re.compile(r"""(['"])(global_step/max_steps|elapsed_time)\1: ?['"]([^'"]
 _GAP = re.compile(r"\s{0,99}\|\s*|\t+|\s{2,}")
 _SLASH = re.compile(r"\s{0,9}/\s{0,9}")
 _RULE = re.compile(r"[\s|:-]+")
+_SOURCE = re.compile(r'\s{0,99}"')  # a line of text of a notebook's cell, as an example in it
 _CELL = re.compile(r"<t([hd])[^<>]*>([^<]*)</t[hd]>")
 _NAMES = {"Training Loss": "loss", "Validation Loss": "eval_loss", "Step": "step"}
 # Names of a step's number; wandb's rows have a prefix of their own.
@@ -94,7 +95,7 @@ class Table:
         if "</tr>" in line:
             cells, self._cells = self._cells, []
             return self._row(cells)
-        if tags or not _GAP.search(line.strip()) or _RULE.fullmatch(line):
+        if tags or not _GAP.search(line.strip()) or _RULE.fullmatch(line) or _SOURCE.match(line):
             return {}
         return self._row(_GAP.split(line.strip().strip("|").strip()))
 
@@ -312,6 +313,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any], bool]]:
             yield number, line, row, whole or line.rstrip().endswith("}")
             continue
         row = table.read(line)
-        if row and not whole:
+        if not is_row(row):  # a table of something else
+            row = {}
+        elif not whole:
             row.popitem()
         yield number, line, row, whole

@@ -45,16 +45,12 @@ _PROFILED = re.compile(r"profiling/Time taken: \w+\.(.+)")
 # TRL's and ms-swift's profiled functions, where a log has them: the first of a span that is there.
 _SPANS = {
     "sync": ("sync_weights", "_move_model_to_vllm"),
-    "rollout/generate": (
-        "vLLM.generate",
-        "transformers.generate",
-        "transformers.generate_batch",
-        "generate",
-    ),
+    "rollout/generate": ("vLLM.generate", "transformers.generate", "transformers.generate_batch",
+                         "generate"),
     "reward": ("_score_completions", "_calculate_rewards"),
     "reward/log_completions": ("log_metrics",),
     "train": ("compute_loss",),
-}
+}  # fmt: skip
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:

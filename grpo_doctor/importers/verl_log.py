@@ -66,16 +66,9 @@ _GENERATED = "timing_s/generation_timing/max"
 _LITTLE = 0.5
 # Parts of the timers above, and those of work that goes on beside the step.
 _WITHIN = {
-    "step",
-    "start_profile",
-    "stop_profile",
-    "generate_sequences",
-    "generate_async",
-    "wait_for_enough_samples",
-    "reshard",
-    "tool_calls",
-    "compute_score",
-}
+    "step", "start_profile", "stop_profile", "generate_sequences", "generate_async",
+    "wait_for_enough_samples", "reshard", "tool_calls", "compute_score",
+}  # fmt: skip
 LIMITS = (
     *NO_STARTS,
     "The optimizer: verl times it as part of `update_actor`, which is `train` here.",

@@ -31,7 +31,7 @@ def test_the_example_of_a_signature_is_answered_by_it(signature: object) -> None
         assert found.cause.name == row.name
         assert found.cause.certainty == row.certainty
         sentences = [found.cause.says, *found.cause.fix]
-    assert not [text for text in sentences if re.search(r"\{\w+(?:\.\w+)?\}", text)]
+    assert not re.search(r"\{\w+(?:\.\w+)?\}", " ".join([*sentences, found.next_step]))
 
 
 def test_names_of_settings_are_known_and_unique() -> None:
@@ -99,16 +99,51 @@ def dump(pid: int, *frames: str) -> str:
 
 def test_the_process_that_is_elsewhere_holds_the_others_up() -> None:
     reduce = ("all_reduce (torch/distributed/distributed_c10d.py:2500)", "step (train.py:90)")
-    text = (
-        dump(1, *reduce) + dump(2, "recv (socket.py:5)", "score (reward.py:12)") + dump(3, *reduce)
-    )
-    found = answer(text)
+    one, three = dump(1, *reduce), dump(3, *reduce)
+    found = answer(one + dump(2, "recv (socket.py:5)", "score (reward.py:12)") + three)
     assert found.cause is not None
     assert found.cause.says == (
         "2 of 3 processes wait in a collective; process 2 is at recv (socket.py:5)."
     )
     assert found.next_step == "grpo-doctor attach 2"
-    assert answer(dump(1, *reduce) + dump(3, *reduce)).cause is None
+    assert answer(one + three).cause is None
+    alone = answer(f"0: {dump(7, *reduce).split(chr(10), 3)[3]}")  # without its command
+    assert alone.shown == ["process 7: main thread in a collective, at step (train.py:90)"]
+    assert alone.next_step.startswith("the stacks of all ranks")
+
+
+RAY = "Autoscaler status: x\nActive:\n 1 node_a\n 1 node_b\n>  "
+PENDING = ": 1+ pending placement groups\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("| grad norm: 2.5 |\n| grad norm: nan |", "The gradient's norm is NaN from this row on"),
+        ("| grad norm: nan |\n| grad norm: 1e3 |", "the gradient's norm is NaN in 1 of 2 rows"),
+        (f"{RAY}0.0/9.0 GPU\n> {{'GPU': 8.0}} * 2{PENDING}", "Ray's cluster has 9 GPU and 16 are"),
+        (f"{RAY}8.0/9.0 GPU\n> {{'GPU': 2.0}}{PENDING}", "2 GPU are asked for, and 8 of 9 are in"),
+        (f"{RAY}0.0/9.0 CPU\n> {{'CPU': 6.0}}{PENDING}", "One node is asked for 6 CPU; 2 have 9 "),
+        (f"{RAY}0.0/9.0 CPU\n> {{'CPU': 1.0, 'GPU': 1.0}}{PENDING}", "Ray's cluster has 0 GPU and"),
+        (f"{RAY}0.0/9.0 GPU\n> {{'GPU': 1.0}}{PENDING}no errors", ""),
+    ],
+)
+def test_what_rows_show_together(text: str, says: str) -> None:
+    found = answer(text)
+    assert (found.cause.says if found.cause else "".join(found.shown)).startswith(says)
+    assert found.kinds == ["Ray status" if RAY in text else "metric rows"]
+
+
+def test_time_outs_of_several_groups_are_not_compared() -> None:
+    text = "".join(
+        waiting(rank, seq, op).replace(f"[Rank {rank}]", "[Rank 1]").replace(
+            f"[PG ID 0 PG GUID 0(default_pg) Rank {rank}]", f"[PG ID 1 PG GUID {rank} Rank 1] Exc")
+        for rank, seq, op in ((13, 216, "ALLTOALL"), (15, 57, "ALLREDUCE"))
+    )  # fmt: skip
+    assert answer(text).cause is None
+    assert "Rank 13 in ALLTOALL number 216 of group 13; Rank 15 in" in answer(text).shown[0]
+    older = "Watchdog caught collective operation timeout: WorkNCCL(OpType=SEND, Timeout(ms)=9000)"
+    assert answer(older).shown[0].startswith("Rank unknown timed out after 9 s in SEND: ")
 
 
 def test_the_flag_is_that_of_the_framework() -> None:
@@ -125,7 +160,7 @@ def test_the_flag_is_that_of_the_framework() -> None:
 
 
 def test_lines_that_a_terminal_broke_are_read_whole() -> None:
-    text = "begin\n" + waiting(1, 3) + waiting(1, 3).replace("Rank 1", "Rank 0") + "ValueError: x"
+    text = "begin\n" + waiting(1, 3) + waiting(0, 3) + "ValueError: x"
     broken = "\n".join(line[at : at + 70] for line in text.split("\n") for at in range(0, 299, 70)
                        if at < max(len(line), 1))  # fmt: skip
     found, whole = answer(broken), answer(text)
@@ -149,9 +184,7 @@ def test_a_rank_that_hears_of_anothers_time_out_says_what_it_has_done() -> None:
         "collective timeout from  rank 2 and we will try our best to dump the debug info. "
         "Last enqueued NCCL work: 136, last completed NCCL work: 136."
     )
-    found = answer(f"{signal}\n{signal}")
-    assert found.cause is None
-    assert " ".join(found.shown) == (
+    assert "".join(answer(f"{signal}\n{signal}").shown) == (
         "rank 5 heard of a time-out of rank 2; it had called 136 collectives of its group and "
         "finished 136"
     )
@@ -184,16 +217,15 @@ def test_what_rows_of_nvidia_smi_show(gpus: list[tuple[int, int]], facts: list[s
         ("Exception raised from ncclCommWatchdog at x.cpp:1 (most recent call first):", ""),
         ("10.0.0.1: [rank0]: KeyError: 'x'", "KeyError: 'x'"),
         ("[a] 2025-05-23T16:49:12.29Z TypeError: y", "TypeError: y"),
-        (
-            'File "/bin/trl", line 8, in x\nFile "/x/site-packages/y.py", line 2, in f\nOSError: z',
-            "OSError: z at /x/site-packages/y.py:2, f",
-        ),
-        (
-            "ray.exceptions.RayTaskError(TimeoutError): ray::Manager.generate() (pid=1, ip=2",
-            "ray::Manager.generate() ended with TimeoutError",
-        ),
+        ('File "/bin/trl", line 8, in x\nFile "/x/site-packages/y.py", line 2, in f\nOSError: z',
+         "OSError: z at /x/site-packages/y.py:2, f"),
+        ("ray.exceptions.RayTaskError(TimeoutError): ray::Manager.generate() (pid=1, ip=2",
+         "ray::Manager.generate() ended with TimeoutError"),
+        ("2. Observed error\n", ""),
+        ("Root Cause (first observed failure):\nhost : n1\n rank : 3 (local_rank: 3)\nexitcode : 1",
+         "torchrun: rank 3 of n1 failed first, exit code 1"),
     ],
-)
+)  # fmt: skip
 def test_which_error_is_shown(line: str, shown: str) -> None:
     facts = [fact.removeprefix("the first error is ") for fact in answer(line).shown]
     assert facts == ([shown] if shown else [])
@@ -212,7 +244,10 @@ def test_any_text_has_an_answer(text: str) -> None:
 
 
 LONG = ("File " * 50_000, "A\x1b[31m" * 50_000, "(" * 100_000 + "Error", "[" * 100_000,
-        "last enqueued work: " * 20_000)  # fmt: skip
+        "last enqueued work: " * 20_000, "[rank1]:" * 40_000, "grad_norm: nan " * 30_000,
+        "rank : 1 (local_rank" * 20_000, "f() got " * 40_000, "{'GPU': 1}: 1+ pending\n" * 9_000,
+        'Thread 1 (a): "MainThread"\n' * 9_000, f"Autoscaler status {'9' * 5_000}/1 GPU pending",
+        f"Watchdog caught collective operation timeout: WorkNCCL(SeqNum={'9' * 5_000}")  # fmt: skip
 
 
 @pytest.mark.parametrize("line", LONG)

@@ -15,12 +15,7 @@ from grpo_doctor.document.summary import phase_entries
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.kineto import stream
 from grpo_doctor.importers.kineto.assemble import span_of
-from grpo_doctor.importers.kineto.rank import (
-    Activity,
-    covered_percent,
-    merged,
-    nanoseconds,
-)
+from grpo_doctor.importers.kineto.rank import Activity, covered_percent, merged, nanoseconds
 from grpo_doctor.importers.load import load
 from grpo_doctor.trace.model import Kind, Trace
 from tests.unit.importers.kineto_files import annotation, kernel, rank_events, text_of, write

@@ -10,15 +10,7 @@ import pytest
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers import text
-from grpo_doctor.importers.text import (
-    command_of,
-    contains,
-    is_log,
-    lines,
-    read_all,
-    read_head,
-    without_actor,
-)
+from grpo_doctor.importers.text import command_of, contains, is_log, lines, read_all, read_head
 
 
 @pytest.mark.parametrize(
@@ -47,15 +39,15 @@ def test_a_command_is_divided_as_a_shell_does(line: str, words: tuple[str, ...])
 
 
 @pytest.mark.parametrize(
-    ("line", "prefix", "text"),
+    ("line", "prefix", "rest"),
     [
         ("(TaskRunner pid=1) hello", "(TaskRunner pid=1)", "hello"),
         ("(TaskRunner pid=1, ip=10.0.0.1)  x", "(TaskRunner pid=1, ip=10.0.0.1)", " x"),
         ("(not one) hello", "", "(not one) hello"),
     ],
 )
-def test_rays_prefix_is_taken_off(line: str, prefix: str, text: str) -> None:
-    assert without_actor(line) == (prefix, text)
+def test_rays_prefix_is_taken_off(line: str, prefix: str, rest: str) -> None:
+    assert text.without_actor(line) == (prefix, rest)
 
 
 @pytest.mark.timeout(10)
@@ -63,7 +55,7 @@ def test_rays_prefix_is_taken_off(line: str, prefix: str, text: str) -> None:
     "line", ["(a" + "pid=1" * 400_000, " " * 2_000_000, "(a pid=" + "1" * 2_000_000]
 )
 def test_a_long_line_that_begins_as_an_actor_takes_no_long_time(line: str) -> None:
-    assert without_actor(line) == ("", line)
+    assert text.without_actor(line) == ("", line)
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -155,7 +155,11 @@ def test_samples_of_gpus_are_a_note_of_the_whole_run(tmp_path: Path) -> None:
 def test_a_file_without_scalars_says_so(tmp_path: Path) -> None:
     path = tmp_path / "run-abc.wandb"
     path.write_bytes(wandb_file([message(5, items({"lr": 1}))]))
-    with pytest.raises(TraceError, match=r"run-abc\.wandb has no scalar of a step"):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/output.log").write_text("x")
+    with pytest.raises(
+        TraceError, match=r"abc\.wandb has no scalar of a step.* diagnose \S+t\.log$"
+    ):
         load(path)
 
 

@@ -71,6 +71,12 @@ def test_whether_the_last_row_was_cut_off_counts(tmp_path: Path) -> None:
     )
 
 
+def test_a_table_of_something_else_has_no_steps(tmp_path: Path) -> None:
+    example = '    "| Step | Reward |\\n",', '    "| 7 | 0.5 |\\n",'  # in a notebook's cell
+    trace = console(tmp_path, printed(), *example, "| step | tokens |", "| 9 | 512 |")
+    assert trace.metrics.steps.tolist() == [1]
+
+
 @pytest.mark.parametrize(("times", "text"), [({}, "since 0.26"), ({"step_time": 1.0}, "optimizer")])
 def test_what_step_times_cover_is_told(times: dict[str, float], text: str, tmp_path: Path) -> None:
     assert any(text in note for note in console(tmp_path, printed(**times)).run.notes)
