@@ -25,11 +25,10 @@ _RUNTIME = re.compile(
 )
 _CHECK = re.compile(r"(?i)config|argument|\bargs\b|valid|__post_init__|check|parse|assert")
 _MISFIT = re.compile(
-    r"(?P<what>[a-zA-Z0-9_.]+\(\)) (?:got an unexpected keyword argument '(?P<arg>\w+)|missing \d+ "
-    r"required |takes (?:from )?\d+ (?:to \d+ )?positional arguments? but \d+ (?:was|were) given)|"
-    r"(?P<what2>(?:module |type object )?'(?!(?:NoneType|str|list|dict|int|tuple|float|set)')"
-    r"[\w.]+'(?: object)?) has no attribute '(?P<arg2>\w+)'|"
-    r"[Uu]nexpected keyword argument '(?P<arg3>\w+)"
+    r"(?P<what>[a-zA-Z\d_.]{1,99}\(\)) (?:got an unexpected keyword argument '(?P<arg>\w+)|missing"
+    r" \d+ required |takes [\w ]{1,30}positional arguments? but \d+ w\w+ given)|(?P<what2>(?:module"
+    r" |type object )?'(?!(?:NoneType|str|list|dict|int|tuple|float|set)')[\w.]{1,99}'(?: object)?)"
+    r" has no attribute '(?P<arg2>\w+)'|[Uu]nexpected keyword argument '(?P<arg3>\w+)"
 )
 _IMPORT = re.compile(
     r"cannot import name '(?P<name>\w+)'(?: from '(?P<of>[\w.]+)')?|"

@@ -12,8 +12,9 @@ from grpo_doctor.diagnose.model import Certainty, Finding, line_at
 _TIMEOUT = re.compile(
     r"(?:\[rank(?P<rank>\d{1,18})\]:[^\n]{0,100}?)?(?:\[Rank (?P<of_group>\d{1,18})\] )?"
     r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d{1,18}), )?"
-    r"OpType=(?P<op>\w+),(?: NumelIn=(?P<count>\d{1,18})[^)]*?)? ?Timeout\(ms\)=(?P<ms>\d{1,18})\)"
-    r"(?:[^\n]*\n[^\n]{0,120}PG (?:ID \d+ )?PG GUID (?P<group>\d{1,18})[^\n]{0,20} Rank \d+\] Exc)?"
+    r"OpType=(?P<op>\w+),(?: NumelIn=(?P<count>\d{1,18})[^)]{0,200}?)? ?Timeout\(ms\)="
+    r"(?P<ms>\d{1,18})\)(?:[^\n]*\n[^\n]{0,120}PG (?:ID \d+ )?PG GUID (?P<group>\d{1,18})"
+    r"[^\n]{0,20} Rank \d+\] Exc)?"
 )
 _STATUS = re.compile(
     r"(?:\[PG (?:ID )?\d+[^\]]*?Rank \d+\]|\[Rank \d+\])[^\n]{0,300}?"
