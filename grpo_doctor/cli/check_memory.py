@@ -149,7 +149,7 @@ class MemoryCheck:
             return self.launch.spell(knob, value)
         if knob == "deepspeed.offload_param" and settings.get("deepspeed.stage") != _ZERO_3:
             return None
-        if (option := self._in_accelerate(knob, value)) is not None:
+        if (option := self._deepspeed_of_trl(knob, value)) is not None:
             return option
         how = instruct(Job(self.launch.framework, versions, settings), knob, value)
         name, per_gpu, _ = how.text.partition("_per_gpu=") if how else ("", "", "")
@@ -157,13 +157,16 @@ class MemoryCheck:
             return f"{how.sentence} in place of {name}"
         return how.sentence if how else None
 
-    def _in_accelerate(self, knob: str, value: Any) -> str | None:
-        """Return how accelerate takes a setting of DeepSpeed; None if another file has it."""
+    def _deepspeed_of_trl(self, knob: str, value: Any) -> str | None:
+        """Return how a job of TRL takes a setting of DeepSpeed; None if its JSON file has it."""
         launch, key = self.launch, ACCELERATE_KEYS.get(knob)
         is_by_file = launch.framework != "trl" or "deepspeed.preset" in launch.settings
-        if key is None or launch.launcher not in ("trl", "accelerate") or is_by_file:
+        if key is None or is_by_file:
             return None
         source = launch.sources.get("deepspeed.stage")
+        if launch.launcher not in ("trl", "accelerate"):
+            option = f'--deepspeed FILE, with "zero_optimization.stage": {value}'
+            return option if source is None and knob == "deepspeed.stage" else None
         by_name = source is None or str(source).startswith(FOLDER_OF_TRL)
         if launch.launcher == "trl" and by_name and knob == "deepspeed.stage":
             return f"--accelerate_config zero{value}"
