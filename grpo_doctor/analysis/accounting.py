@@ -17,11 +17,12 @@ from grpo_doctor.analysis.intervals import (
     Intervals,
     gaps,
     intersect,
+    none,
     overlaps,
     subtract,
     together,
     union,
-)
+)  # fmt: skip
 from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE, PhaseTrack, RankRows
 from grpo_doctor.analysis.steps import NS_PER_S, Steps
 from grpo_doctor.analysis.waits import Claims
@@ -89,6 +90,8 @@ def idle(
     trace: Trace, steps: Steps, column: int, main: RankRows, accounted: tuple[Intervals, Intervals]
 ) -> Intervals:
     """One rank's idle time within its steps, next to its waits and transfers, `accounted`."""
+    if trace.run.origin and trace.run.origin.durations_only:
+        return none()  # what no timer covers is unknown
     spans, rows = trace.spans, main.rows
     windows, _ = steps.windows(column)
     rows = rows[np.isin(spans.kind[rows], _OPEN)]

@@ -15,7 +15,7 @@ from grpo_doctor_reports import digest, formatting, trajectory_words
 from grpo_doctor_reports.charts.curves import best_words, from_to, known, trained_metric
 from grpo_doctor_reports.charts.figure import bin_edges
 from grpo_doctor_reports.console import Command, as_text, sentence
-from grpo_doctor_reports.palette import color_of
+from grpo_doctor_reports.palette import UNATTRIBUTED, color_of
 from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.schema.findings import FindingEntry
 from grpo_doctor_reports.schema.part import Numbers
@@ -127,6 +127,8 @@ def _step_bar(report: ReportDocument, width: int) -> Iterator[RenderableType]:
             _notes_of(part),
         )
     yield table
+    if [part.phase for part in parts] == [UNATTRIBUTED]:  # not known to be work
+        return
     moves = f"  {_TRANSFER} transfer" if any(part.transfer_s > 0 for part in parts) else ""
     waits = f"  {_WAIT} {words}" if (words := digest.wait_words(parts)) else ""
     yield Text(f"{_WORK} work{moves}{waits}", style="dim")

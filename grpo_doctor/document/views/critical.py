@@ -29,6 +29,9 @@ def worst_path(analysis: Analysis) -> CriticalPath | None:
 
 
 def _path(analysis: Analysis, used: int) -> CriticalPath | None:
+    origin = analysis.trace.run.origin
+    if origin and origin.durations_only:  # whose order is only usual, and whose gaps are unknown
+        return None
     row = int(analysis.steps.used[used])
     path = thinned(critical_path(analysis, row), MAX_SEGMENTS)
     if not path:

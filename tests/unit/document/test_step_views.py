@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from grpo_doctor.document.summary import phase_entries, summary
 from grpo_doctor.document.views import views
 from grpo_doctor.document.views.critical import thinned
 from grpo_doctor.findings import RunView, run_rules
-from grpo_doctor.trace.model import Kind
+from grpo_doctor.trace.model import Kind, Origin
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import straggling
 
@@ -59,6 +60,15 @@ def test_the_summary_accounts_for_all_rank_time_and_sets_steps_apart() -> None:
     assert totals.steady.first_step == 0
     assert totals.steady.step_time_s == 9.5
     assert totals.step_time_s == pytest.approx(9.5 + 3 / 12)
+
+
+def test_of_a_log_of_durations_what_no_timer_covers_is_not_idle() -> None:
+    trace = recording().build()
+    log = replace(trace.run, origin=Origin("a console log", durations_only=True))
+    shown = views(analyse(replace(trace, run=log)))
+    assert any(bar.phase == "unattributed" for bar in shown.waterfall)
+    assert not any(bar.idle_seconds for bar in shown.waterfall)
+    assert (shown.critical_path, shown.critical_path_worst) == (None, None)
 
 
 def test_steps_have_their_place_kind_and_slowest_rank() -> None:
