@@ -109,29 +109,36 @@ def test_slow_parts_are_read_once_a_second(host: Path) -> None:
     source.close()
 
 
-def test_a_kernel_without_psi_is_noted_once(host: Path) -> None:
-    for part in ("cpu", "memory", "io"):
-        (host / "proc/pressure" / part).unlink()
+@pytest.mark.parametrize(
+    ("file", "part", "lost", "begins"),
+    [
+        (
+            "proc/pressure/io",
+            "pressure (PSI)",
+            {"host.psi_cpu", "host.psi_memory", "host.psi_io"},
+            0,
+        ),
+        ("proc/loadavg", "load", {"host.load1"}, 1),
+    ],
+)
+def test_a_part_that_this_host_lacks_or_that_breaks_later_is_noted_once(
+    host: Path, file: str, part: str, lost: set[str], begins: int
+) -> None:
     source = sampler(host)
-    reading = source.read(0)
-    assert len(reading.notes) == 1
-    assert reading.notes[0].startswith("pressure (PSI) is not sampled: ")
-    later = source.read(2 * S)
+    if begins:
+        source.read(0)
+        (host / file).write_text("nonsense\n")
+    else:
+        (host / file).unlink()
+    reading = source.read(2 * S)
+    (note,) = reading.notes
+    assert note.startswith(f"{part} is not sampled: ")
+    found = {track.name: value for track, value in reading.values.items()}
+    assert {name: found.get(name) for name in lost} == dict.fromkeys(lost)
+    later = source.read(4 * S)
     source.close()
     assert later.notes == []
-    assert not any(track.name.startswith("host.psi") for track in later.values)
-
-
-def test_a_part_that_breaks_later_becomes_null_and_is_noted_once(host: Path) -> None:
-    source = sampler(host)
-    source.read(0)
-    (host / "proc/loadavg").write_text("nonsense\n")
-    reading = source.read(2 * S)
-    assert len(reading.notes) == 1
-    assert "load is not sampled" in reading.notes[0]
-    assert {t.name: v for t, v in reading.values.items()}["host.load1"] is None
-    assert source.read(4 * S).notes == []
-    source.close()
+    assert not lost & {track.name for track in later.values}
 
 
 def test_the_limit_of_the_container_counts_where_it_is_smaller(host: Path) -> None:

@@ -31,29 +31,23 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AFTER_KILL_S", 0.1)
 
 
-def test_one_that_ends_in_order_is_not_killed(tmp_path: Path) -> None:
-    kills: list[int] = []
-    shell = "trap 'exit 0' TERM; touch $0; while :; do sleep 0.01; done"
-    end = stopped(shell, tmp_path / "ready", kills)
-    assert (end.state, end.code, end.signal) == ("hung", HUNG_CODE, None)
-    assert kills == []
-
-
-def test_one_that_has_done_its_steps_is_interrupted_and_no_failure(tmp_path: Path) -> None:
-    shell = "touch $0; while :; do sleep 0.01; done"
-    end = stopped(shell, tmp_path / "ready", [], hangs=False)
-    assert (end.state, end.code, end.signal) == ("interrupted", 0, "SIGTERM")
-
-
-def test_one_that_does_not_is_killed_ranks_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "GRACE_S", 0.1)
-    kills: list[int] = []
-    shell = "trap '' TERM; touch $0; while :; do sleep 0.01; done"
-    end = stopped(shell, tmp_path / "ready", kills)
-    assert (end.state, end.code) == ("hung", HUNG_CODE)
-    assert len(kills) == 1
+@pytest.mark.parametrize(
+    ("trap", "hangs", "kills", "ended"),
+    [
+        ("trap 'exit 0' TERM; ", True, 0, ("hung", HUNG_CODE, None)),
+        ("trap '' TERM; ", True, 1, ("hung", HUNG_CODE, None)),  # ranks first
+        ("", False, 0, ("interrupted", 0, "SIGTERM")),  # it has done its steps: no failure
+    ],
+)
+def test_one_that_is_stopped_ends_in_order_or_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str, kills: int,
+    ended: tuple[str, int, str | None], *, hangs: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(module, "GRACE_S", 0.1 if kills else 10.0)
+    killed: list[int] = []
+    shell = f"{trap}touch $0; while :; do sleep 0.01; done"
+    end = stopped(shell, tmp_path / "ready", killed, hangs=hangs)
+    assert ((end.state, end.code, end.signal), len(killed)) == (ended, kills)
 
 
 def test_how_it_ended_is_known_where_the_ends_of_children_are_ignored() -> None:
@@ -66,13 +60,6 @@ def test_how_it_ended_is_known_where_the_ends_of_children_are_ignored() -> None:
     finally:
         signal.signal(signal.SIGCHLD, before)
     assert (end.state, end.code) == ("failed", 8)
-
-
-def test_one_that_is_stopped_is_ending(tmp_path: Path) -> None:
-    job = Job(Launch(("sleep", "600"), dict(os.environ), False, None))
-    job.stop(lambda: None)
-    assert job.is_ending
-    assert job.wait(lambda: None, every_s=0.01).state == "hung"
 
 
 @pytest.mark.parametrize(
@@ -197,5 +184,6 @@ def test_a_job_that_hangs_has_its_time_to_end_and_its_launcher_too(
         arriving.job.stop(lambda: killed.append(arriving.now_s - 1000.0))
 
     assert arriving.wait(stop).state == "hung"
+    assert arriving.job.is_ending
     assert killed == [10.5]
     assert arriving.sent == [(0.5, TERM), (15.5, signal.SIGKILL), (20.0, USR1)]

@@ -126,22 +126,22 @@ def test_who_has_the_hooks_is_not_named(kept: str, forks: str, job: Job, python:
     assert (job.said, job.written()) == ([], [])
 
 
-def test_an_environment_that_has_the_package_needs_no_path(job: Job) -> None:
-    job.environment["PYTHONPATH"] = "/src"
-    pids = job.start(sys.executable, "-I", "train.py", str(job.torch))
-    job.look(pids)
-    assert job.said == []
-
-
 @pytest.mark.parametrize(
-    "name",
-    ["VLLM::EngineCore", "VLLM::Worker_TP0", "sglang::scheduler", "ray::RewardLoopWorker", "git"],
-)
-def test_helpers_are_not_accused(name: str, job: Job, python: str) -> None:
+    ("name", "loads_torch", "own"),
+    [
+        *((name, True, False) for name in ("VLLM::EngineCore", "VLLM::Worker_TP0",
+                                            "sglang::scheduler", "ray::RewardLoopWorker")),
+        ("git", False, False),
+        ("", True, True),  # an environment that has the package needs no path
+    ],
+)  # fmt: skip
+def test_helpers_and_what_has_the_package_are_not_accused(
+    name: str, job: Job, python: str, *, loads_torch: bool, own: bool
+) -> None:
     job.environment["PYTHONPATH"] = "/src"
-    torch = str(job.torch) if "::" in name else str(job.script)
-    pids = job.start(python, "train.py", torch, name=name)
-    job.look(pids)
+    torch = str(job.torch if loads_torch else job.script)
+    words = [sys.executable, "-I"] if own else [python]
+    job.look(job.start(*words, "train.py", torch, name=name))
     assert job.said == []
 
 
@@ -149,33 +149,22 @@ def test_forks_and_others_with_the_same_reason_are_not_said_again(job: Job, pyth
     job.environment["PYTHONPATH"] = "/src"
     forking = job.start(python, "train.py", str(job.torch), "fork", lines=2)
     (other,) = job.start(python, "train.py", str(job.torch))
-    pids = sorted({*forking, other})
+    (short,) = job.start(python, "train.py", str(job.torch))
+    job.watch.look([short], {}, 0)
+    job.started[-1].communicate("")  # who ends soon is not named
+    pids = sorted({*forking, other, short})
     job.look(pids, {job.started[0].pid: 0, other: 1})
     assert len(job.said) == 1
     assert sorted(job.written()) == sorted([job.started[0].pid, other])
 
 
-def test_who_ends_soon_is_not_named(job: Job, python: str) -> None:
-    job.environment["PYTHONPATH"] = "/src"
-    pids = job.start(python, "train.py", str(job.torch))
-    job.watch.look(pids, {}, 0)
-    job.started[0].communicate("")
-    job.now_ns = SURE_NS
-    job.look(pids)
-    assert job.said == []
-
-
 @pytest.mark.parametrize("program", ["python", "ray::WorkerDict", ""])
 @pytest.mark.parametrize("folder", ["/opt/env", ""])
 def test_the_remedy_names_the_python_where_that_is_known(program: str, folder: str) -> None:
-    variables = {"GRPO_DOCTOR": "1", "VIRTUAL_ENV": folder}
-    _, remedy = explain((program,) if program else (), variables)
+    path = os.pathsep.join(("/src", str(STARTUP)))
+    variables = {"GRPO_DOCTOR": "1", "VIRTUAL_ENV": folder, "PYTHONPATH": path}
+    command = (program, "-m", "x", "-I") if program else ()
+    reason, remedy = explain(command, variables, lambda _: False)
     python = f"{folder}/bin/python -m " if folder else ": "
     assert f"{python}pip install grpo-doctor" in remedy
-
-
-def test_without_a_known_reason_none_is_made_up() -> None:
-    path = os.pathsep.join(("/src", str(STARTUP)))
-    variables = {"GRPO_DOCTOR": "1", "PYTHONPATH": path}
-    reason, _ = explain(("/bin/python", "-m", "x", "-I"), variables, lambda _: False)
     assert reason == "the reason is unknown"

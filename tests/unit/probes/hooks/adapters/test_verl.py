@@ -79,6 +79,8 @@ class OneStepOffRayTrainer(PPOTrainer):
 
 
 def test_a_step_begins_with_its_timer_and_has_the_trainers_number(job: Job, timers: Any) -> None:
+    PPOTrainer(timers, None).work("step")  # of what has no number
+    assert (job.recording.header.step, ROLE.of_this_process()) == (None, None)
     trainer = PPOTrainer(timers)
     trainer.work("gen", "step")
     assert job.recording.header.step == 7
@@ -86,15 +88,6 @@ def test_a_step_begins_with_its_timer_and_has_the_trainers_number(job: Job, time
     trainer.global_steps = 8
     trainer.work("step", "gen", "unknown")
     assert (job.steps, job.spans, job.errors) == ([7], ["rollout", "rollout"], 0)
-
-
-@pytest.mark.parametrize("number", [None, 0])
-def test_a_timer_of_what_has_no_number_begins_no_step(
-    job: Job, timers: Any, number: int | None
-) -> None:
-    PPOTrainer(timers, number).work("step")
-    assert job.recording.header.step == number
-    assert ROLE.of_this_process() == (None if number is None else "driver")
 
 
 def test_what_takes_samples_of_another_process_waits_for_them(job: Job, timers: Any) -> None:
@@ -194,17 +187,12 @@ def test_a_run_is_described_by_the_settings_of_its_logger(
     assert job.errors == 0
 
 
-def test_a_logger_without_settings_says_nothing(job: Job) -> None:
-    for arguments in (("p", "e"), ("p", "e", "console")):
-        hooked("verl.utils.tracking", TRACKING).Tracking(*arguments)
-    assert (job.facts, job.errors) == (None, 0)
-
-
 @pytest.mark.parametrize("role", ["driver", "actor", None])
 def test_metrics_are_the_drivers(job: Job, role: str | None) -> None:
     if role is not None:
         ROLE.take(role)
     tracking = hooked("verl.utils.tracking", TRACKING).Tracking("p", "e")
+    assert job.facts is None
     assert tracking.log({"reward": 0.5}, 3) == ({"reward": 0.5}, 3)
     assert job.metrics == ([(3, {"reward": 0.5})] if role == "driver" else [])
 
@@ -240,6 +228,11 @@ class Scorer:
         (exact, None, "exact"),
         (functools.partial(call_raw, exact), {}, "exact"),
         (functools.partial(call_raw, functools.partial(call_raw, exact)), {}, "exact"),
+        (
+            functools.partial(call_raw, exact, bonus=0),
+            {"custom_reward_function": {"name": ""}},
+            "exact",
+        ),
         (functools.partial(exact, bonus=0), {}, None),
         (functools.partial(exact, "abc"), {}, None),  # its first argument is no function
         (Scorer(), {}, None),
@@ -253,16 +246,6 @@ def test_a_reward_function_is_called_by_the_name_that_the_user_gave_it(
     has_text = isinstance(made, functools.partial) and made.args == ("abc",)
     assert (function() if has_text else function("abc")) == 3
     assert (job.spans, job.errors) == ([f"reward/{name}"] if name else [], 0)
-
-
-def test_a_partial_keeps_what_was_given_to_it(job: Job) -> None:
-    partial = functools.partial(call_raw, exact, bonus=2)
-    module = hooked("verl.trainer.ppo.reward", REWARD, make=lambda _: partial)
-    assert module.get_custom_reward_fn({})("abc") == 5
-    assert module.get_custom_reward_fn({"custom_reward_function": {"name": ""}})("a") == 3
-    assert job.spans == ["reward/exact", "reward/exact"]
-    nothing = hooked("verl.trainer.ppo.reward", REWARD, make=lambda _: None)
-    assert nothing.get_custom_reward_fn({}) is None
 
 
 ROLLOUTER = """
@@ -311,14 +294,11 @@ def test_a_rollouter_that_has_stopped_says_why(
     assert all(0 <= row.end_ns - row.start_ns < 60e9 for row in job.recording.rows)
 
 
-def test_a_rollouter_that_is_not_recorded_goes_on() -> None:
-    resumed()
-    assert recorder.ACTIVE is None
-
-
 def test_recording_may_begin_with_the_first_wait(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    resumed()
+    assert recorder.ACTIVE is None
     monkeypatch.setenv("GRPO_DOCTOR_RUN_DIR", str(tmp_path))
     resumed()
     assert recorder.ACTIVE is not None
