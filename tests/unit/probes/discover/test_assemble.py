@@ -66,15 +66,6 @@ def test_a_zombie_of_the_launcher_was_a_rank(
     assert [member.pid for member in job.ranks()] == [101, 102, *ranks]
 
 
-@pytest.mark.parametrize("name", ["python", "bash"])
-def test_nothing_that_ended_was_a_rank_where_none_is_absent(host: FakeProc, name: str) -> None:
-    start(host)
-    host.add(103, 100, "", name=name, state="Z")
-    host.add(104, 101, "", name=name, state="Z")
-    (job,) = find_jobs((), host.root)
-    assert [member.pid for member in job.ranks()] == [101, 102]
-
-
 def test_the_version_of_torch_is_that_of_the_ranks(host: FakeProc) -> None:
     start(host)
     host.add(103, 100, "python helper.py")
@@ -124,12 +115,3 @@ def test_helpers_have_the_rank_that_they_are_of(host: FakeProc) -> None:
         100: (None, None), 101: (0, 0), 102: (1, 1), 110: (0, None), 111: (0, None),
         112: (None, None),
     }  # fmt: skip
-
-
-def test_the_folder_of_the_run(host: FakeProc) -> None:
-    host.add(100, 50, "python /v/bin/torchrun --nproc_per_node 2 t.py")
-    for rank, folder in enumerate(("/run\nb", "/runs/c")):
-        environment = rank_environment(rank, 2, GRPO_DOCTOR_RUN_DIR=folder)
-        host.add(101 + rank, 100, "python t.py", environment, torch=True)
-    (job,) = find_jobs((), host.root)
-    assert job.run_dir == "/runs/c"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor_probes.discover.candidates import Candidate, find_candidates, has_threads
+from grpo_doctor_probes.discover.candidates import Candidate, find_candidates
 from grpo_doctor_probes.discover.scan import Process, scan
 from tests.unit.probes.discover.fakeproc import FakeProc
 
@@ -90,52 +90,6 @@ def test_maps_are_read_once_for_those_forked_from_one_another(
     (host.root / "101" / "maps").write_text("")
     candidates = find_candidates(host.root, scan(host.root), frozenset())
     assert (101 in candidates) is read
-
-
-def test_where_no_image_is_known_every_map_is_read(host: FakeProc) -> None:
-    for pid in (100, 101):
-        host.add(pid, 50, "python t.py", torch=True)
-        stat = host.root / str(pid) / "stat"
-        head, _, tail = stat.read_text().rpartition(") ")
-        words = tail.split()
-        words[23] = words[25] = "0"
-        stat.write_text(f"{head}) {' '.join(words)}\n")
-    (host.root / "101" / "maps").write_text("")
-    processes = scan(host.root)
-    assert processes[100].image is None
-    assert set(find_candidates(host.root, processes, frozenset())) == {100}
-
-
-@pytest.mark.parametrize(
-    ("threads", "grouped"),
-    [
-        ((), False),
-        (("pt_gloo_runloop",), True),
-        (("worker", "NCCL Progress"), True),
-        (("my_pt_nccl", "NCCLx"), False),
-    ],
-)
-def test_a_thread_of_a_process_group(
-    host: FakeProc, threads: tuple[str, ...], grouped: bool
-) -> None:
-    host.add(100, 50, "python t.py", {"RANK": 3}, torch=True, threads=threads)
-    assert has_threads(host.root, 100, ("pt_gloo", "NCCL ")) is grouped
-    assert has_threads(host.root, 101, ("pt_gloo", "NCCL ")) is False
-    candidates = find_candidates(host.root, scan(host.root), frozenset())
-    assert candidates[100].grouped is grouped
-
-
-def test_the_driver_of_ray_is_no_rank(host: FakeProc) -> None:
-    """It has joined the cluster; it may have torch, or not."""
-    for pid, torch in ((100, True), (101, False)):
-        host.add(pid, 50, "python main.py", torch=True, threads=("worker.io",))
-        if not torch:
-            (host.root / str(pid) / "maps").write_text("")
-    host.add(102, 50, "python t.py", torch=True, threads=("worker.io", "pt_gloo_runloop"))
-    host.add(103, 50, "ray::Actor", torch=True, threads=("worker.io",))
-    candidates = find_candidates(host.root, scan(host.root), frozenset())
-    kinds = {pid: each.kind for pid, each in candidates.items()}
-    assert kinds == {100: "ray", 101: "ray", 102: "unknown", 103: "unknown"}
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.grouping import (
     Groups,
     _contradict,
-    made,
 )
 from grpo_doctor_probes.discover.ranks import Cast
-from grpo_doctor_probes.discover.scan import Process, Tree
+from grpo_doctor_probes.discover.scan import Process
 from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
 
 GLOO = ("gloo_tcp_loop",)
@@ -62,12 +61,6 @@ def test_ranks_of_other_hosts_and_ranks_that_are_gone(host: FakeProc) -> None:
     (job,) = find_jobs((), host.root)
     assert (job.world_size, job.local_ranks) == (8, 2)
     assert job.ranks_missing == (2, 3, 4, 5, 6, 7)
-
-
-def test_a_launcher_that_was_killed(host: FakeProc) -> None:
-    for rank in range(2):
-        host.add(100 + rank, 1, "python -u t.py", rank_environment(rank, 2), torch=True)
-    assert rank_pids(host) == [[100, 101]]
 
 
 def test_one_server_for_two_jobs_joins_them_not(host: FakeProc) -> None:
@@ -131,15 +124,6 @@ def test_a_program_that_a_rank_started_outlives_it(host: FakeProc) -> None:
     assert [(m.role, m.rank) for m in job.members if m.pid == 9] == [("helper", 1)]
 
 
-def test_forked_ranks_beside_a_torchrun_job(host: FakeProc) -> None:
-    start_torchrun(host, 100, 1)
-    host.add(200, 1, "python forks.py", torch=True, group=199)
-    for rank in range(2):
-        environment = rank_environment(rank, 2, port=29777)
-        host.add(201 + rank, 200, "python forks.py", environment, torch=True, image=200, group=199)
-    assert rank_pids(host) == [[201, 202], [101]]
-
-
 def test_a_restarted_attempt_counts(host: FakeProc) -> None:
     start_torchrun(host, 100, 2, TORCHELASTIC_RESTART_COUNT=0)
     environment = rank_environment(0, 2, TORCHELASTIC_RESTART_COUNT=1)
@@ -158,13 +142,6 @@ def test_this_tool_and_what_started_it_are_not_the_job(host: FakeProc) -> None:
     host.add(64, 63, "python t.py", rank_environment(0, 1), torch=True)
     (job,) = find_jobs((), host.root)
     assert {m.pid for m in job.members} == {63, 64}
-
-
-def test_nonsense_in_the_environment_is_no_rank(host: FakeProc) -> None:
-    for number, rank in enumerate(("-1", "9" * 40, "1\n", "٣", "", "1 ; rm -rf")):
-        host.add(100 + number, 50, "python t.py", {"RANK": rank, "WORLD_SIZE": "2"}, torch=True)
-    with pytest.raises(NoJobError, match="no training job runs on this host"):
-        find_jobs((), host.root)
 
 
 def test_a_huge_world_is_not_counted_out(host: FakeProc) -> None:
@@ -220,20 +197,8 @@ def test_what_speaks_against_one_job(more: Mapping[str, str], joined: bool) -> N
     assert len(groups.all()) == (1 if joined else 2)
 
 
-@pytest.mark.parametrize(
-    ("maker", "images", "pairs"),
-    [
-        (process(80, 50, 5), (5, 5), [(100, 101)]),
-        (process(80, 50, 5), (6, 6), []),  # each was started by an exec
-        (process(80, 50, 5), (5, 6), []),
-        (process(80, 50), (None, None), []),  # nothing is known of them
-        (None, (5, 5), []),  # hidden from us
-    ],
-)
-def test_ranks_that_one_program_has_forked_are_of_one_job(
-    maker: Process | None, images: tuple[int | None, ...], pairs: list[tuple[int, int]]
-) -> None:
-    family = [process(100 + n, 80, image) for n, image in enumerate(images)]
-    tree = Tree({relative.pid: relative for relative in (*family, *([maker] if maker else []))})
-    made_pairs = made({100, 101}, Cast({100: 0, 101: 1}, frozenset(), {}), tree)
-    assert [(first, second) for first, second in made_pairs if first != second] == pairs
+def test_nonsense_in_the_environment_is_no_rank(host: FakeProc) -> None:
+    for number, rank in enumerate(("-1", "9" * 40, "1\n", "٣", "", "1 ; rm -rf")):
+        host.add(100 + number, 50, "python t.py", {"RANK": rank, "WORLD_SIZE": "2"}, torch=True)
+    with pytest.raises(NoJobError, match="no training job runs on this host"):
+        find_jobs((), host.root)

@@ -120,17 +120,6 @@ def test_openrlhf_has_several_groups_that_count_from_zero(host: FakeProc) -> Non
     assert job.framework == "openrlhf"
 
 
-def test_two_ray_jobs_of_one_cluster_stay_two(host: FakeProc) -> None:
-    host.add(102, 1, "/ray/raylet", name="raylet", program="/ray/raylet")
-    for number in range(2):
-        for rank in range(2):
-            environment = rank_environment(rank, 2, 41000 + number, RAY_JOB_ID=f"0{number}")
-            pid = 110 + 10 * number + rank
-            host.add(pid, 102, "ray::WorkerDict", environment, torch=True, threads=NCCL)
-    jobs = find_jobs((), host.root)
-    assert [[m.pid for m in job.ranks()] for job in jobs] == [[110, 111], [120, 121]]
-
-
 def test_the_bundled_trainer_with_its_server_and_reward_workers(host: FakeProc) -> None:
     host.add(100, 50, "python -m torch.distributed.run --nproc-per-node=1 -m grpo_doctor_trainer")
     host.add(

@@ -129,46 +129,6 @@ def test_a_leader_that_has_ended_is_lost_and_one_outside_is_not(
     assert host.cast().lost == ({110: 1} if lost else {})
 
 
-@pytest.mark.parametrize(
-    ("parent", "child", "ranks"),
-    [
-        ({}, {"rank": 1}, {101}),  # the loop that forks goes on with the last number
-        ({"grouped": True}, {"rank": 1}, {100, 101}),
-        ({"late": False}, {"rank": 1}, {100, 101}),
-        ({}, {"rank": 0}, {100}),  # a helper that it has forked
-        ({}, {"rank": 0, "grouped": True}, {101}),
-        ({}, {"rank": None, "late": True}, {100}),
-    ],
-)
-def test_what_forks_ranks_has_the_number_of_one(
-    host: Host, parent: dict[str, Any], child: dict[str, Any], ranks: set[int]
-) -> None:
-    host.add(100, 50, **{"rank": 0, "late": True, "image": 100, **parent})
-    host.add(101, 100, **{"image": 100, "forked": True, **child})
-    assert host.cast().ranks.keys() == ranks
-
-
-@pytest.mark.parametrize(
-    ("outer", "inner", "ranks"),
-    [
-        ({"torch": False}, {}, {101}),
-        ({"torch": False}, {"torch": False}, {100}),
-        ({}, {}, {100}),
-        ({}, {"grouped": True}, {101}),
-        ({"grouped": True}, {"grouped": True}, {100}),
-        ({}, {"grouped": True, "forked": True}, {100}),  # its own worker
-        ({}, {"grouped": True, "command": SPAWNED}, {100}),
-        ({"torch": False, "rank": 3}, {}, {100, 101}),
-    ],
-)
-def test_what_only_starts_the_real_rank_has_its_environment(
-    host: Host, outer: dict[str, Any], inner: dict[str, Any], ranks: set[int]
-) -> None:
-    host.add(100, 50, **{"rank": 0, **outer})
-    host.add(101, 100, **{"rank": 0, **inner})
-    assert host.cast().ranks.keys() == ranks
-
-
 @pytest.mark.parametrize(("between", "ranks"), [("helper", {100}), ("launcher", {100, 101})])
 def test_a_number_that_a_launcher_gave_again_is_another_ranks(
     host: Host, between: Kind, ranks: set[int]

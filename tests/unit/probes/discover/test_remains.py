@@ -152,20 +152,6 @@ def test_an_engine_and_a_fork_are_left_together(host: FakeProc) -> None:
         find_jobs((), host.root)
 
 
-def test_the_workers_of_a_living_rank_are_not_left(host: FakeProc) -> None:
-    start_job(host)
-    host.add(
-        210,
-        201,
-        "python t.py",
-        rank_environment(0, 2),
-        torch=True,
-        image=201,
-        name="pt_data_worker",
-    )
-    assert rank_pids(host, 210) == [[201, 202]]
-
-
 @pytest.mark.parametrize(
     ("parent", "is_left"),
     [("systemd", True), ("bash", False)],
@@ -179,19 +165,3 @@ def test_the_init_of_a_session_takes_orphans(host: FakeProc, parent: str, is_lef
         return
     with pytest.raises(NoJobError, match=LEFT):
         find_jobs((), host.root)
-
-
-def test_one_that_talks_to_itself_talks_to_nobody(host: FakeProc) -> None:
-    leave(host, 100, ["python", "judge.py"])
-    host.listens(100, 7000)
-    host.connects(100, 100, 7000)
-    with pytest.raises(NoJobError, match=LEFT):
-        find_jobs((), host.root)
-
-
-def test_what_serves_beside_a_helper_is_not_left(host: FakeProc) -> None:
-    leave_forked(host, 100)
-    host.add(300, 50, "python /v/bin/trl vllm-serve --model m")
-    host.listens(300, 8000)
-    host.connects(100, 300, 8000)
-    assert rank_pids(host) == [[100]]

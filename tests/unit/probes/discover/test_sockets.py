@@ -35,15 +35,6 @@ def of(host: FakeProc, *pids: int) -> Sockets:
     return sockets
 
 
-def test_where_neither_end_listens_any_more_both_are_clients(host: FakeProc) -> None:
-    for pid in (100, 101):
-        host.add(pid, 1, "python t.py")
-    host.connects(100, 101, 8000)
-    sockets = of(host, 100, 101)
-    assert [(link.server, link.port) for link in sockets.connections(100)] == [(101, 8000)]
-    assert [link.server for link in sockets.connections(101)] == [100]
-
-
 @pytest.mark.parametrize(
     ("state", "is_shown"), [("01", True), ("08", False)], ids=["open", "closing"]
 )
@@ -71,18 +62,6 @@ def test_a_connection_is_of_who_has_accepted_it_or_else_of_who_listens(
     if taker is None:
         (host.root / "102" / "fd" / "3").unlink()  # nobody has it yet
     assert [link.server for link in of(host, 100, 101, 102).connections(100)] == [server]
-
-
-def test_of_several_that_hold_a_socket_the_first_that_was_added_has_it(host: FakeProc) -> None:
-    for pid in (100, 101, 102):
-        host.add(pid, 1, "python t.py")
-    host.listens(101, 8000)
-    host.connects(100, 101, 8000)
-    for entry in (host.root / "101" / "fd").iterdir():  # as a fork leaves it
-        (host.root / "102" / "fd" / entry.name).symlink_to(entry.readlink())
-    for first, second in ((101, 102), (102, 101)):
-        sockets = of(host, 100, first, second)
-        assert [link.server for link in sockets.connections(100)] == [first]
 
 
 SERVED = {300: {100, 101}}

@@ -57,14 +57,6 @@ def test_a_rank_that_nothing_started_here_has_helpers(
     }  # fmt: skip
 
 
-def test_a_rank_with_a_socket_and_one_that_has_yet_to_open_one(host: FakeProc) -> None:
-    for rank in range(2):
-        host.add(100 + rank, 1, "python t.py", by_hand(rank, 2), torch=True)
-    host.listens(100, 29500)
-    (job,) = find_jobs((), host.root)
-    assert ranks(job) == [(100, 0), (101, 1)]
-
-
 def test_a_pod_whose_first_process_is_a_rank(host: FakeProc) -> None:
     environment = by_hand(3, 8)
     host.add(5, 0, "python train.py", environment, torch=True, image=5, threads=GLOO)
@@ -143,29 +135,6 @@ def test_two_steps_of_one_allocation_are_two_jobs(host: FakeProc) -> None:
     assert [ranks(job) for job in find_jobs((), host.root)] == [
         [(100, 0), (101, 1)], [(200, 0), (201, 1)],
     ]  # fmt: skip
-
-
-def test_a_task_that_starts_a_launcher_is_no_rank(host: FakeProc) -> None:
-    task = slurm(1, 2)
-    host.add(80, 1, "python go.py", task, torch=True)
-    host.add(90, 80, "python /v/bin/torchrun --nnodes 2 --nproc_per_node 2 t.py", task)
-    for local in range(2):
-        environment = {**task, **rank_environment(2 + local, 4), "LOCAL_WORLD_SIZE": 2}
-        host.add(100 + local, 90, "python t.py", environment, torch=True)
-    (job,) = find_jobs((), host.root)
-    assert ranks(job) == [(100, 2), (101, 3)]
-    assert job.world_size == 4
-
-
-def test_a_spawned_helper_outlives_its_spawned_rank(host: FakeProc) -> None:
-    spawned = ["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(3)"]
-    host.add(80, 50, "python train.py", torch=True)
-    host.add(100, 80, spawned, by_hand(0, 2), torch=True, threads=GLOO)
-    host.add(101, 80, "", name="python", state="Z")
-    host.add(120, 1, spawned, by_hand(1, 2), torch=True)
-    (job,) = find_jobs((), host.root)
-    assert (100, 0) in ranks(job)
-    assert roles(job)[120] == ("helper", 1)
 
 
 def test_a_pod_says_its_own_number_to_what_starts_the_launcher(host: FakeProc) -> None:

@@ -14,7 +14,6 @@ from grpo_doctor_probes.flight.dump_locations import (
     dump_prefixes,
     environment,
     known_dump_files,
-    seen_from_here,
     started_unix_s,
 )
 
@@ -102,21 +101,6 @@ def test_torchs_own_places(proc: Path, variables: dict[str, str], caches: str) -
     member = rank(proc, 10, 0, **variables)
     expected = [path for name in NAMES for path in (f"/tmp/{name}", f"{caches}/torch/{name}")]
     assert [str(path) for path in dump_prefixes(member, proc)] == expected
-
-
-@pytest.mark.parametrize(
-    ("other_space", "root", "through_root"),
-    [(True, "/", True), (False, "/", False), (False, "/srv/job", True), (True, "/srv/job", True)],
-)
-def test_a_path_is_the_same_for_who_has_our_file_system(
-    proc: Path, other_space: bool, root: str, through_root: bool
-) -> None:
-    own = Path("/proc/self/ns/mnt").readlink()
-    (proc / "10" / "ns").mkdir(parents=True)
-    (proc / "10" / "ns" / "mnt").symlink_to("mnt:[1]" if other_space else own)
-    (proc / "10" / "root").symlink_to(root)
-    expected = proc / "10" / "root" / "tmp/x" if through_root else Path("/tmp/x")
-    assert seen_from_here(10, "/tmp/x", proc) == expected
 
 
 def test_when_a_process_started(proc: Path) -> None:

@@ -26,19 +26,14 @@ PICKLED = pickle.dumps({"version": "2.10", "entries": []}, protocol=2)
     ("name", "rank"),
     [
         ("nccl_trace_rank_3", 3),
-        ("comm_lib_trace_rank_12", 12),
         ("trace_rank3.json", 3),
         ("tracerank7", 7),
-        ("Rank-05.pkl", 5),
         ("host-1_rank_00003.pkl", 3),
         ("gpu-node-17.cluster.local_nccl_trace_rank_4.json.gz", 4),
-        ("10.0.3.7_rank_2", 2),
         ("nccl_trace_rank_3_20261121T103000", 3),
         ("nccl_trace_rank_3_1763720000123", 3),
         ("local_rank_1_rank_9", 9),
-        ("dump_rank=6", 6),
         ("dump_3", 3),
-        ("trace_0.json", 0),
         ("trace_12345.json", 12_345),
         ("crank1_rank_2", 2),
         ("job/rank_3/dump.json", 3),
@@ -52,16 +47,12 @@ def test_a_rank_that_is_named(name: str, rank: int) -> None:
     "name",
     [
         "dump.json",
-        "trace_123456.json",
         "gpu-17_trace_4",  # which of them?
         "local_rank_1",  # of some host
         "node_rank_2.pkl",
         "rank_1_of_rank_2",
-        "nccl_trace_20261121",
         "v2_trace.json",
-        "rank.json",
         "trace_rank_x7",
-        "job/dump.json",
         "rank_3/gpu-17_trace_4",  # a name that contradicts itself is not mended by its folder
     ],
 )
@@ -144,26 +135,11 @@ def test_a_dump_may_be_as_large_as_the_limit(
     )  # fmt: skip
 
 
-def test_what_is_not_there_or_no_file_is_named(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    missing, pipe = dump_files([tmp_path / "rank_0", tmp_path / "pipe"])
-    assert missing.problem == "can't be read: No such file or directory"
-    assert pipe.problem == "is not a regular file"
-    assert missing.source == f"file:{tmp_path}/rank_0"
-
-
 def test_names_made_to_harm_a_terminal_cannot(tmp_path: Path) -> None:
     (tmp_path / "rank_3\x1b[2J\n\udcff").write_bytes(DUMP)
     (dump,) = dump_files([tmp_path])
     assert dump.source == f"file:{tmp_path}/rank_3?[2J?"
     assert dump.rank == 3
-
-
-def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
-    harmful = b"cos\nsystem\n(S'touch " + str(tmp_path / "harm").encode() + b"'\ntR."
-    (tmp_path / "rank_0").write_bytes(b"\x80\x02" + harmful[:-1] + b"X\x07\0\0\0entries.")
-    dump_files([tmp_path])
-    assert not (tmp_path / "harm").exists()
 
 
 @pytest.mark.parametrize("count", [3, 5])
@@ -177,3 +153,10 @@ def test_files_beyond_those_that_are_read_are_counted(
     assert [(dump.rank, dump.problem) for dump in dumps[:3]] == [(0, ""), (1, ""), (2, "")]
     problems = [(dump.source[-12:], dump.problem[:29]) for dump in dumps[3:]]
     assert problems == [("trace_rank_3", "2 more files were not read, a")] * (count > 3)
+
+
+def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
+    harmful = b"cos\nsystem\n(S'touch " + str(tmp_path / "harm").encode() + b"'\ntR."
+    (tmp_path / "rank_0").write_bytes(b"\x80\x02" + harmful[:-1] + b"X\x07\0\0\0entries.")
+    dump_files([tmp_path])
+    assert not (tmp_path / "harm").exists()

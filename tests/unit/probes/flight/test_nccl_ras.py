@@ -13,12 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.evidence import Job, Member, Role
+from grpo_doctor_probes.evidence import Job, Member
 from grpo_doctor_probes.flight import nccl_ras, ras
 from grpo_doctor_probes.flight.nccl_ras import RasError, parse_address, repaired
 from tests.unit.probes.flight.ras_server import status, talk
@@ -184,16 +183,6 @@ def test_it_is_asked_until_every_process_is_known_or_nothing_new_is_heard(
     named_ranks = [json.loads(answer.text)["communicators"][0]["ranks"] for answer in answers]
     heard = dict.fromkeys(meshes[number] for number in indices)
     assert [tuple(rank["pid"] for rank in ranks) for ranks in named_ranks] == list(heard)
-
-
-def test_only_processes_with_nccl_are_asked(port: int, tmp_path: Path, once: None) -> None:
-    ranks_of_job, proc = job(tmp_path, port, 501)
-    asked_of: dict[Role, int] = {"launcher": 0, "helper": 0, "engine": 1, "engine-worker": 1}
-    for role, count in asked_of.items():
-        members = tuple(replace(member, role=role) for member in ranks_of_job.members)
-        with answering(port, [(501,)]) as indices:
-            answers = ras(replace(ranks_of_job, members=members), PATIENCE_S, proc)
-        assert len(answers) == len(indices) == count
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,6 @@ from grpo_doctor_probes.memory.access import Memory, mapped
 from grpo_doctor_probes.supervisor.flightenv import flight_variables, torch_version
 
 MACHINE = os.uname().machine
-NEW, OLD = LAYOUTS["x86_64"]
 
 RANK = """
 import sys
@@ -157,9 +156,9 @@ def test_a_ring_that_is_not_full_yet(tmp_path: Path) -> None:
         assert said in (before, started.read())
 
 
-STARTED, COMPLETED, DURATION, RETIRED = (
-    NEW.entry[name]
-    for name in ("time_discovered_started_", "time_discovered_completed_", "duration_", "retired_")
+STARTED, COMPLETED, DURATION = (
+    LAYOUTS["x86_64"][0].entry[name]
+    for name in ("time_discovered_started_", "time_discovered_completed_", "duration_")
 )
 SINCE, UNTIL, LENGTH = (
     struct.pack(form, value, has)
@@ -194,26 +193,6 @@ def test_a_ring_without_entries_is_left_out(working: Rank) -> None:
     begin = struct.pack("<Q", working.first_entry())
     with working.with_bytes(recorder + 56, begin), working.with_bytes(recorder + 80, bytes(8)):
         assert "entries" not in working.read()
-    assert len(working.read()["entries"]) == 10
-
-
-@pytest.mark.parametrize(
-    ("at", "value"),
-    [
-        (48, b"\1"),  # the ring begins elsewhere
-        (88, b"\0"),  # the newest entry has another number
-        (168 + 32, b"\xff\xff"),  # a map has more groups than it says
-        (16 + 8, b"\2"),  # the mutex is of another kind
-        (80, b"\xff\xff"),  # the next entry is none
-    ],
-    ids=["begin", "numbers", "map", "mutex", "next"],
-)
-def test_another_layout_is_told(working: Rank, at: int, value: bytes) -> None:
-    with (
-        working.with_bytes(working.recorder() + at, value),
-        pytest.raises(UnknownRecorderError, match="laid out otherwise"),
-    ):
-        working.read()
     assert len(working.read()["entries"]) == 10
 
 

@@ -142,52 +142,6 @@ def test_what_a_device_never_answers_is_left_out_and_named(
     )
 
 
-def test_a_device_that_answers_nothing_is_lost(open_on: Open) -> None:
-    host = Host()
-    reader = open_on(host)
-    reader.read(0)
-    host.answers |= dict.fromkeys(ANSWERS, LATER)
-    host.answers["nvmlDeviceGetCurrentClocksThrottleReasons"] = LATER
-    assert "does not answer (timeout)" in reader.read(1).notes[0]
-
-
-@pytest.mark.parametrize("function", [POWER, UTIL, MEMORY])
-def test_one_lost_field_loses_the_device(open_on: Open, function: str) -> None:
-    host = Host(1, {function: LOST})
-    sample = open_on(host).read(0)
-    assert sample.gpus[0].missing == ("all: GPU is lost",)
-    assert sample.notes == ["GPU 0 (GPU-0) does not answer: trying again every second"]
-
-
-def test_shares_of_cores_end_with_what_measures_them(
-    open_on: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    raised: list[NvmlError] = []
-
-    class Pair:
-        NAMES = ("sm_active",)
-
-        def __init__(self, *_: object) -> None:
-            pass
-
-        def read(self) -> dict[str, float | None]:
-            if raised:
-                raise raised.pop()
-            return {"sm_active": 12.5}
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr("grpo_doctor_probes.gpu.device.Gpm", Pair)
-    reader = open_on(Host())
-    first = reader.read(0)
-    assert (fast(first)["gpu.sm_active"], first.gpus[0].missing) == (12.5, ())
-    raised.append(LATER)
-    assert fast(reader.read(1))["gpu.sm_active"] is None
-    raised.append(LOST)
-    assert "does not answer (gpu is lost)" in reader.read(2).notes[0]
-
-
 @pytest.mark.parametrize(
     ("host", "visible", "notes"),
     [
@@ -205,15 +159,6 @@ def test_a_host_without_gpus_says_why_once(
     reader = open_on(host, visible)
     assert reader.read(0).notes == notes
     assert reader.read(S) == Sample()
-
-
-@pytest.mark.parametrize(("second", "notes"), [("H100", 0), ("A100", 1)])
-def test_an_order_that_only_cuda_knows_is_noted(open_on: Open, second: str, notes: int) -> None:
-    host = Host(2)
-    host.devices[1] = Device(1, "GPU-1", 1, second)
-    texts = open_on(host, "0").read(0).notes
-    assert len(texts) == notes
-    assert all("CUDA_DEVICE_ORDER=PCI_BUS_ID" in note for note in texts)
 
 
 def test_all_gpus_are_read_and_those_of_the_job_are_marked(open_on: Open) -> None:
@@ -292,26 +237,6 @@ def looked_at(lines: list[dict[str, Any]]) -> dict[str, Any]:
     (gpu,) = [line["gpu"] for line in lines if "gpu" in line]
     assert isinstance(gpu, dict)
     return gpu
-
-
-@pytest.mark.parametrize(
-    ("values", "errors", "bytes_moved"),
-    [
-        ((1, 2, 3, 4, 10, 20), 10, 30 * 1024),
-        ((1, None, 3, None, None, 20), 4, 20 * 1024),
-        ((0, 0, 0, 0, None, None), 0, None),
-        ((None, None, None, None, 5, 0), None, 5 * 1024),
-    ],
-)
-def test_what_a_link_does_not_count_is_left_out_of_its_sums(
-    answer: Answer, values: tuple[int | None, ...], errors: int | None, bytes_moved: int | None
-) -> None:
-    fields = [
-        SimpleNamespace(nvmlReturn=3 if v is None else 0, value=SimpleNamespace(ullVal=v or 0))
-        for v in values
-    ]
-    gpu = looked_at(answer(Host(1, {"nvmlDeviceGetFieldValues": fields}), "look\n"))
-    assert (gpu["nvlink_errors"], gpu["nvlink_bytes"]) == (errors, bytes_moved)
 
 
 def test_all_numbers_of_one_look(answer: Answer) -> None:

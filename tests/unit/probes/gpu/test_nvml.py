@@ -130,22 +130,6 @@ def test_gpus_and_their_instances(monkeypatch: pytest.MonkeyPatch) -> None:
         MIG_HANDLES["g1"] = []
 
 
-@pytest.mark.parametrize(
-    ("error", "mig_on"), [(NVMLError(NOT_SUPPORTED), False), (NVMLError(LOST, "GPU is lost"), None)]
-)
-def test_a_gpu_that_knows_no_mig_is_whole_and_a_lost_one_is_none(
-    monkeypatch: pytest.MonkeyPatch, error: NVMLError, mig_on: bool | None
-) -> None:
-    answers = {**TWO_GPUS, "nvmlDeviceGetCount": 1, "nvmlDeviceGetMigMode": error}
-    wrapper, _ = nvml(monkeypatch, **answers)
-    (gpu,) = wrapper.gpus()
-    if mig_on is None:
-        assert gpu == "GPU 0 cannot be opened (gpu is lost): it is not sampled"
-    else:
-        assert isinstance(gpu, Device)
-        assert gpu.mig_on is mig_on
-
-
 def test_the_same_device_is_found_again_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     wrapper, library = nvml(monkeypatch, **TWO_GPUS)
     gpu = wrapper.gpu(0)
@@ -254,14 +238,3 @@ def test_shares_of_cores_come_from_pairs_110_ms_apart(monkeypatch: pytest.Monkey
     pair.close()
     pair.close()
     assert len(library.calls_of("nvmlGpmSampleFree")) == 2
-
-
-def test_an_instance_is_asked_through_its_gpu() -> None:
-    library = TwoMetrics()
-    part = Device("m", "MIG-a", 0, "H100", parent="GPU-a", parent_handle="g0", gpu_instance=7)
-    Gpm(library, part).read()
-    assert library.calls_of("nvmlGpmQueryDeviceSupport") == [("g0",)]
-    assert library.calls_of("nvmlGpmMigSampleGet") == [("g0", 7)] * 2
-    whole = TwoMetrics()
-    Gpm(whole, GPU).read()
-    assert [handle for handle, _ in whole.calls_of("nvmlGpmSampleGet")] == ["g0", "g0"]

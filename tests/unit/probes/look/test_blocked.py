@@ -39,8 +39,6 @@ def summary(scene: Scene) -> list[tuple[int, str, int]]:
     [
         ("read", (3,), "pipe-read", 3),
         ("write", (4,), "pipe-write", 4),
-        ("recvfrom", (3,), "pipe-read", 3),
-        ("sendto", (4,), "pipe-write", 4),
         ("read", (9,), "other", 9),  # closed by now
         ("read", (0xFFFFFFFF_00000003,), "pipe-read", 3),  # above an int the register has anything
         ("futex", (), "futex", -1),
@@ -107,9 +105,7 @@ def test_a_call_that_nobody_knows_is_told_where_nothing_can_interrupt_it(
     ("polled", "rows"),
     [
         ([(3, READS)], [("pipe-read", 3)]),
-        ([(4, WRITES)], [("pipe-write", 4)]),
         ([(5, READS | WRITES)], [("pipe-read", 5)]),
-        ([(5, 0)], [("pipe-read", 5)]),
         ([(3, READS), (6, READS), (4, WRITES)], [("pipe-read", 3), ("pipe-write", 4)]),
         ([(6, READS)], [("poll", -1)]),
         ([], [("poll", -1)]),

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpo_doctor_probes.evidence import GpuHolder, GpuLook, Job, Member, Role
+from grpo_doctor_probes.evidence import GpuLook, Job, Member, Role
 from grpo_doctor_probes.gpu.process import EndedError
-from grpo_doctor_probes.look.gpus import Process, numbers_are_ours, with_holders
+from grpo_doctor_probes.look.gpus import Process, with_holders
 from tests.unit.probes.discover.fakeproc import FakeProc
-from tests.unit.probes.look.stage import job_of
 
 module = import_module("grpo_doctor_probes.look.gpus")
 
@@ -62,17 +61,6 @@ def test_numbers_of_another_name_space() -> None:
 def test_by_what_a_process_may_use(visible: str | None, local_rank: int, index: int | None) -> None:
     placement = placed(gpus((), (), ()), Process(7, visible=visible, local_rank=local_rank))
     assert placement == [[7] if index == number else [] for number in range(3)]
-
-
-def test_a_group_of_numbers_is_of_the_first_name_space_alone(tmp_path: Path) -> None:
-    """The driver counts in the host's; a container of ours has another."""
-    (tmp_path / "self" / "ns").mkdir(parents=True)
-    link = tmp_path / "self" / "ns" / "pid"
-    assert numbers_are_ours(tmp_path)
-    for space, ours in (("pid:[4026531836]", True), ("pid:[4026532000]", False)):
-        link.unlink(missing_ok=True)
-        link.symlink_to(space)
-        assert numbers_are_ours(tmp_path) is ours
 
 
 class Answering:
@@ -174,21 +162,6 @@ def test_a_host_that_starts_no_child_has_none(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "Child", refuse)
     assert module.gpus() == ()
     assert module.gpu_count() == 0
-
-
-def test_holders_are_named_where_a_job_is(
-    answers: Callable[..., Answering], tmp_path: Path
-) -> None:
-    (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "status").write_text("Name:\tx\nNSpid:\t7\t3\tx\n")
-    answers(ask(0), numbers(0), END)
-    (gpu,) = module.gpus(job_of(7), proc=tmp_path)
-    assert gpu.holders == (GpuHolder(7),)
-    answers(ask(0), numbers(0), END)
-    (gpu,) = module.gpus(proc=tmp_path)
-    assert gpu.holders == ()
-    (process,) = module.processes(job_of(7), tmp_path)
-    assert process.numbers == (3,)
 
 
 @pytest.mark.parametrize(

@@ -43,53 +43,6 @@ def test_a_message_with_a_name_a_peer_and_a_queue_and_each_start_of_it() -> None
     assert not parse_unix(struct.pack("=BBBBIII", 1, 1, 1, 0, 77, 0, 0)).listening
 
 
-def message(kind: int, inode: int = 0) -> bytes:
-    """As netlink(7) has it: a header, and a socket."""
-    body = struct.pack("=BBBBIII", 1, 1, 1, 0, inode, 0, 0) if inode else b""
-    return struct.pack("=IHHII", 16 + len(body), kind, 0, 1, 0) + body
-
-
-SOCKET, DONE, ERROR = 20, 3, 2
-
-
-@pytest.mark.parametrize(
-    ("datagrams", "inodes"),
-    [
-        ([message(SOCKET, 7) + message(SOCKET, 8), message(SOCKET, 9), message(DONE)], [7, 8, 9]),
-        ([message(SOCKET, 7) + message(DONE) + message(SOCKET, 8), message(SOCKET, 9)], [7]),
-        ([message(SOCKET, 7), message(ERROR), message(SOCKET, 8)], [7]),
-        ([message(SOCKET, 7) + message(DONE), message(SOCKET, 8)], [7]),
-        ([message(SOCKET, 7) + bytes(16), message(SOCKET, 8)], [7]),  # a header that has no size
-        ([message(SOCKET, 7) + bytes(15), message(SOCKET, 8)], [7, 8]),
-        ([message(SOCKET, 7), b"", message(SOCKET, 8)], [7]),
-        ([], []),
-    ],
-)
-def test_answers_of_the_kernel_go_on_until_it_is_done(
-    monkeypatch: pytest.MonkeyPatch, datagrams: list[bytes], inodes: list[int]
-) -> None:
-    unread = list(datagrams)
-
-    class Kernel:
-        def __enter__(self) -> Kernel:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def settimeout(self, _: float) -> None:
-            pass
-
-        def sendto(self, *_: object) -> None:
-            pass
-
-        def recv(self, _: int) -> bytes:
-            return unread.pop(0) if unread else b""
-
-    monkeypatch.setattr(socket, "socket", lambda *_: Kernel())
-    assert list(unix_sockets()) == inodes
-
-
 def viewing(tmp_path: Path, *processes: tuple[int, int, str]) -> HostView:
     view = HostView(tmp_path)
     view.tree = Tree(

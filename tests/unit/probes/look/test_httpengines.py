@@ -38,10 +38,6 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
 
-class Server6(Server):
-    address_family = socket.AF_INET6
-
-
 @pytest.fixture
 def port() -> Iterator[int]:
     """Where this process serves, to a client that is connected, beside a port without clients."""
@@ -100,22 +96,6 @@ def test_the_parent_of_an_engine_is_asked(port: int) -> None:
 @pytest.mark.parametrize("command", ["python some_database.py", "ray::LLMServer.run x"])
 def test_a_server_that_may_speak_another_protocol_is_left_alone(command: str) -> None:
     assert engines(Job("here", (member("server", command),))) == ()
-
-
-@pytest.mark.parametrize("host", ["::1", "::"])
-def test_an_engine_that_listens_on_ipv6(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_doctor_probes.look.httpengines._AT_MOST_S", 60.0)
-    try:
-        server = Server6((host, 0), Answers)
-    except OSError:
-        pytest.skip("there is no IPv6 here")
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    number = server.server_address[1]
-    command = f"vllm serve model --port {number}"
-    (engine,) = engines(Job("here", (member("server", command),)))
-    server.shutdown()
-    server.server_close()
-    assert (engine.url, engine.problem) == (f"http://[::1]:{number}", "")
 
 
 @pytest.mark.usefixtures("port")

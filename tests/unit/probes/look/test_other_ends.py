@@ -44,23 +44,6 @@ def test_the_other_end_of_a_pipe(
     assert third.note == f"the other end is held by {described(THIRD)}"
 
 
-@pytest.mark.parametrize(
-    ("count", "listed"),
-    [
-        (1, described(100)),
-        (4, described(100, 101, 102, 103)),
-        (6, f"{described(100, 101, 102, 103)} and 2 more"),
-    ],
-)
-def test_of_many_holders_four_are_named(rank: Scene, count: int, listed: str) -> None:
-    rank.opened(RANK, 3, "pipe:[9]", os.O_RDONLY)
-    for pid in range(100, 100 + count):
-        rank.opened(rank.add(pid, RANK, "python x"), 1, "pipe:[9]", os.O_WRONLY)
-    row = end(rank)
-    assert row.peers == tuple(range(100, 100 + count))
-    assert row.note == f"the other end is held by {listed}"
-
-
 def test_holders_that_are_stopped(rank: Scene) -> None:
     rank.opened(RANK, 3, "pipe:[9]", os.O_RDONLY)
     rank.add(71, RANK, "cat", state="T", name="cat")

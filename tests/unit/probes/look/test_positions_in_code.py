@@ -181,17 +181,6 @@ def test_in_which_library_it_is_and_which_called_the_systems(
 
 
 @pytest.mark.parametrize(
-    ("readable", "caller"), [(2048, "libcuda.so.1"), (128, "libcuda.so.1"), (0, "")]
-)
-def test_the_end_of_a_stack_is_read_as_far_as_it_goes(
-    traced: Traced, readable: int, caller: str
-) -> None:
-    traced.at[PID], traced.stack = IN["libc.so.6"], (0,) * 15 + (OF_CUDA,)
-    traced.stack_bytes = readable
-    assert {position.caller for position in sampled(BUSY)} == {caller}
-
-
-@pytest.mark.parametrize(
     ("machine", "caller"), [("x86_64", "libcuda.so.1"), ("aarch64", "libtorch.so")]
 )
 def test_a_function_that_calls_none_returns_by_the_link_register_on_arm(

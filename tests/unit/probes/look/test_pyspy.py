@@ -44,15 +44,6 @@ def printing(tmp_path: Path) -> str:
     return f"cat {path}"
 
 
-def test_a_running_process_that_could_not_be_read_is_tried_again(play: Any, tmp_path: Path) -> None:
-    flag = tmp_path / "second"
-    runs = play(f"if [ -e {flag} ]; then {printing(tmp_path)}; else touch {flag}; exit 1; fi")
-    (stack,) = stacks.stacks([ME], at_most_s=10)
-    assert stack.problem == ""
-    assert len(stack.threads) == 2
-    assert runs() == 2
-
-
 def test_a_refusal_says_what_to_do(play: Any) -> None:
     play("echo 'Error: Failed to suspend: EPERM: Operation not permitted' >&2; exit 1")
     (stack,) = stacks.stacks([ME], at_most_s=10)
@@ -173,12 +164,10 @@ def test_what_pip_put_beside_the_packages_needs_no_path(
     [
         ([], "it has ended"),
         (["Z"], "it has ended"),
-        (["Z", "X"], "it has ended"),
         (["Z", "S"], ""),
         (["S", "D", "T"], "a thread of it is in uninterruptible sleep: a tracer would hang on it"),
         (["S", "T"], "it is stopped or traced by somebody else"),
         (["t"], "it is stopped or traced by somebody else"),
-        (["S", "R"], ""),
     ],
 )
 def test_which_processes_must_not_be_traced(
@@ -218,17 +207,13 @@ def test_who_was_left_stopped_by_a_killed_tracer_is_continued(
     ("name", "value", "shown"),
     [
         ("src", "3", True),
-        ("group_dst", "None", True),
         ("tag", "-1", True),
         ("src", "'a prompt'", False),
-        ("src", "12345678901234567890", False),
         ("prompt", "3", False),
-        ("self", "<Trainer at 0x7f>", False),
         ("key", "'default_pg/0//worker/1'", True),
         ("key", "'what is the answer?'", False),
         ("key", "'" + "a" * 80 + "'", False),
         ("global_ranks_in_group", "[0, 1, 12]", True),
-        ("ranks", "[0, 1, ...]", True),
         ("ranks", "['a prompt']", False),
         ("prompts", "[0, 1]", False),
     ],

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from grpo_doctor_probes.memory.elf import gnu_hash
 
 LOAD, DYNAMIC, NOTE = 1, 2, 4
-SYMTAB, STRTAB, HASH, FINI = 6, 5, 0x6FFFFEF5, 13
+SYMTAB, STRTAB, HASH = 6, 5, 0x6FFFFEF5
 AT = {DYNAMIC: 0x1000, HASH: 0x1200, SYMTAB: 0x1300, STRTAB: 0x1400}
 HEADER_BYTES = 56
 SIZE = 0x2000
@@ -52,11 +52,8 @@ def library_at(
     name: str = "work",
     value: int = 0x123,
     *,
-    tags: Mapping[int, int] | None = None,
     own: int = 0x4000,
     relocated: bool = True,
-    terminated: bool = True,
-    more: bytes = b"",
     table: bytes | None = None,
     segments: Sequence[tuple[int, int]] | None = None,
     entry_bytes: int = HEADER_BYTES,
@@ -67,21 +64,18 @@ def library_at(
         start: where it is in its process.
         name: what it exports.
         value: where that is, from its start.
-        tags: more entries of its dynamic section.
         own: its first address before it is loaded.
         relocated: glibc has loaded it, not musl.
-        ended: whether the dynamic section has an end mark.
-        more: what follows that.
         table: another hash table than that of `name`.
         segments: others than those of a library.
         each: the size of a program header, as its header says.
     """
     base = own & ~0xFFF
-    entries = {**(tags or {})}
+    entries = {}
     for tag in (STRTAB, SYMTAB, HASH):
         entries[tag] = AT[tag] + (start if relocated else base)
     dynamic = b"".join(struct.pack("<QQ", tag, at) for tag, at in entries.items())
-    dynamic += (bytes(16) if terminated else b"") + more
+    dynamic += bytes(16)
     rows = segments
     if rows is None:
         rows = ((NOTE, 0), (LOAD, own), (DYNAMIC, base + AT[DYNAMIC]))

@@ -98,14 +98,6 @@ def test_in_code_of_arm(code: bytes, guard: int | None) -> None:
     assert guard_in({HERE: code}, "aarch64") == guard
 
 
-@pytest.mark.parametrize("back", [False, True])
-def test_in_a_function_that_code_of_arm_calls(back: bool) -> None:
-    called = HERE - 0x8000 if back else CALLED
-    call = BL | ((called - HERE - 4) // 4 & 0x3FFFFFF)
-    parts = {HERE: arm(0xD503201F, call), called: arm_getter(2)}
-    assert guard_in(parts, "aarch64") == called + 0x2000 + 0x6D0
-
-
 SOURCE = """
 struct Thing { int number; Thing(); };
 Thing::Thing() : number(7) {}

@@ -82,10 +82,3 @@ def test_counts_and_names_that_make_no_sense_do_not_harm(recording: Recorded) ->
     data[layout.NAMES_OFFSET :] = b"\xff" * layout.NAMES_BYTES
     header = live.parse_header(bytes(data))
     assert len(header.names) <= layout.NAMES_BYTES // 2
-
-
-@pytest.mark.parametrize(
-    ("name_id", "name"), [(0, "(unnamed)"), (1, "a"), (2, "b"), (3, "(unnamed)"), (-1, "(unnamed)")]
-)
-def test_a_name_by_its_number(name_id: int, name: str) -> None:
-    assert live.name_of(("a", "b"), name_id) == name

@@ -80,24 +80,6 @@ def thread(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("device", "refused"),
-    [
-        ("/dev/nvidia0", True),
-        ("/dev/nvidiactl", True),
-        ("/dev/nvidia-uvm", True),
-        ("/dev/infiniband/uverbs0", True),
-        ("/dev/kfd", True),
-        ("/dev/pts/3", False),
-        ("socket:[12]", False),
-    ],
-)
-def test_devices_of_drivers(tmp_path: Path, thread: Path, device: str, refused: bool) -> None:
-    (thread / "fd" / "3").symlink_to(device)
-    reason = stoppable.why_not_thread(7, 8, str(tmp_path))
-    assert reason == (f"is inside a call of a driver ({device})" if refused else "")
-
-
 def test_uninterruptible_sleep_comes_first(tmp_path: Path, thread: Path) -> None:
     (thread / "stat").write_text("8 (python) D 1 7 7 0\n")
     assert stoppable.why_not_thread(7, 8, str(tmp_path)) == "is in uninterruptible sleep"
