@@ -89,6 +89,7 @@ _WHY = {
     "begins a command": "a comment, after a backslash or between lines, ends the command in bash",
     "rollout.name is not set": "true of verl since 0.6; the page is of an older copy",
     "no micro batch": "arguments of the script were to give it",
+    "peft_integration": "TRL 1.16 raises the same for this command, which starts one process",
     "One process": "the page starts one process and says nothing of GPUs; eight were given",
     "in the sync phase": "by ms-swift 4.6's source: without --move_model_batches all weights are "
     "gathered on each GPU at once (rollout_mixin.split_batches)",
