@@ -267,7 +267,7 @@ def _keep(options: argparse.Namespace, evidence: Evidence, diagnosis: Diagnosis)
         if options.output:
             from grpo_doctor.hang.collection import bundle  # noqa: PLC0415
 
-            out = bundle.own_place(options.output, evidence.job)
+            out = with_host(options.output, evidence.job)
             inform(f"wrote {bundle.write(out, evidence, diagnosis, page)}")
 
 

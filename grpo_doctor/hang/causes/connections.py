@@ -27,7 +27,6 @@ from grpo_doctor.hang.causes.candidate import (
     title,
     working_class,
 )
-from grpo_doctor.hang.causes.gpu import even_items
 from grpo_doctor.hang.model.hosts import parted
 from grpo_doctor.hang.model.matching.model import GroupStatus, Matching, Wait
 from grpo_doctor.hang.model.process.progress import HALTED
@@ -81,7 +80,7 @@ def silent_network(case: Case) -> Iterator[Candidate]:
         culprits=ranks,
         reason="sends data without any response from the network",
         whole="" if len(ranks) == 1 and not where else silence,
-        evidence=(Item(RECORDER, None, everyone), *connections, *even_items(view)),
+        evidence=(Item(RECORDER, None, everyone), *connections),
         sink=Sink.COUNTERS,
         liveness="never-wakes" if broken else "outside",
         still_s=view.wait_history.waited_s,
@@ -402,7 +401,6 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
     if not does:
         sleeps = proc.blocking_thread is not None and "nanosleep" in proc.blocking_thread.wchan
         kind, does = ("sleep", "sleeps") if sleeps else ("", "makes no progress")
-    for_what = ""
     loop = proc.idle_loop if kind in ("pool", "asyncio") and proc.tid == proc.pid else None
     if proc.coroutine is not None:
         what = proc.coroutine.what
@@ -411,14 +409,14 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
     elif loop is not None:
         does = "awaits a coroutine, and no stack shows its line,"
     elif proc.activity.kind == "polling" and kind in _ASKS:
-        does, for_what = _ASKS[kind], tasks.what_for(view, proc)
+        does = _ASKS[kind]
     in_loop = loop is not None or proc.coroutine is not None
     hidden = asks_engine(proc) and bool(view.engine_parts())
     # What comes from outside may come later, and a call of an actor puts into its queue.
     outside = proc.coroutine is not None and (bool(proc.actor) or kind != "coroutine")
     return Candidate(
         cause=blocked_class(proc),
-        reason=f"{does}{in_phase(proc)}{for_what}{one_of(proc)}",
+        reason=f"{does}{in_phase(proc)}{one_of(proc)}",
         evidence=(*standstill(proc), *coroutine_items(proc)),
         sink=Sink.NOTHING if hidden or not proc.place.frames else Sink.LINE,
         liveness="outside" if outside else "unseen",

@@ -1,11 +1,10 @@
-"""GPUs that block other ranks, and what NCCL itself reports (RAS)."""
+"""GPUs that block other ranks, and what NCCL reports of ranks on other hosts (RAS)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.candidate import (
@@ -15,20 +14,16 @@ from grpo_doctor.hang.causes.candidate import (
     Sink,
     activity_item,
     asleep_for,
-    blocked_class,
-    busy_class,
     in_phase,
     kernel_item,
-    others_wait,
     stack_item,
     standstill,
 )
-from grpo_doctor.hang.dumps.ras import Failure, Findings, LateRank, hear, judge_ras
+from grpo_doctor.hang.dumps.ras import Late, RasReport, hear
 from grpo_doctor.hang.model import gpus
 from grpo_doctor.hang.model.view import JobView, Process, has_pending
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import ranks_text, verb
-from grpo_doctor_probes.evidence import Job, RasAnswer
 
 _CUDA_ERROR = re.compile(
     r"CUDA error|CUDA kernel errors|illegal memory access|device-side assert|uncorrectable ECC"
@@ -251,152 +246,56 @@ def _of_gpu(view: JobView, rank: int | None) -> tuple[Item, ...]:
     return tuple(item for state in states if rank in state.ranks for item in state.items)
 
 
-SOURCE = "NCCL RAS"
-# By error: what it means. A remote error is a victim's: its peer failed.
-_CLASSES: dict[int, str] = {
-    1: "gpu-fault",
-    2: "network-silent",
-    3: "network-silent",
-    4: "collective-mismatch",
-    5: "collective-mismatch",
-}
-_GIVEN_UP = ("is considered dead by NCCL: no response for a minute", "given up by NCCL")
-_SILENT = ("does not respond to NCCL", "silent for NCCL")
-_ON_ITS_HOST = "grpo-doctor attach  # on the host of this rank"
-_CONFIRM = f"{ASK_RAS}; again after some seconds"
+_SOURCE = "NCCL RAS"
 
 
 def reported_by_nccl(case: Case) -> Iterator[Candidate]:
-    """Ranks that NCCL lost, that reported an error, or that launched fewer collectives."""
-    view = case.view
-    report = findings(view)
-    for failure in report.failures:
-        if failure.rank is not None:
-            yield from _failed_in_nccl(view, failure.rank, failure)
-    if report.failures:
-        return  # who waits for a lost rank launches nothing more either
-    by_rank: dict[int, list[LateRank]] = {}
-    for lag in report.laggards:
-        if lag.rank is not None:
-            by_rank.setdefault(lag.rank, []).append(lag)
-    for rank, lags in by_rank.items():
-        if lags[0].ahead and not others_wait(view, rank):
-            continue  # who only waits for its GPU may compute there, and be the one that is late
-        proc = view.by_rank.get(rank)
-        ahead = case.graph.reach.get(proc.node, frozenset()) if proc is not None else frozenset()
-        # As a stage of a pipeline waits: sends and receives are not counted.
-        if proc is not None and proc.waits and any(who.node in ahead for who in case.suspects):
-            continue
-        yield _behind(case, rank, lags)
+    """Yield ranks of other hosts that NCCL lost, or that launched fewer collectives."""
+    report = hear(case.view.evidence.job, case.view.evidence.ras)
+    for rank in sorted({*report.late, *report.lost} - case.view.by_rank.keys()):
+        if rank in report.lost:
+            yield _lost(case.view, rank, report)
+        elif not report.lost:  # else it may wait for a lost one, and launches nothing either
+            late = report.late[rank]
+            words = [*dict.fromkeys(map(_words, late))]
+            yield Candidate(
+                cause="unknown",
+                culprits=(rank,),
+                reason=f"has not reached the {late[0].operation} that the others are in; this host "
+                "cannot see what it does",
+                evidence=tuple(Item(_SOURCE, rank, text) for text in words[:3]),
+                sink=Sink.COUNTERS,
+                liveness="computing",  # it may compute a reward or write a checkpoint
+                confirm=(
+                    "grpo-doctor attach  # on the host of this rank",
+                    f"{ASK_RAS}; again after some seconds",
+                ),
+            )
 
 
-def findings(view: JobView) -> Findings:
-    """What the answers of this visit show."""
-    return _judged(view.evidence.job, view.evidence.ras)
-
-
-@lru_cache(maxsize=2)
-def _judged(job: Job, answers: tuple[RasAnswer, ...]) -> Findings:
-    return judge_ras(hear(job, answers))
-
-
-def even_items(view: JobView) -> tuple[Item, ...]:
-    """That RAS sees no difference between the ranks, and what it would not see; else ()."""
-    if not findings(view).even:
-        return ()
-    text = (
-        "every rank has launched the same collectives; RAS does not show a hang inside one, on "
-        "the network or the GPUs"
-    )
-    return (Item(SOURCE, None, text),)
-
-
-def _behind(case: Case, rank: int, lags: list[LateRank]) -> Candidate:
-    """Return the cause of a rank with a lower count: RAS does not show why it is late."""
-    proc = case.view.by_rank.get(rank)
-    lag = lags[0]
-    items = tuple(Item(SOURCE, rank, _words(lag)) for lag in lags[:3])
-    if lag.ahead or lag.instead or (proc is not None and proc.waits):
-        return _strayed(case, rank, lag, items)
-    if proc is None:  # on another host, where it may compute a reward or write a checkpoint
-        return Candidate(
-            cause="unknown",
-            culprits=(rank,),
-            reason=f"has not reached the {lag.operation} that the others are in; this host "
-            "cannot see what it does",
-            evidence=items,
-            sink=Sink.COUNTERS,
-            liveness="computing",
-            confirm=(_ON_ITS_HOST, _CONFIRM),
-        )
-    busy = proc.spins or proc.activity.kind in ("busy", "working")
-    return Candidate(
-        cause=busy_class(proc) if busy else blocked_class(proc),
-        reason=f"does not reach the next {lag.operation}{in_phase(proc)}",
-        evidence=(*items, stack_item(proc)),
-        sink=Sink.NOTHING,
-        liveness="computing" if busy else "unseen",
-        confirm=(_CONFIRM,),
-    ).of(proc)
-
-
-def _strayed(case: Case, rank: int, lag: LateRank, items: tuple[Item, ...]) -> Candidate:
-    """It is in another call to the others than they are, or was and is on another host."""
-    cause = "collective-mismatch" if lag.ahead or lag.instead else "collective-skipped"
-    reason = f"skipped a {lag.operation} that the others call"
-    if lag.ahead:
-        reason = f"called one more {lag.operation} than the others"
-    elif lag.instead:
-        reason = f"called {lag.instead} where the others call {lag.operation}"
-    strayed = Candidate(
-        cause=cause,
-        culprits=(rank,),
-        reason=reason,
-        evidence=items,
-        sink=Sink.COUNTERS,
-        fixes=advice("launches"),
-        confirm=(_ON_ITS_HOST, _CONFIRM),
-    )
-    proc = case.view.by_rank.get(rank)
-    if proc is None:
-        return strayed
-    sure = proc.waits and not lag.ahead and not case.waits_for_work(proc)
-    return replace(
-        strayed.of(proc),
-        evidence=(*items, stack_item(proc)),
-        liveness="never-wakes" if sure else "unseen",
-        confirm=(_CONFIRM,),
-    )
-
-
-def _words(lag: LateRank) -> str:
-    """`launched 41 AllReduce where most of the 8 ranks launched 42; the same at two looks`."""
+def _words(late: Late) -> str:
+    """`launched 41 AllReduce where most of the 8 ranks launched 42; the same in both samples`."""
     return (
-        f"launched {lag.launched} {lag.operation} where most of the {lag.size} ranks of the "
-        f"communicator launched {lag.others}; the same in both samples"
+        f"launched {late.launched} {late.operation} where most of the {late.where.size} ranks of "
+        f"the communicator launched {late.others}; the same in both samples"
     )
 
 
-def _failed_in_nccl(view: JobView, rank: int, failure: Failure) -> Iterator[Candidate]:
-    dead = failure.what == "dead"
-    if failure.error:
-        cause, reason = _CLASSES.get(failure.error), f"reports to NCCL: {failure.what}"
-        fix = "NCCL error"
-    else:
-        # A process that is seen here to live is not dead, whatever its peers think.
-        cause = "rank-dead" if dead and rank not in view.by_rank else "network-silent"
-        reason, fix = _GIVEN_UP if dead else _SILENT
-    if cause is None:
-        return
-    where = f"process {failure.process.pid} on {failure.process.host}: {failure.what}"
-    yield Candidate(
-        cause=cause,
+def _lost(view: JobView, rank: int, report: RasReport) -> Candidate:
+    dead, (host, pid) = report.lost[rank], report.processes.get(rank, ("an unknown host", 0))
+    reason = "does not respond to NCCL"
+    if dead:
+        reason = "is considered dead by NCCL: no response for a minute"
+    return Candidate(
+        cause="rank-dead" if dead else "network-silent",
         culprits=(rank,),
         reason=reason,
-        evidence=(Item(SOURCE, rank, where),),
+        evidence=(
+            Item(_SOURCE, rank, f"process {pid} on {host}: {'dead' if dead else 'unresponsive'}"),
+        ),
         sink=Sink.ORDER,
         liveness="never-wakes",
         still_s=view.wait_history.waited_s,
-        fixes=advice(fix),
-        confirm=(f"ps -o pid,stat,wchan,args -p {failure.process.pid}  # on that host", _CONFIRM),
+        fixes=advice("given up by NCCL" if dead else "silent for NCCL"),
+        confirm=(f"ps -o pid,stat,wchan,args -p {pid}  # on that host", ASK_RAS),
     )

@@ -30,15 +30,8 @@ from grpo_doctor import __version__
 from grpo_doctor.bounded import BUNDLE, DUMP, DUMPS, TAR_HEADER
 from grpo_doctor.errors import OutputError, TraceError
 from grpo_doctor.files import replacing
-from grpo_doctor.hang.multihost.join import fits
-from grpo_doctor.hang.multihost.visits import same_processes
 from grpo_doctor.hang.verdict import Diagnosis, encoded, encoded_document
-from grpo_doctor_probes.evidence import (
-    Evidence,
-    FlightDump,
-    HostFacts,
-    Job,
-)
+from grpo_doctor_probes.evidence import Evidence, FlightDump, HostFacts, Job
 from grpo_doctor_probes.record.redact import redact_text
 from grpo_doctor_probes.record.rundir import make_private
 
@@ -60,7 +53,6 @@ _HOST = "{host}"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._\-]+")
 _LONGEST_NAME = 64
 _ALL_HOSTS = "all-hosts"
-_MOST_OF_A_NAME = 10_000
 MAX_FILE_BYTES = MAX_EVIDENCE_BYTES = BUNDLE.bytes
 _NAME_TYPES = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
@@ -217,57 +209,16 @@ def _archive(name: str, files: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def with_host(path: Path, job: Job, number: int = 1) -> Path:
+def with_host(path: Path, job: Job) -> Path:
     """The path with `{host}` replaced: each host of a job writes a bundle of its own.
 
     A host may call itself anything: what could lead elsewhere in the file system is left out.
-    `number` is in the name from 2 on, for hosts that call themselves alike.
     """
     if _HOST not in str(path):
         return path
     name = _ALL_HOSTS if len(job.placements) > 1 else job.host
     safe = _NOT_IN_NAMES.sub("_", name).lstrip(".-")[:_LONGEST_NAME] or "host"
-    return Path(str(path).replace(_HOST, safe if number == 1 else f"{safe}-{number}"))
-
-
-def own_place(path: Path, job: Job) -> Path:
-    """Where this host keeps its bundle, taken before another one of the same name can: that would
-    replace it. Its own of an earlier look, and what is of another job, is replaced.
-    """
-    if _HOST not in str(path):
-        return path
-    places = (with_host(path, job, number) for number in range(1, _MOST_OF_A_NAME))
-    chosen = next((folder for folder in places if _reserve(folder) or _is_free(folder, job)), None)
-    if chosen is None:
-        raise OutputError(
-            f"{with_host(path, job)} and all similar names are taken. Choose another with -o."
-        )
-    return chosen
-
-
-def _reserve(folder: Path) -> bool:
-    """Return whether the folder was free and is now ours; a later write names any error."""
-    try:
-        if not folder.parent.is_dir():
-            make_private(str(folder.parent))
-        if folder.name.endswith(ARCHIVES):
-            folder.open("xb").close()
-        else:
-            folder.mkdir(mode=0o700)
-    except FileExistsError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _is_free(folder: Path, job: Job) -> bool:
-    """Whether what is there may be replaced. What can't be read, another host may be writing."""
-    try:
-        owner = read(folder).job
-    except TraceError:
-        return False
-    return same_processes(owner, job) or not fits(owner, job)
+    return Path(str(path).replace(_HOST, safe))
 
 
 def bundles_in(paths: Sequence[Path]) -> tuple[Path, ...]:

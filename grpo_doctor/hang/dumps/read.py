@@ -258,8 +258,7 @@ def _settled(
     """
     same, problems = of_one_world(list(recordings))
     ordered = sorted(same, key=lambda p: (p.rank is None, p.rank or 0, p.at_unix_ns, p.sources))
-    checked = [_checked(_from_name(recording), problems) for recording in ordered]
-    identified = _eliminate(checked)
+    identified = [_from_name(recording) for recording in ordered]
     by_rank: dict[int, list[Recording]] = defaultdict(list)
     unknown = [recording for recording in identified if recording.rank is None]
     untold = "nothing in it shows which rank it is from"
@@ -278,58 +277,6 @@ def _from_name(recording: Recording) -> Recording:
         return recording
     numbers = _IN_NAME.findall(PurePath(recording.sources[0].partition(":")[2]).name)
     return msgspec.structs.replace(recording, rank=int(numbers[-1])) if numbers else recording
-
-
-def _checked(recording: Recording, problems: list[DumpProblem]) -> Recording:
-    """A rank that its own groups rule out is a local rank, or the file was renamed."""
-    possible = _possible(recording)
-    if recording.rank is None or not possible or recording.rank in possible:
-        return recording
-    only = next(iter(possible)) if len(possible) == 1 else None
-    instead = f"it is from rank {only}" if only is not None else "its rank is unknown"
-    text = (
-        f"named rank {recording.rank}, but its process groups do not contain that rank: {instead}"
-    )
-    problems.append(DumpProblem(recording.sources[0], only, text, NAME_IT))
-    return msgspec.structs.replace(recording, rank=only)
-
-
-def _possible(recording: Recording) -> frozenset[int]:
-    """Return the ranks that this can be of: those in all groups, whose sends and receives agree.
-    Empty where nothing is recorded.
-    """
-    lists = [frozenset(group.ranks) for group in recording.groups if group.ranks]
-    possible = frozenset.intersection(*lists) if lists else frozenset()
-    sender = _sender(recording)
-    return possible & {sender} if sender is not None and sender in possible else possible
-
-
-def _sender(recording: Recording) -> int | None:
-    """The rank that a send or receive of its own names."""
-    members = {(group.name, group.backend): group.ranks for group in recording.groups}
-    for entry in recording.entries:
-        local = {"send": entry.source, "recv": entry.target}.get(entry.op)
-        ranks = members.get((entry.group, entry.backend), ())
-        if local is not None and local < len(ranks):
-            return ranks[local]
-    return None
-
-
-def _eliminate(recordings: Sequence[Recording]) -> list[Recording]:
-    """Unknown ranks, where one choice is left."""
-    settled = list(recordings)
-    while True:
-        used = {recording.rank for recording in settled if recording.rank is not None}
-        certain = None
-        for at, recording in enumerate(settled):
-            ranks = _possible(recording) - used if recording.rank is None else frozenset()
-            if len(ranks) == 1:
-                certain = at, next(iter(ranks))
-                break
-        if certain is None:
-            return settled
-        at, rank = certain
-        settled[at] = msgspec.structs.replace(settled[at], rank=rank)
 
 
 def _join(rank: int, recordings: Sequence[Recording], problems: list[DumpProblem]) -> Recording:

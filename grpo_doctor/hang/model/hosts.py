@@ -7,7 +7,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from grpo_doctor.hang.dumps.ras import RasReport, hear
+from grpo_doctor.hang.dumps.ras import hear
 from grpo_doctor_probes.evidence import Blocked, Disk, Evidence, Job, Placement
 
 _ARROW = " -> "  # between the two ends of a connection
@@ -107,12 +107,26 @@ def disks_of(evidence: Evidence, pid: int) -> tuple[Disk, ...]:
 
 
 def hosts_of(evidence: Evidence, ranks: Iterable[int]) -> tuple[str, ...]:
-    """Return the hosts on which these unseen ranks probably are; empty where nothing shows it."""
-    away = tuple(ranks)
-    homes = _by_nccl(evidence)
-    if all(rank in homes for rank in away):
-        return tuple(dict.fromkeys(homes[rank] for rank in away))
-    return _by_numbers(evidence.job, away) or _by_remainder(evidence.job)
+    """Return the hosts on which these unseen ranks probably are; empty where nothing shows it.
+
+    NCCL knows the host of every process of its communicators. Launchers number ranks host by host,
+    in the order of their list, where this host agrees; else they are on the listed hosts that were
+    not looked at.
+    """
+    job, placements, away = evidence.job, evidence.job.placements, tuple(ranks)
+    processes = hear(job, evidence.ras).processes
+    homes = [processes.get(rank, ("", 0))[0] for rank in away]
+    if all(map(_HOST.match, homes)):
+        return tuple(dict.fromkeys(homes))
+    listed = next((placement.hosts for placement in placements if placement.hosts), ())
+    if len(placements) == 1 and job.local_ranks:
+        own = {m.rank // job.local_ranks for m in job.ranks() if m.rank is not None}
+        nodes = sorted({rank // job.local_ranks for rank in away})
+        if own == {placements[0].node} and nodes and nodes[-1] < len(listed):
+            return tuple(listed[number] for number in nodes)
+    looked_at = {placement.host.lower().partition(".")[0] for placement in placements}
+    others = tuple(host for host in listed if host.lower().partition(".")[0] not in looked_at)
+    return others if len(listed) - len(others) == len(looked_at) else ()
 
 
 def unseen(job: Job) -> tuple[int, ...]:
@@ -153,43 +167,3 @@ def _listed(placement: Placement, job: Job) -> str:
     if len(hosts) > _MOST_IN_COMMAND:
         return "HOSTS"
     return ",".join(hosts)
-
-
-def _by_numbers(job: Job, ranks: tuple[int, ...]) -> tuple[str, ...]:
-    """Launchers number ranks host by host, in the order of their list, where this host agrees."""
-    placement = job.placements[0] if len(job.placements) == 1 else None
-    if placement is None or not placement.hosts or not job.local_ranks:
-        return ()
-    own = {m.rank // job.local_ranks for m in job.ranks() if m.rank is not None}
-    nodes = sorted({rank // job.local_ranks for rank in ranks})
-    if own != {placement.node} or not nodes or nodes[-1] >= len(placement.hosts):
-        return ()
-    return tuple(placement.hosts[number] for number in nodes)
-
-
-def _by_remainder(job: Job) -> tuple[str, ...]:
-    """The launcher's hosts that were not looked at."""
-    listed = next((placement.hosts for placement in job.placements if placement.hosts), ())
-    looked_at = {_short(placement.host) for placement in job.placements}
-    unseen_hosts = tuple(host for host in listed if _short(host) not in looked_at)
-    if unseen_hosts and len(listed) - len(unseen_hosts) == len(looked_at):
-        return unseen_hosts
-    joint_op = job.address.rpartition(":")[0]
-    first_unseen = 0 in job.ranks_missing  # rank 0 is where all meet
-    names_a_host = _HOST.match(joint_op) is not None and not joint_op.startswith("127.")
-    lacks_one = any(placement.nodes == len(job.placements) + 1 for placement in job.placements)
-    if first_unseen and names_a_host and joint_op != "localhost" and lacks_one:
-        return (joint_op,)
-    return ()
-
-
-def _short(host: str) -> str:
-    return host.lower().partition(".")[0]
-
-
-def _by_nccl(evidence: Evidence) -> dict[int, str]:
-    """NCCL knows the host of every process of its communicators."""
-    heard = hear(evidence.job, evidence.ras) if evidence.ras else RasReport()
-    return {
-        rank: process.host for process, rank in heard.ranks.items() if _HOST.match(process.host)
-    }

@@ -78,11 +78,6 @@ def check_same_job(evidences: Sequence[Evidence]) -> None:
         )
 
 
-def fits(job: Job, other: Job) -> bool:
-    """Return whether two samples can be of one job."""
-    return not _differ(_papers(job), _papers(other))
-
-
 def _papers(job: Job) -> _Papers:
     placement = job.placements[0] if job.placements else Placement(job.host)
     ranks = frozenset(m.rank for m in job.ranks() if m.rank is not None)

@@ -6,14 +6,12 @@ its clock become those of the newest sample.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from grpo_doctor.hang import dumps
 from grpo_doctor.hang.model.nodes import HOST_STEP
-from grpo_doctor.hang.verdict import encoded
 from grpo_doctor.hang.wording import ranks_text, seconds_text, sentence
 from grpo_doctor_probes.evidence import (
     Blocked,
@@ -111,13 +109,7 @@ class Chosen:
 
 def ordered(evidences: Sequence[Evidence]) -> tuple[Evidence, ...]:
     """Sort by host and ranks, so that the order in which they were given does not matter."""
-    keys = [_key(evidence) for evidence in evidences]
-    repeated = {key for key, count in Counter(keys).items() if count > 1}
-    full = [
-        (key, _digest(evidence) if key in repeated else "")
-        for key, evidence in zip(keys, evidences, strict=True)
-    ]
-    return tuple(evidences[at] for at in sorted(range(len(full)), key=full.__getitem__))
+    return tuple(sorted(evidences, key=_key))
 
 
 def newest_of_each_host(evidences: Sequence[Evidence]) -> Chosen:
@@ -181,11 +173,6 @@ def _key(evidence: Evidence) -> tuple[str, tuple[int, ...], int, tuple[int, ...]
     job = evidence.job
     pids = tuple(sorted(member.pid for member in job.members))
     return job.host, tuple(sorted(started_ranks(job))), evidence.taken_unix_ns, pids
-
-
-def _digest(evidence: Evidence) -> str:
-    # Dumps are bytes, which JSON has in base64: this is slow, and only for bundles of one moment.
-    return hashlib.sha256(encoded(evidence)).hexdigest()
 
 
 def started_ranks(job: Job) -> set[int]:

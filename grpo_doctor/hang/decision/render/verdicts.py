@@ -17,7 +17,7 @@ from grpo_doctor.hang.causes.candidate import (
     standstill,
     working_class,
 )
-from grpo_doctor.hang.causes.gpu import ASK_RAS, even_items
+from grpo_doctor.hang.causes.gpu import ASK_RAS
 from grpo_doctor.hang.causes.process import JOINING_S
 from grpo_doctor.hang.decision.state import Stall, called_since_first_look, quiet_s
 from grpo_doctor.hang.model.hosts import commands
@@ -38,7 +38,6 @@ from grpo_doctor.hang.wording import (
     sentence,
     verb,
 )
-from grpo_doctor_probes.evidence import LogTail
 
 _WORK: dict[Purpose | None, str] = {
     "checkpoint": "writes a checkpoint",
@@ -53,33 +52,6 @@ _WORK: dict[Purpose | None, str] = {
     "train": "trains",
     "logprob": "computes log-probabilities",
 }
-
-
-# tqdm: `45%|####5     | 9/20 [00:30<00:37,  3.4s/it]`; `?` instead of a time before the first.
-_BAR = re.compile(r"\d{1,12}/\d{1,12} \[[\d:]{1,12}<((?:\d{1,4}:){1,2}\d{2})[,\]]")
-# What shows a bar of its own. In others the last bar in the log is that of the whole training.
-_COUNTED: frozenset[Purpose] = frozenset({"evaluate", "generate", "load", "download"})
-FRESH_S = 30.0  # a bar that was written earlier is of work that is done, or that stands
-
-
-def seconds_left(pid: int, purpose: Purpose | None, logs: Sequence[LogTail]) -> float | None:
-    """Seconds until a process's work is done, by the last bar in its log; None without a bar."""
-    if purpose not in _COUNTED:
-        return None
-    own = [log for log in logs if log.pid == pid and log.written_s_ago <= FRESH_S]
-    newest = min(own, key=lambda log: log.written_s_ago, default=None)
-    return bar_seconds(newest.lines) if newest is not None else None
-
-
-def bar_seconds(lines: Sequence[str]) -> float | None:
-    """The time that the last progress bar says is left, in seconds."""
-    times = [match for line in lines for match in _BAR.findall(line)]
-    if not times:
-        return None
-    seconds = 0.0
-    for part in times[-1].split(":"):
-        seconds = seconds * 60 + int(part)
-    return seconds
 
 
 def healthy(view: JobView, graph: Graph) -> Verdict:
@@ -200,8 +172,6 @@ def slow_work(view: JobView, stall: Stall) -> Verdict:
     moved = first.activity.io_bytes
     rate = f", {bytes_text(moved)} in {seconds_text(first.activity.seconds)}"
     doing = f"{work}{in_phase(first)}{rate if moved >= 1_000_000 else ''}"
-    left_s = seconds_left(first.pid, first.long_work, view.evidence.logs)
-    outlook = f", with about {seconds_text(left_s)} left" if left_s is not None else ""
     # Long work has no class of its own, but for one line that burns a core in every look.
     at_it = first.long_work is None or first.activity.kind == "busy"
     held_up = bool(victims) and at_it and view.wait_history.unusual()
@@ -213,8 +183,7 @@ def slow_work(view: JobView, stall: Stall) -> Verdict:
         certainty="likely" if held_up else "",
         phase=first.phase,
         summary=sentence(
-            f"slow, not stuck: {ranks_text(ranks)} {conjugated(doing, len(ranks))}{outlook}"
-            f"{waiting}{for_s}"
+            f"slow, not stuck: {ranks_text(ranks)} {conjugated(doing, len(ranks))}{waiting}{for_s}"
         ),
         evidence=tuple(i for proc in workers[:4] for i in (activity_item(proc), stack_item(proc))),
         confirm=("Run attach again in a minute: a working rank will be at another line.",),
@@ -309,7 +278,6 @@ def undecided(view: JobView, stall: Stall) -> Verdict:
         ),
         evidence=(
             *(item for proc in chosen for item in (*standstill(proc), *_native_items(proc))),
-            *even_items(view),
         ),
         confirm=tuple(proc.shell("py-spy dump --native --pid {pid}") for proc in chosen[:1]),
         fixes=advice("recorders off") if recorders_are_off(view) else (),
@@ -329,7 +297,6 @@ def _on_gpus(view: JobView) -> Verdict:
         ),
         evidence=(
             *(item for proc in procs[:3] for item in (activity_item(proc), stack_item(proc))),
-            *even_items(view),
         ),
         confirm=(_WATCH_POWER, ASK_RAS),
         fixes=advice("no recorder"),

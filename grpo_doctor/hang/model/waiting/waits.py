@@ -9,7 +9,7 @@ ranks in two camps there are a thousand waits and not half a million.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -178,8 +178,7 @@ _CHILD_ROLES = {
     "pool": ("reward", "helper"),
     "child": ("reward", "helper"),
 }
-_OF_THE_JOB = ("src", "dst")
-_OF_ITS_GROUP = ("group_src", "group_dst")
+_PARTNER = ("src", "dst")
 _MOST_DIGITS = 9  # of a rank; whatever else was on the stack may be of any length
 
 
@@ -328,33 +327,11 @@ def _tasks(view: JobView) -> Iterator[Link]:
 def partner_of(view: JobView, proc: Process) -> int | None:
     """The rank of the job at the other end; None where it is not known.
 
-    `send_object_list` passes on its partner's number within the group alone, so a number of the
-    job counts first, whichever call of the stack has it.
+    `send_object_list` passes on its partner's number within a group alone, which no stack names: a
+    number of the job counts, whichever call of the stack has it.
     """
-    for number in _numbers(view, proc, _OF_THE_JOB):
-        return number
-    for number in _numbers(view, proc, _OF_ITS_GROUP):
-        return _of_the_job(view, proc, number)
-    return None
-
-
-def _numbers(view: JobView, proc: Process, names: Sequence[str]) -> Iterator[int]:
     for call in view.evidence.arguments:
-        values = [call.values.get(name, "") for name in names if call.pid == proc.pid]
-        yield from (
-            int(value) for value in values if value.isdecimal() and len(value) <= _MOST_DIGITS
-        )
-
-
-def _of_the_job(view: JobView, proc: Process, number: int) -> int | None:
-    """Return the group, which the stack does not show, where all of this rank's groups agree.
-
-    Groups whose members no recorder lists do not count: there may be others in addition to them.
-    """
-    recording = view.recordings.of(proc.rank) if proc.rank is not None else None
-    groups = recording.groups if recording is not None else ()
-    listed = [group.ranks for group in groups if proc.rank in group.ranks]
-    # As torch was given the members, or sorted: it depends on who made the group.
-    orders = [order for ranks in listed for order in (ranks, sorted(ranks))]
-    members = {order[number] for order in orders if number < len(order)}
-    return members.pop() if len(members) == 1 else None
+        for value in (call.values.get(name, "") for name in _PARTNER if call.pid == proc.pid):
+            if value.isdecimal() and len(value) <= _MOST_DIGITS:
+                return int(value)
+    return None

@@ -13,7 +13,6 @@ from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Kind, Wait
 from tests.evidence import STEPS, EvidenceBuilder, frames
 from tests.unit.hang.causes.proposed import case_of, with_matching
-from tests.unit.hang.causes.test_ras import answers
 
 TROUBLE = {"unconfirmed_bytes": 48, "retransmits": 5}
 
@@ -260,12 +259,3 @@ def test_every_rank_of_the_host_that_no_other_reaches_is_named() -> None:
     (label,) = labels(with_matching(case_of(changed_evidence), statuses=(status("partial"),)))
     assert label.culprits == (2, 3)
     assert label.whole.endswith("no data gets through the network to b")
-
-
-def test_that_nccl_sees_no_difference_is_evidence_too() -> None:
-    build = EvidenceBuilder()
-    for counts, even in (((10, 10, 10, 10), True), ((10, 10, 9, 10), False), ((), False)):
-        ras = answers(build, *counts) if counts else ()
-        case = case_of(replace(build.build(), ras=ras))
-        (label,) = labels(with_matching(case, statuses=(status("partial"),)))
-        assert ("NCCL RAS" in [item.source for item in label.evidence]) == even

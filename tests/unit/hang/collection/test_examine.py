@@ -118,18 +118,13 @@ def test_a_visit_that_is_interrupted_tells_what_it_has_seen(play: Play) -> None:
 # What only a job that seems to stand is asked.
 
 
-def asked_for_recordings(played: Played) -> tuple[bool, bool]:
-    """Whether NCCL was asked, and recorders were read."""
-    return "ras" in played.names(), "read_recorders" in played.names()
-
-
 def test_a_job_that_gets_on_is_asked_for_no_recordings(play: Play) -> None:
     played = play(works())
     assert examine(played).dumps == ()
-    assert asked_for_recordings(played) == (False, False)
+    assert "read_recorders" not in played.names()
 
 
-def test_where_nobody_gets_on_or_stands_nccl_and_recorders_are_asked(play: Play) -> None:
+def test_where_nobody_gets_on_or_stands_recorders_are_asked(play: Play) -> None:
     build = EvidenceBuilder(ranks=2)
     for rank in (0, 1):
         build.rank(rank).works(REWARD, moves=False)
@@ -137,7 +132,6 @@ def test_where_nobody_gets_on_or_stands_nccl_and_recorders_are_asked(play: Play)
     evidence = examine(played)
     assert [dump.pid for dump in evidence.dumps] == [100, 101]
     assert len(evidence.looks) == MOST_SAMPLES
-    assert asked_for_recordings(played)[0]
 
 
 @pytest.mark.parametrize("stop", [True, False])
@@ -145,7 +139,6 @@ def test_a_job_that_stands_is_asked_for_its_recordings(stop: bool, play: Play) -
     played = play(stands())
     evidence = examine(played, replace(WISHES, stop=stop))
     assert [dump.pid for dump in evidence.dumps] == [100, 101]
-    assert played.of("ras") == [[6.0]]
     assert "reading the flight recorders" in played.messages
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ import pytest
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.hosts import commands, disks_of, hosts_of
 from grpo_doctor.hang.verdict import Verdict
-from grpo_doctor_probes.evidence import Disk, Evidence, HostFacts, Placement, RasAnswer
+from grpo_doctor_probes.evidence import Disk, Evidence, HostFacts, Placement
 from tests.evidence import EvidenceBuilder, frames
 from tests.several_hosts import on_hosts
 
@@ -80,25 +79,6 @@ def test_of_several_other_hosts_the_one_is_named_only_if_numbers_agree() -> None
     assert hosts_of(replace(first), (17,)) == ("node2",)
     shifted = on_hosts(build.build(), 8, hosts=hosts, node=2)[0]
     assert hosts_of(shifted, (17,)) == ("node1", "node2")
-
-
-def test_nccl_knows_the_hosts_of_ranks_that_were_not_seen() -> None:
-    rows = [
-        {"rank": rank, "host": f"10.0.0.{rank // 8 + 1}", "pid": 100 + rank % 8}
-        for rank in range(16)
-    ]
-    communicator = {"hash": "0x1", "size": 16, "ranks": rows, "missing_ranks": []}
-    answer = json.dumps({"nccl_version": "2.28.3", "communicators": [communicator]})
-    host = first_host(addresses=("10.0.0.1",))
-    answered = replace(host, ras=(RasAnswer("127.0.0.1:28028", 0, answer),))
-    assert hosts_of(answered, AWAY) == ("10.0.0.2",)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "[1]", '{"communicators": 3}', "[" * 100_000, '{"a":' * 100_000]
-)
-def test_what_nccl_says_is_not_believed(text: str) -> None:
-    assert hosts_of(replace(first_host(), ras=(RasAnswer("a", 0, text),)), AWAY) == ()
 
 
 def test_a_local_rank_that_does_not_wait_is_still_named() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.multihost.join import joined
-from grpo_doctor_probes.evidence import Evidence, RasAnswer
+from grpo_doctor_probes.evidence import Evidence
 from tests.evidence import EvidenceBuilder
 from tests.several_hosts import later, on_hosts
 from tests.unit.hang.multihost.jobs import judged, skipped, stopped
@@ -46,19 +46,6 @@ def later_clock(evidence: Evidence, by_ns: int) -> Evidence:
         for look in evidence.looks
     )
     return replace(evidence, looks=looks)
-
-
-def test_answers_of_nccl_are_as_old_as_the_looks_of_their_host() -> None:
-    """By their own clocks they are days apart, and were given at the same moment."""
-    node0, node1 = on_hosts(stopped(), 4)
-    at_ns = node0.looks[-1].at_ns
-    node0 = replace(node0, ras=(RasAnswer("localhost:28028", at_ns, "{}"),))
-    day_ns = 86_400 * 10**9
-    node1 = replace(
-        later_clock(node1, day_ns), ras=(RasAnswer("localhost:28028", at_ns + day_ns, "{}"),)
-    )
-    first, second = joined([node0, node1]).ras
-    assert first.at_ns == second.at_ns
 
 
 def test_of_two_bundles_of_a_host_the_newer_counts() -> None:

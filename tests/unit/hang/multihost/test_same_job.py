@@ -6,11 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.multihost.join import DifferentJobsError, check_same_job, fits
+from grpo_doctor.hang.multihost.join import DifferentJobsError, check_same_job
 from grpo_doctor_probes.evidence import Job, Member, Placement
 from tests.evidence import EvidenceBuilder
 
 RANKS = (0, 1)
+
+
+def fits(*jobs: Job) -> bool:
+    """Whether bundles of these can be of one job."""
+    evidence = EvidenceBuilder(ranks=2).build()
+    try:
+        check_same_job([replace(evidence, job=job) for job in jobs])
+    except DifferentJobsError:
+        return False
+    return True
 
 
 def job(

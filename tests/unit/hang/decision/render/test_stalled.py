@@ -17,7 +17,6 @@ from grpo_doctor.hang.verdict import Verdict
 from grpo_doctor_probes.evidence import Evidence, Frame, Placement, PythonThread, Stack, Thread
 from tests.evidence import FIRST_NS, SECOND, EvidenceBuilder, FakeProcess, collective, frames
 from tests.unit.hang.causes.proposed import case_of
-from tests.unit.hang.causes.test_ras import answers
 from tests.verdicts import REWARD
 
 NOW_TICKS = FIRST_NS * 100 // SECOND
@@ -249,14 +248,6 @@ def test_recorders_that_answer_and_have_nothing_are_off(
     )
     fixes = open_verdict(replace(evidence, dumps=dumps)).fixes
     assert fixes == advice("recorders off") * off
-
-
-@pytest.mark.parametrize(("counts", "cited"), [((10, 10), True), ((10, 9), False), ((), False)])
-def test_that_nccl_sees_no_difference_is_told(counts: tuple[int, ...], cited: bool) -> None:
-    build = EvidenceBuilder(ranks=2)
-    ras = answers(build, *counts) if counts else ()
-    outcome = open_verdict(replace(build.build(), ras=ras))
-    assert ("NCCL RAS" in [item.source for item in outcome.evidence]) is cited
 
 
 def test_native_frames_are_told_where_they_were_looked_at() -> None:
