@@ -37,6 +37,7 @@ _COMMAND = (
     "actor_rollout_ref.rollout.gpu_memory_utilization={share} "
     "actor_rollout_ref.rollout.max_num_seqs=512 actor_rollout_ref.rollout.max_model_len=1536 "
     "actor_rollout_ref.rollout.max_num_batched_tokens=1536 "
+    "actor_rollout_ref.rollout.layered_summon=True "
     "actor_rollout_ref.rollout.log_prob_micro_batch_size={rows} "
     "actor_rollout_ref.ref.log_prob_micro_batch_size={rows} "
     "actor_rollout_ref.ref.fsdp_config.param_offload=True trainer.n_gpus_per_node={gpus}"
@@ -85,8 +86,11 @@ def _runs(ledger: Ledger) -> bool:
 
 def reported() -> str:
     """What `check` says of launches whose outcome someone reported."""
-    rows = ["| launch, as reported | GPUs | outcome | verdict | needs |", "|---" * 5 + "|"]
+    rows = [
+        "| launch, as reported | GPUs | outcome | verdict | needs | left open |", "|---" * 6 + "|",
+    ]  # fmt: skip
     verdicts: Counter[tuple[bool, str]] = Counter()
+    missed = 0
     for line in REPORTS.read_text("utf-8").splitlines():
         report = json.loads(line)
         count, _, card = report["gpus"].partition("x")
@@ -98,15 +102,18 @@ def reported() -> str:
         needs = f"{ledger.worst.decisive.needed_bytes / GIB:.0f} GiB"
         source = report["source"].removeprefix("https://github.com/").replace("/tree/main", "")
         link = f"[{source}]({report['source']})"
-        rows.append(f"| {link} | {report['gpus']} | {outcome} | {ledger.state} | {needs} |")
+        cells = (link, report["gpus"], outcome, ledger.state, needs, report.get("open", ""))
+        rows.append(f"| {' | '.join(cells)} |")
         verdicts[report["ran"], ledger.state] += 1
+        missed += ledger.state == "fits" and not report["ran"] and "open" not in report
     failed = sum(count for (ran, _), count in verdicts.items() if not ran)
     refused = sum(verdicts[True, state] for state in ("oom", "invalid"))
     return (
         "\n".join(rows)
         + f"\n\nOf {failed} that ran out of memory or did not start, `fits` was said "
-        f"of {verdicts[False, 'fits']} and `tight` of {verdicts[False, 'tight']}; of "
-        f"{verdicts.total() - failed} that ran, {refused} were refused."
+        f"of {verdicts[False, 'fits']} ({missed} whose report leaves nothing open) and `tight` of "
+        f"{verdicts[False, 'tight']}; of {verdicts.total() - failed} that ran, {refused} were "
+        "refused."
     )
 
 

@@ -9,13 +9,11 @@ from grpo_doctor import knobs
 from grpo_doctor.knobs.model import Spelling
 from grpo_doctor.knobs.tables import BY_NAME
 from grpo_doctor.knobs.values import parse
-from grpo_doctor.launches.model import Problem, Source, ordered
+from grpo_doctor.launches.model import FROM_ENVIRONMENT, Problem, Source, ordered
 from grpo_doctor.launches.programs import Program
 from grpo_doctor.launches.raw_settings import RawSettings
 from grpo_doctor.launches.words import Word
 
-# What ms-swift, and the models that it loads, take from the environment.
-_FROM_ENVIRONMENT = {"MAX_PIXELS": "data.max_pixels"}
 _UNSET = "unset-variable"
 _FSDP = {1: "fsdp", 2: "fsdp2"}
 _DEEPSPEED = {
@@ -50,11 +48,11 @@ def settings(
     for knob, value in _from_accelerate(raw):
         assert raw.accelerate is not None
         sourced[knob] = (value, raw.accelerate.source(_ACCELERATE_KEYS.get(knob, "")))
-    for knob, name in _FROM_ENVIRONMENT.items():
-        word = environment.get(knob)
-        value = parse(BY_NAME[name].kind, word.text) if word else None
+    for knob, variable in FROM_ENVIRONMENT.items():
+        word = environment.get(variable)
+        value = parse(BY_NAME[knob].kind, word.text) if word else None
         if word is not None and value is not None:
-            sourced[name] = (value, word.source)
+            sourced[knob] = (value, word.source)
     for knob, value in knobs.canonical(program.table, version, values).items():
         sourced[knob] = (value, _source(raw, program.table, knob))
     if raw.deepspeed is not None:

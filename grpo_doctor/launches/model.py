@@ -36,6 +36,8 @@ other
     methods without a critic; `rm` for a reward model; `own` for the user's own trainer class;
     `none` for a server."""
 Role = Literal["train", "rollout server"]
+FROM_ENVIRONMENT = {"data.max_pixels": "MAX_PIXELS"}
+"""What ms-swift, and the models that it loads, take from the environment."""
 _ORDER = {knob.name: position for position, knob in enumerate(KNOBS)}
 
 
@@ -156,14 +158,15 @@ class Launch:
     newest does not take them."""
 
     def engine_has_own_card(self, started: int, cards: int) -> bool:
-        """Return whether ms-swift before 3.5 puts vLLM on a GPU that no process trains on.
+        """Return whether this version, of ms-swift before 3.5 or TRL before 0.16, puts vLLM on a
+        GPU that no process trains on.
 
         Args:
             started: training processes on each host.
             cards: GPUs that they see there.
         """
-        version = version_of(self.version)
-        old = self.framework == "ms-swift" and version is not None and version < (3, 5)
+        version, until = version_of(self.version), {"ms-swift": (3, 5), "trl": (0, 16)}
+        old = version is not None and version < until.get(self.framework, ())
         return old and started < cards and bool(self.value("vllm.use"))
 
     @property
@@ -212,6 +215,12 @@ class Launch:
     def spell(self, knob: str, value: Any) -> str | None:
         """Return the setting as this command takes it; None where it has no such option."""
         return knobs.spell(self.table, self.version, knob, value)
+
+    def said(self, knob: str, value: Any) -> str | None:
+        """Return the same, or the variable that ms-swift takes it from."""
+        if self.framework == "ms-swift" and knob in FROM_ENVIRONMENT:
+            return f"{FROM_ENVIRONMENT[knob]}={value}"
+        return self.spell(knob, value)
 
     @property
     def server(self) -> Launch | None:

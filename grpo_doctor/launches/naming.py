@@ -174,6 +174,10 @@ def _override(
     if (removed := listed.removed_in(name, version)) is not None:
         text = f"{name} is gone since verl {removed}"
         yield Problem("removed-flag", text, f"remove {name}", option.source, ends=True)
+    elif (added := listed.added_in(name, version)) is not None:
+        text = f"{name} came with verl {added}; {owner} has no such key"
+        fix = f"remove {name}, or use verl {added}"
+        yield Problem("newer-flag", text, fix, option.source, ends=True)
     elif (sibling := listed.nearest_sibling(name, version)) is not None and sibling not in given:
         text = f"{owner} has no {name}; did you mean {sibling}?"
         yield Problem("unknown-flag", text, f"{sibling}={option.value}", option.source, ends=True)

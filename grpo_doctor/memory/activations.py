@@ -35,7 +35,11 @@ class Tokens:
 
 
 def tokens_of(
-    setup: Setup, factors: Calibration, micro_batch: int | None = None, budget: int | None = None
+    setup: Setup,
+    factors: Calibration,
+    micro_batch: int | None = None,
+    budget: int | None = None,
+    most_rows: int | None = None,
 ) -> Tokens:
     """How many tokens the largest micro-batch of so many rows, or up to a budget, has."""
     batch = micro_batch or setup.micro_batch
@@ -47,6 +51,7 @@ def tokens_of(
         if budget:  # what is counted is without padding
             budget = budget if setup.padding_free else round(budget / factors.usual_share)
             many = max(1.0, budget * setup.context_parallel / longest)
+            many = min(many, most_rows or many)
         elif setup.padding_free:  # of long-tailed lengths one row makes a batch large
             many = 1 + (rows - 1) * factors.usual_share
         scored = longest if setup.scores_prompts else setup.completion_tokens
@@ -78,7 +83,7 @@ def fragmentation(setup: Setup, factors: Calibration) -> float:
 
 def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     """The worst moment of forward and backward pass, without the states."""
-    tokens = tokens_of(setup, factors, budget=setup.train_tokens)
+    tokens = tokens_of(setup, factors, budget=setup.train_tokens, most_rows=setup.most_rows)
     waste = fragmentation(setup, factors)
     entries: list[Component] = []
     spread = _spread(setup, factors)
@@ -244,7 +249,9 @@ def _table_bytes(setup: Setup) -> float:
 
 def logprob_activations(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
     """The worst moment of a forward pass without gradients that scores completions."""
-    tokens = tokens_of(setup, factors, setup.logprob_micro_batch, setup.logprob_tokens)
+    tokens = tokens_of(
+        setup, factors, setup.logprob_micro_batch, setup.logprob_tokens, setup.most_logprob_rows
+    )
     waste = fragmentation(setup, factors)
     fact, vocabulary = facts()["loss_bytes_per_logit"][setup.loss], setup.model.vocabulary
     logits = tokens.scored * vocabulary * fact["scored"] / setup.tensor_parallel

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from grpo_doctor.launches import Launch
 from grpo_doctor.launches.domain import GROUPED, Domain
-from grpo_doctor.memory.facts import shipped
+from grpo_doctor.memory.facts import holds_since, shipped
 
 DOMAIN = Domain(
     ("bundled", "ms-swift", "trl", "verl", "openrlhf", "vllm", "sglang"),
@@ -45,9 +45,7 @@ def _unknown_parts(launch: Launch) -> Iterator[tuple[str, str]]:
     engine = str(launch.settings.get("rollout.engine") or "")
     if engine not in _ENGINES or "use_lmdeploy" in names:
         yield f"{engine or 'LMDeploy'} generates", "vLLM and SGLang"
-    for trains in (launch.settings.get("parallel.strategy"), launch.options.get("model_engine")):
-        if verl and str(trains or "") not in _STRATEGIES:
-            yield f"{trains} trains", "FSDP and Megatron"
+    yield from _unknown_trainers(launch) if verl else ()
     rollout = "actor_rollout_ref.rollout.quantization=fp8"
     if verl and any("quant" in text or "fp8" in text for text in on if text != rollout):
         yield "weights of 8 or 4 bits", "16 bits with verl"
@@ -60,6 +58,14 @@ def _unknown_parts(launch: Launch) -> Iterator[tuple[str, str]]:
     if names & set(_TABLE["other_models"]):
         yield "a reward or teacher model on the GPUs", "policy, reference and rollout engine"
     yield from _unknown_settings(launch)
+
+
+def _unknown_trainers(launch: Launch) -> Iterator[tuple[str, str]]:
+    for trains in (launch.settings.get("parallel.strategy"), launch.options.get("model_engine")):
+        if str(trains or "") not in _STRATEGIES:
+            yield f"{trains} trains", "FSDP and Megatron"
+    if "megatron" in launch.table and not holds_since(launch.version, "0.4"):
+        yield "verl before 0.4 has Megatron models of its own", "those of Megatron's core"
 
 
 def _unknown_settings(launch: Launch) -> Iterator[tuple[str, str]]:

@@ -40,7 +40,10 @@ def engine_of(setup: Setup, factors: Calibration, used: int = 0) -> Engine:
     if engine.name == "sglang":  # what is in use at its start counts as its own; not with vLLM
         budget -= used
     inside = working if engine.name == "vllm" else 0  # SGLang's share is weights and cache alone
-    cache = engine.cache_bytes or budget - weights - inside
+    cache: float = engine.cache_bytes or budget - weights - inside
+    if of_free_memory(setup):  # nothing is compared with the share: it refuses less
+        cache = engine.memory_share * (setup.card_bytes - used - weights)
+        budget, inside, working = round(weights + cache), 0, 0
     graphs = _graph_bytes(setup)
     sequence = cache_bytes_per_token(setup) * _row(setup)
     refusals = _refusals(setup, budget, weights + inside, cache, sequence)
@@ -68,6 +71,14 @@ def engine_of(setup: Setup, factors: Calibration, used: int = 0) -> Engine:
     )
 
 
+def of_free_memory(setup: Setup) -> bool:
+    """Whether the share is of the memory that the trainer and the engine's weights leave."""
+    fact, engine = facts()["cache_of_free_memory"], setup.rollout_engine
+    old = setup.framework == "verl" and not holds_since(setup.version, fact["verl"])
+    newer = engine.version is not None and holds_since(engine.version, fact["vllm"])
+    return old and engine.name == "vllm" and not newer
+
+
 def least_share(setup: Setup) -> float:
     """The smallest share of a card, in steps of 0.05, with which the engine starts."""
     engine = setup.rollout_engine
@@ -92,8 +103,9 @@ _FP8 = 8
 
 
 def weight_bytes(setup: Setup) -> int:
-    """The engine's own copy of the weights on one card."""
-    each = 2.0 if setup.base_bits >= 16 else quantized_bytes(setup)
+    """The engine's own copy of the weights on one card; bitsandbytes quantizes the trainer's."""
+    as_loaded = setup.base_bits >= 16 or setup.tables_in_float32
+    each = 2.0 if as_loaded else quantized_bytes(setup)
     if setup.rollout_engine.weight_bits == _FP8:  # and a float32 scale for 128 x 128
         each = 1 + 4 / 128**2
     tables = setup.model.table_parameters  # in 16 bits always

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from grpo_doctor.memory.activations import logprob_activations, train_activations, vision_mask_bytes
-from grpo_doctor.memory.engine import Engine, cache_bytes_per_token, engine_of
-from grpo_doctor.memory.facts import Calibration, calibration, facts
+from grpo_doctor.memory.engine import Engine, cache_bytes_per_token, engine_of, of_free_memory
+from grpo_doctor.memory.facts import Calibration, calibration, facts, holds_since
 from grpo_doctor.memory.host import host_pool
 from grpo_doctor.memory.ledger import Component, Ledger, Phase, Pool, Row, entries
 from grpo_doctor.memory.overhead import buffers, context, gathered_bytes, whole_model_bytes
@@ -94,16 +94,21 @@ def _rollout_phases(
     if engine is None:
         return [Phase("rollout", (*trainer, *_generation(setup, factors)))]
     sync = [*resident, *states.weights, engine.weights, engine.graphs]
-    if setup.rollout_engine.sleep_level == 0:
+    since = facts()["sync_wakes_weights_alone"].get(setup.framework, "0")
+    alone = of_free_memory(setup) or holds_since(setup.version, since)
+    if setup.rollout_engine.sleep_level == 0 or not alone:
         sync.append(engine.cache)
-    if not setup.offload_optimizer:
-        sync.extend(states.between_steps)
+    kept = () if setup.offload_optimizer else states.between_steps
+    syncs = [Phase("sync", (*sync, *kept, *_gathered_for_sync(setup, factors)))]
+    if summoned := _summoned(setup, factors):
+        held = (*resident, *states.weights, *kept, *engine.asleep)
+        syncs.append(Phase("sync", (*held, *summoned)))
     return [
         Phase(
             "init", (*resident, *_weights_at_start(setup, states), *engine.awake, *engine.loading)
         ),
         Phase("rollout", (*resident, *beside, *engine.awake)),
-        Phase("sync", (*sync, *_gathered_for_sync(setup, factors))),
+        max(syncs, key=lambda phase: phase.bytes),
     ]
 
 
@@ -143,8 +148,10 @@ def _of_critic(entries: Sequence[Component]) -> tuple[Component, ...]:
 
 
 def _weights_at_start(setup: Setup, states: States) -> tuple[Component, ...]:
-    """The trainer's weights while the engine starts; verl has moved offloaded ones by then."""
-    return () if setup.offload_weights and setup.framework == "verl" else tuple(states.weights)
+    """The trainer's weights while the engine starts, unless they were moved to the host before."""
+    since = facts()["engine_starts_alone"].get(setup.framework)
+    moved = setup.offload_weights and since is not None and holds_since(setup.version, since)
+    return () if moved else tuple(states.weights)
 
 
 def _gathered_for_sync(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
@@ -159,6 +166,18 @@ def _gathered_for_sync(setup: Setup, factors: Calibration) -> tuple[Component, .
         formula = f"the model in 16 bits / {groups} groups"
     source = "swift/trainers/rlhf_trainer/rollout_mixin.py"
     row = ("gathered for the engine", size, formula, source, "sync.move_model_batches")
+    return entries(factors.spread_states, row)
+
+
+def _summoned(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
+    """Whole weights while verl looks for its adapters, before the engine has any of its own."""
+    divided = setup.engine == "fsdp" and setup.shards > 1 and setup.flat_parameters
+    if setup.framework != "verl" or setup.method != "lora" or not divided or setup.sync_layered:
+        return ()
+    size = setup.trained_dtype_bytes * setup.model.parameters
+    formula = f"{setup.model.parameters / 1e9:.2f}e9 x {setup.trained_dtype_bytes} B"
+    source = "verl fsdp_utils.py collect_lora_params: FSDP.summon_full_params"
+    row = ("gathered to find adapters", size, formula, source, "sync.layered")
     return entries(factors.spread_states, row)
 
 
@@ -205,7 +224,8 @@ def _models_beside(setup: Setup, factors: Calibration) -> tuple[Component, ...]:
 def _start_refusals(setup: Setup, states: States, fixed: Sequence[Component]) -> tuple[str, ...]:
     """Return why vLLM would not start: too little is free next to the trainer's weights."""
     engine = setup.rollout_engine
-    if setup.rollout != "colocate" or engine.name != "vllm" or engine.cache_bytes:
+    asks = setup.rollout == "colocate" and engine.name == "vllm" and not engine.cache_bytes
+    if not asks or of_free_memory(setup):
         return ()
     free = setup.card_bytes - sum(entry.bytes for entry in (*fixed[:1], *states.weights))
     budget = round(engine.memory_share * setup.card_bytes)

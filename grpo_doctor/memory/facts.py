@@ -47,6 +47,7 @@ class Calibration:
     usual_share: float
     communicator: float
     spread_states: float
+    spread_training: float
     spread_activations: float
     spread_unknown_rows: float
     spread_rollout_rows: float

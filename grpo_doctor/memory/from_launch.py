@@ -74,6 +74,7 @@ def _rollout(setup: Setup, launch: Launch, machine: Machine) -> Setup:
         offload_optimizer=bool(value("offload.optimizer")),
         gather_for_generation=bool(value("sync.gather_for_generation", True)),
         sync_groups=None if gathers_all else value("sync.move_model_batches"),
+        sync_layered=bool(value("sync.layered")),
     )
 
 

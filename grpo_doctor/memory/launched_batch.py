@@ -88,6 +88,8 @@ def _rows_of_verl(setup: Setup, launch: Launch) -> Setup:
         setup,
         micro_batch=min(rows(_ACTOR, "ppo_micro_batch_size") or setup.micro_batch, trained),
         logprob_micro_batch=min(longest_pass, sampled) or None,
+        most_rows=trained,
+        most_logprob_rows=sampled,
     )
 
 
@@ -121,8 +123,7 @@ def _reference_stays(launch: Launch) -> bool:
 
 def _assumed(launch: Launch, what: str, knob: str, value: int) -> str:
     """What is assumed, and the framework's own option for it."""
-    pixels = knob == "data.max_pixels" and launch.framework == "ms-swift"
-    spelling = "MAX_PIXELS=N" if pixels else launch.spell(knob, value)
+    spelling = launch.said(knob, value)
     return f"{what}; to change that: {spelling}" if spelling else f"{what}; no option limits them"
 
 

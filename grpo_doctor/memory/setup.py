@@ -99,6 +99,9 @@ class Setup:
     train_tokens: int | None = None
     """Tokens up to which rows fill a rank's micro-batch, instead of `micro_batch` rows."""
     logprob_tokens: int | None = None
+    most_rows: int | None = None
+    """Rows that a rank has for its micro-batches up to a budget, at most."""
+    most_logprob_rows: int | None = None
     prompt_tokens: int = 512
     completion_tokens: int = 0
     """0: the loss is over the whole sequence."""
@@ -138,6 +141,8 @@ class Setup:
     offload_weights: bool = False
     offload_optimizer: bool = False
     sync_groups: int | None = None
+    sync_layered: bool = False
+    """Adapters are gathered layer by layer."""
     # the host
     host_bytes: int | None = None
     loader_workers: int = 0

@@ -107,7 +107,7 @@ def _divided(setup: Setup, share: Share, factors: Calibration) -> States:
     held = 0 if on_host and stage >= 2 else trained * gradient / gradients_by
     formula = f"{_billions(trained)} x {gradient} B / {gradients_by}"
     gradients, divided = entries(
-        factors.spread_states,
+        factors.spread_training,
         ("gradients", held, formula, _ZERO, _STAGE),
         ("gradients", held / ranks, f"{formula} / {ranks}", _ZERO, _STAGE),
     )
@@ -115,8 +115,8 @@ def _divided(setup: Setup, share: Share, factors: Calibration) -> States:
     return States(
         weights=entries(factors.spread_states, *rows),
         gradients=gradients,
-        optimizer=() if on_host else entries(factors.spread_states, *optimizer),
-        scratch=() if on_host else entries(factors.spread_states, *scratch),
+        optimizer=() if on_host else entries(factors.spread_training, *optimizer),
+        scratch=() if on_host else entries(factors.spread_training, *scratch),
         step_gradients=divided if stage == 1 else gradients,
         keeps_gradients=deepspeed and stage == 3,
         trained=trained,
@@ -174,7 +174,7 @@ def _megatron(setup: Setup, share: Share, factors: Calibration) -> States:
     state = each * (share.trained / dense_by + share.trained_experts / experts_by)
     count, frozen = _billions(trained), frozen_bytes(setup, share)
     weights, gradients, optimizer, still = entries(
-        factors.spread_states,
+        factors.spread_training,
         ("trained weights", 2 * trained, f"{count} x 2 B", _MEGATRON, tensor),
         ("gradients", 4 * trained, f"{count} x 4 B", _MEGATRON, tensor),
         ("master weights and moments", state * (1 - setup.optimizer_offload_share),

@@ -91,6 +91,8 @@ _WHY = {
     "no micro batch": "arguments of the script were to give it",
     "peft_integration": "TRL 1.16 raises the same for this command, which starts one process",
     "One process": "the page starts one process and says nothing of GPUs; eight were given",
+    "vl_7b_fsdp": "the engine keeps 47.5 GiB, and verl gathers 31 GiB of float32 weights to find "
+    "the adapters (fsdp_utils.collect_lora_params)",
     "in the sync phase": "by ms-swift 4.6's source: without --move_model_batches all weights are "
     "gathered on each GPU at once (rollout_mixin.split_batches)",
     "copy of the experts": "Megatron raises that the ranks are not divisible by these "

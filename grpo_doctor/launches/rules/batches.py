@@ -181,11 +181,11 @@ def verl_batch_below_gpus(view: View) -> Flaw | None:
 def verl_mini_batch_too_large(view: View) -> Flaw | None:
     """The mini batch is larger than the batch.
 
-    verl splits one training batch into mini batches: ppo_mini_batch_size must not exceed
+    verl splits one training batch into mini batches: since 0.3 ppo_mini_batch_size must not exceed
     train_batch_size.
     """
     mini, batch = view.integers("train.prompts_per_step", "rollout.prompts")
-    if not mini or not batch or mini <= batch:
+    if not mini or not batch or mini <= batch or not view.at_least("0.3.0"):
         return None
     return fatal_flaw(
         headline=f"the mini batch of {mini} prompts is larger than the batch of {batch}",

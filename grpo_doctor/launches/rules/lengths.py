@@ -123,8 +123,7 @@ def images_longer_than_prompts(view: View) -> Flaw | None:
     if not room or tokens < room:
         return None
     fit = room // 2 * per_token
-    swift = view.launch.framework == "ms-swift"
-    limited = f"MAX_PIXELS={fit}" if swift else view.launch.spell("data.max_pixels", fit)
+    limited = view.launch.said("data.max_pixels", fit)
     return Flaw(
         severity="high" if limit else "medium",
         headline=f"an image takes up to {tokens} tokens, but a prompt may have {room}",

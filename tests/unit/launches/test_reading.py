@@ -477,7 +477,7 @@ def test_a_copy_of_verl_in_the_folder_says_its_version(tmp_path: Path) -> None:
     assert not any(problem.ends for problem in read([command], cwd=tmp_path).problems)
     copy = tmp_path / "verl/version"
     copy.mkdir(parents=True)
-    for version, outside in (("0.1\n", "verl 0.1 is older than 0.4.0"), ("0.8.0.dev", None)):
+    for version, outside in (("0.0.9\n", "verl 0.0.9 is older than 0.1"), ("0.8.0.dev", None)):
         (copy / "version").write_text(version)
         launch = read([command], cwd=tmp_path)
         assert launch.version == version.strip()

@@ -18,6 +18,7 @@ VISION = Setup(
     zero_stage=2,
     method="lora",
     framework="ms-swift",
+    version="3.2.0",
     micro_batch=2,
     prompt_tokens=512 + 768,
     completion_tokens=1536,

@@ -52,7 +52,7 @@ def test_relief_is_sorted_by_what_it_saves() -> None:
 
 
 def test_room_is_spent_on_time() -> None:
-    roomy = replace(LARGE, sync_groups=16, offload_optimizer=True)
+    roomy = replace(LARGE, sync_groups=64, offload_optimizer=True)
     changes = room(roomy)
     assert changes
     assert all(change.ledger.state == "fits" for change in changes)

@@ -107,7 +107,7 @@ MOVES = (  # jobs; knob; two values of it; the phases that take more with the se
     ("verl-Megatron megatron", "parallel.expert_tensor", 1, 2, "", ""),  # of a dense model nothing
     ("megatron", "parallel.sequence", False, True, "", "train"),
     ("megatron verl-Megatron", "parallel.distributed_optimizer", False, True, "", HELD),
-    ("ms-swift megatron", "offload.model", False, True, "host", "rollout"),
+    ("ms-swift megatron", "offload.model", False, True, "host", "init rollout"),
     ("verl verl-Megatron", "offload.model", False, True, "host", "init rollout"),
     (f"{OPTIMIZERS} openrlhf", "offload.optimizer", False, True, "host", "rollout sync"),
     ("verl verl-Megatron openrlhf", "offload.reference", False, True, "", ALL),

@@ -224,7 +224,7 @@ def test_what_a_micro_batch_is(command: str, expected: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("version", "loss"),
-    [("0.15.0", "float32"), ("0.16.0", "upcast"), ("1.15.9", "upcast"), ("1.16.0", "triton")],
+    [("0.14.0", "float32"), ("0.15.0", "upcast"), ("1.15.9", "upcast"), ("1.16.0", "triton")],
 )
 def test_a_loss_is_that_of_the_version(version: str, loss: str) -> None:
     assert setup(TRL, {"trl": version}).loss == loss
