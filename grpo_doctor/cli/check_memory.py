@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from grpo_doctor import knobs
 from grpo_doctor.errors import GrpoDoctorError
-from grpo_doctor.knobs.advice import Job, instruct
+from grpo_doctor.knobs.advice import Job, Place, instruct
 from grpo_doctor.knobs.deepspeed import preset_in_force, preset_with
 from grpo_doctor.launches import Launch
 from grpo_doctor.launches.canonical import ACCELERATE_KEYS
@@ -151,7 +152,8 @@ class MemoryCheck:
             return None
         if (option := self._deepspeed_of_trl(knob, value)) is not None:
             return option
-        how = instruct(Job(self.launch.framework, versions, settings), knob, value)
+        place = Place("python argument" if self.launch.in_python else "flag")
+        how = instruct(Job(self.launch.framework, versions, settings, place), knob, value)
         name, per_gpu, _ = how.text.partition("_per_gpu=") if how else ("", "", "")
         if per_gpu and name in self.launch.options and how is not None:  # verl refuses both
             return f"{how.sentence} in place of {name}"
@@ -178,7 +180,7 @@ class MemoryCheck:
     def _cost(self, edit: Edit) -> str:
         """What a change costs, in the framework's words; some count accumulation themselves."""
         flag = self.launch.spell(edit.raises, 2) if edit.raises else None
-        return f"{edit.cost}; raise {flag.split()[0]} in step" if flag else edit.cost
+        return f"{edit.cost}; raise {re.split('[ =]', flag)[0]} in step" if flag else edit.cost
 
     def _change(self, change: Change) -> parts.ChangeOfLaunch:
         settings = dict(self.launch.settings)

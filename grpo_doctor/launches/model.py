@@ -212,9 +212,16 @@ class Launch:
             return f"{self.framework} server"
         return f"{self.framework} megatron" if self.backend == "megatron" else self.framework
 
+    @property
+    def in_python(self) -> bool:
+        """Whether a script has the settings, `GRPOConfig(...)`, and the command has none."""
+        files = {source.file or "" for source in self.option_sources.values()}
+        return bool(files) and all(file.endswith(".py") for file in files)
+
     def spell(self, knob: str, value: Any) -> str | None:
-        """Return the setting as this command takes it; None where it has no such option."""
-        return knobs.spell(self.table, self.version, knob, value)
+        """Return the setting as this command or its script takes it; None where neither does."""
+        syntax: Literal["python"] | None = "python" if self.in_python else None
+        return knobs.spell(self.table, self.version, knob, value, syntax)
 
     def said(self, knob: str, value: Any) -> str | None:
         """Return the same, or the variable that ms-swift takes it from."""

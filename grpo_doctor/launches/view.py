@@ -92,10 +92,10 @@ class View:
 
     def flags(self, knob: str, values: Iterable[Any]) -> str:
         """`--x 2, 4 or 8`: one setting with all its valid values."""
-        texts = [str(value) for value in values]
-        if not texts:
+        first, *others = [*values] or [None]
+        if first is None:
             return ""
-        *alternatives, last = [self.flag(knob, texts[0]), *texts[1:]]
+        *alternatives, last = [self.flag(knob, first), *map(str, others)]
         return f"{', '.join(alternatives)} or {last}" if alternatives else last
 
     def at_least(self, version: str) -> bool:
@@ -124,6 +124,12 @@ class View:
         if not self.launch.processes_known:
             return None
         return self.processes_per_node * self.nodes if self.processes_per_node else None
+
+    @property
+    def engine_sizes(self) -> list[int]:
+        """GPUs that an engine may have: they divide the heads, and the GPUs that it shares."""
+        ranks = self.processes if self.colocated else None
+        return divisors(math.gcd(self.model.heads if self.model else 0, ranks or 0), 8)
 
     @cached_property
     def nodes(self) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from grpo_doctor import knobs
 from grpo_doctor.analysis import analyse
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.launches import Launch
@@ -234,11 +235,12 @@ class Session:
     def _for_trial(self, command: Command, folder: Path, steps: int) -> Command:
         """Return it with a folder of its own, its number of steps, and every step logged."""
         out = str((folder / OUTPUT).absolute())
-        where = self.launch.spell("checkpoint.directory", out)
+        of = self.launch.table, self.launch.version
+        where = knobs.spell(*of, "checkpoint.directory", out)
         if where is not None:
             command = self._with(command, where)
         extra = [
-            self.launch.spell("train.max_steps", steps),
+            knobs.spell(*of, "train.max_steps", steps),
             _LOG_EACH_STEP.get(self.launch.framework),
             *(t.format(out) for name, t in _ELSEWHERE.items() if name in self.launch.options),
         ]

@@ -16,7 +16,6 @@ from grpo_doctor.launches.rule import (
     Domain,
     Flaw,
     View,
-    divisors,
     fatal_flaw,
     rule,
 )
@@ -133,7 +132,7 @@ def engine_too_small_for_weights(view: View) -> Flaw | None:
     if weights * _LEAST_BESIDE <= share * card:
         return None
     needed = weights * _LEAST_BESIDE / card
-    tensor = [n for n in divisors(view.model.heads, 8) if n > divided]
+    tensor = [n for n in view.engine_sizes if n > divided]
     fixes = [view.flags("vllm.tensor_parallel_size", tensor)] if tensor else []
     if needed <= 0.95:
         fixes.insert(0, view.flag("vllm.gpu_memory_utilization", round(needed + 0.05, 2)))

@@ -132,9 +132,12 @@ def tensor_parallel_and_heads(view: View) -> Flaw | None:
     if view.model is None or not tensor or view.model.heads % tensor == 0:
         return None
     has = f"{view.model.heads} attention heads"
-    text = f"{has} are not divisible by {tensor} GPUs"
-    knob = "vllm.tensor_parallel_size"
-    return _divided(view, knob, view.model.heads, text, f"the model has {has}")
+    return fatal_flaw(
+        headline=f"{has} are not divisible by {tensor} GPUs",
+        evidence=(f"the model has {has}",),
+        fixes=(view.flags("vllm.tensor_parallel_size", view.engine_sizes),),
+        source=view.source("vllm.tensor_parallel_size"),
+    )
 
 
 @rule("GL020", EVERY_COMMAND)
@@ -164,8 +167,12 @@ def tensor_parallel_and_gpus(view: View) -> Flaw | None:
     openrlhf = view.launch.framework == "openrlhf"
     if not view.colocated or openrlhf or not ranks or ranks % engine == 0:
         return None
-    text = f"{ranks} training processes are not divisible by engines of {engine} GPUs"
-    return _divided(view, "vllm.tensor_parallel_size", ranks, text, must)
+    return fatal_flaw(
+        headline=f"{ranks} training processes are not divisible by engines of {engine} GPUs",
+        evidence=(must,),
+        fixes=(view.flags("vllm.tensor_parallel_size", view.engine_sizes),),
+        source=view.source("vllm.tensor_parallel_size"),
+    )
 
 
 @rule("GL045", PLAIN_SWIFT_AND_TRL)

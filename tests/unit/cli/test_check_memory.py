@@ -89,3 +89,18 @@ def test_where_a_job_of_trl_gets_its_zero_stage(
     memory = MemoryCheck(launch, Request(CARDS, is_here=False), None)
     changes = [memory.fix] if memory.fix is not None else memory.room
     assert spelling in [setting.spelling for change in changes for setting in change.settings]
+
+
+def test_settings_of_a_script_are_spelled_as_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = "'out', fsdp='full_shard', bf16=True, use_vllm=True, vllm_mode='colocate'"
+    Path("train.py").write_text(
+        f"from trl import GRPOConfig, GRPOTrainer\nGRPOTrainer(model='Qwen/Qwen2.5-7B', "
+        f"args=GRPOConfig({arguments}))\n"
+    )
+    launch = read(["torchrun --nproc-per-node 8 train.py"], environment={})
+    memory = MemoryCheck(launch, Request(CARDS, is_here=False), None)
+    settings = [setting.spelling for change in memory.room for setting in change.settings]
+    assert settings[0] == "vllm_gpu_memory_utilization=0.5"
