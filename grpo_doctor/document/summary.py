@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from grpo_doctor.analysis import Analysis
+from grpo_doctor.analysis.learning import curve
 from grpo_doctor.analysis.regimes import CHECKPOINT, EVAL, KINDS, WARMUP
 from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
 from grpo_doctor.analysis.sampled import counter_sum
@@ -42,6 +43,8 @@ def not_judged(analysis: Analysis) -> list[str]:
         *_about_ranks(analysis),
         *_about_clocks(analysis),
     ]
+    if origin and analysis.trace.metrics.values and curve(analysis.trace, "reward") is None:
+        questions.append("Rewards: none was logged, so this may be no GRPO run.")
     if analysis.by_host_clock_alone:
         phases = ", ".join(p for p in PHASES if p in analysis.by_host_clock_alone)
         questions.append(
@@ -69,8 +72,10 @@ def _about_steps(analysis: Analysis) -> list[str]:
         questions.append(
             f"How step times vary: only {count} step{'s' * (count > 1)} could be used."
         )
-    if count and not analysis.used_seconds[:, :, :-1].any():
-        questions.append("Where the step time goes: no phase was recorded.")
+    origin, subject = analysis.trace.run.origin, "Where the step time goes"
+    said = any(limit.startswith(subject) for limit in origin.limits) if origin else False
+    if count and not said and not analysis.used_seconds[:, :, :-1].any():
+        questions.append(f"{subject}: no phase was recorded.")
     return questions
 
 

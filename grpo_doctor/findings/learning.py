@@ -114,7 +114,7 @@ def when_bad(metric_curve: Curve) -> str:
         return f"{word} at every step" if count > 1 else f"{word} at the only step, {first}"
     if lost_for_good(metric_curve):
         return f"{word} from step {first} on"
-    return f"{word} at {lost} of {count} steps, first at step {first}"
+    return f"{word} at {lost} of {count} {steps_of(metric_curve)}, first at step {first}"
 
 
 def with_lost_steps(answer: Answer, rule: Rule, view: RunView) -> Answer:
@@ -147,8 +147,9 @@ def source(metric_curve: Curve) -> str:
     every = len(metric_curve) + metric_curve.lost
     lost = metric_curve.lost + int(metric_curve.bad.sum())
     if not lost:
-        return f"{metric_curve.key}, {every} steps"
-    return f"{metric_curve.key}, {every - lost} of {every} steps: NaN at {lost}"
+        return f"{metric_curve.key}, {every} {steps_of(metric_curve)}"
+    steps = steps_of(metric_curve)
+    return f"{metric_curve.key}, {every - lost} of {every} {steps}: NaN at {lost}"
 
 
 def over_run(what: str, shown: Curve, unit: str = "") -> tuple[Evidence, ...]:
@@ -169,13 +170,16 @@ def over_run(what: str, shown: Curve, unit: str = "") -> tuple[Evidence, ...]:
 
 
 def counted_steps(shown: Curve) -> str:
-    """Return the length of either end of a curve in words: a tenth of the run, or a few steps.
-
-    Of a run that logs each tenth step these are logged steps, not steps.
-    """
+    """Return the length of either end of a curve in words: a tenth of the run, or a few steps."""
     count = end_points(len(shown))
-    logged = "logged " * bool(np.any(np.diff(shown.steps) > 1))
-    return f"{count} {logged}step{'s' * (count != 1)}"
+    return f"{count} {steps_of(shown, count)}"
+
+
+def steps_of(shown: Curve, count: int = 2) -> str:
+    """Return `steps`; `logged steps` of a run that logs each tenth step."""
+    apart = np.diff(shown.steps)
+    logged = "logged " * bool(len(apart) and np.median(apart) > 1)
+    return f"{logged}step{'s' * (count != 1)}"
 
 
 def falls(shown: Curve) -> bool:

@@ -157,7 +157,7 @@ def _apart(steps: Sequence[LoggedStep]) -> tuple[str, ...]:
     """Return how many steps one row is of, where that is more than one."""
     apart = Counter(b.number - a.number for a, b in itertools.pairwise(steps))
     usual = apart.most_common(1)[0][0] if apart else 1
-    return (f"Every row of the log is the mean of {usual} steps.",) if usual > 1 else ()
+    return (f"The log has one row for every {usual} steps.",) if usual > 1 else ()
 
 
 def _swift_arguments(path: Path) -> tuple[dict[str, Any], str | None]:

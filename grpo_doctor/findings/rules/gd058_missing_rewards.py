@@ -15,6 +15,7 @@ from grpo_doctor.findings.learning import (
     metric_even_nan,
     missing_share,
     step_evidence,
+    steps_of,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.shared import Severity, percent
@@ -38,13 +39,13 @@ def check(view: RunView) -> Answer:
         return NotApplicable("no step has a reward")
     share = float(missing.values.mean())
     if share <= 0:
-        return Passed(f"the reward is a number at all {len(missing)} steps")
+        return Passed(f"the reward is a number at all {len(missing)} {steps_of(missing)}")
     lost = reward.where(reward.bad)
     rows = missing.steps[missing.values > 0]
     every = len(lost) == len(reward)
     cost = share * learning_share(view)
     culprits = [name for name, (mean, _) in view.reward_components().items() if mean.bad.any()]
-    where = "at every step" if every else f"at {len(rows)} of {len(reward)} steps"
+    where = "at every step" if every else f"at {len(rows)} of {len(reward)} {steps_of(reward)}"
     return Finding(
         severity=next(s for s, least in GRADES.items() if share >= least),
         confidence=1.0,

@@ -18,6 +18,7 @@ from grpo_doctor.findings.learning import (
     slower,
     source,
     step_evidence,
+    steps_of,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import percent
@@ -51,7 +52,9 @@ def check(view: RunView) -> Answer:
     of = int((judged.steps >= since).sum())
     when = "at every step" if always else f"from step {since} on"
     if flat < of:
-        when = f"at {flat} of {of} steps" + ("" if always else f" from step {since} on")
+        when = f"at {flat} of {of} {steps_of(judged)}" + (
+            "" if always else f" from step {since} on"
+        )
     return Finding(
         severity="medium" if rose else "high",
         confidence=0.95,

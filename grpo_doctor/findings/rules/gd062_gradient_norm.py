@@ -15,6 +15,7 @@ from grpo_doctor.findings.learning import (
     over_run,
     slower,
     source,
+    steps_of,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.shared import Severity
@@ -41,7 +42,8 @@ def check(view: RunView) -> Answer:
     norms = every.where(every.values > NO_GRADIENT)
     if len(norms) < POINTS:
         return NotApplicable(
-            f"{len(norms)} of {len(every)} steps have a gradient: too few to look for spikes"
+            f"{len(norms)} of {len(every)} {steps_of(every)} have a gradient: too few to look for "
+            "spikes"
         )
     first, last = ends(norms)
     if last >= GROWTH * first and rising(norms.values) >= MIN_RISING:
@@ -56,7 +58,8 @@ def check(view: RunView) -> Answer:
             "gradients are clipped"
         )
     if len(spikes):
-        headline = f"The gradient norm spikes at {len(spikes)} of {len(every)} steps"
+        at = f"{len(spikes)} of {len(every)} {steps_of(every)}"
+        headline = f"The gradient norm spikes at {at}"
         return _finding(view, every, spikes, headline, "low" if clipped else "medium")
     return Passed(f"median {np.median(norms.values):.3g}, largest {norms.values.max():.3g}")
 

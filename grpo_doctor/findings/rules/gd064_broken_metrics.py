@@ -17,6 +17,7 @@ from grpo_doctor.findings.learning import (
     learning_advice,
     lost_for_good,
     source,
+    steps_of,
     when_bad,
 )
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
@@ -62,7 +63,7 @@ def check(view: RunView) -> Answer:
             return Passed("the gradient norm is 0, as all rewards are equal, see GD059")
         return _no_gradient(view, norms)
     if loss is not None and len(loss) >= FLAT_POINTS and loss.values[0] and not np.ptp(loss.values):
-        headline = f"The loss is {loss.values[0]:.4g} at all {len(loss)} steps"
+        headline = f"The loss is {loss.values[0]:.4g} at all {len(loss)} {steps_of(loss)}"
         text = "check that the logged loss is the trained loss"
         return Finding(
             severity="medium",
@@ -109,7 +110,9 @@ def _no_gradient(view: RunView, norms: Curve) -> Answer:
     spread = finite(view, "reward_std")
     alike = bool(len(spread)) and float(spread.values.max()) <= EQUAL
     count = len(norms)
-    when = f"at all {count} steps" if count > 1 else f"at the only step, {norms.steps[0]}"
+    when = (
+        f"at all {count} {steps_of(norms)}" if count > 1 else f"at the only step, {norms.steps[0]}"
+    )
     why = ": all completions of a prompt have the same reward" if alike else ""
     fix = learning_advice(view, _NO_GRADIENT, safety="needs-code")
     if alike:

@@ -53,6 +53,23 @@ def test_no_phase() -> None:
     assert "Where the step time goes: no phase was recorded." in open_questions(build)
 
 
+@pytest.mark.parametrize("limit", ["", "Where the step time goes: not in such a log."])
+@pytest.mark.parametrize("metric", ["reward", "loss"])
+def test_a_log_says_once_where_time_goes_and_whether_it_has_rewards(
+    limit: str, metric: str
+) -> None:
+    build = TraceBuilder()
+    for number in range(4):
+        build.step(0, number, 10.0 * number, {}, end_s=10.0 * number + 9)
+        build.metrics(number, **{metric: 0.5})
+    trace = build.build()
+    log = dataclasses.replace(trace.run, origin=Origin("a log", (limit,) if limit else ()))
+    questions = not_judged(analyse(dataclasses.replace(trace, run=log)))
+    assert sum(text.startswith("Where the step time goes") for text in questions) == 1
+    none = "Rewards: none was logged, so this may be no GRPO run."
+    assert (none in questions) == (metric == "loss")
+
+
 def test_no_step_at_all() -> None:
     assert open_questions(TraceBuilder().span(0, "train", 0, 1)).startswith(
         "Step times: no step was"

@@ -23,6 +23,7 @@ from grpo_doctor.findings.learning import (
     metric,
     missing_share,
     reward_rises,
+    source,
 )
 from grpo_doctor.findings.rule import Finding, NotApplicable, NotRun, Passed
 from grpo_doctor.findings.shared import graded
@@ -96,6 +97,9 @@ def test_steps_from_an_onset_on_are_named_up_to_a_number() -> None:
 @pytest.mark.parametrize(("apart", "words"), [(1, "5 steps"), (10, "5 logged steps")])
 def test_the_end_of_a_curve_says_whether_each_step_was_logged(apart: int, words: str) -> None:
     shown = Curve("kl", np.arange(40) * apart, np.linspace(0, 1, 40))
+    assert source(shown).endswith(" logged steps") == (apart > 1)
+    gap = Curve("kl", np.array([1, 2, 5, 6]), np.zeros(4))
+    assert source(gap) == "kl, 4 steps"
     assert counted_steps(shown) == words
 
 

@@ -55,11 +55,11 @@ def test_of_functions_that_do_one_thing_the_first_that_was_timed_counts() -> Non
 
 
 @pytest.mark.parametrize(
-    ("steps", "text"), [((1, 2, 3), None), ((2, 4, 6, 7), "mean of 2"), ((5,), None), ((), None)]
+    ("steps", "text"), [((1, 2, 3), None), ((2, 4, 6, 7), "every 2"), ((5,), None), ((), None)]
 )
 def test_how_many_steps_a_row_is_of(steps: tuple[int, ...], text: str | None) -> None:
     logged = [LoggedStep(step, 1.0, metrics={"reward": 1.0}) for step in steps]
-    notes = [n for n in facts("a log", Path("x/y"), logged, ()).notes if "Every row" in n]
+    notes = [n for n in facts("a log", Path("x/y"), logged, ()).notes if "one row" in n]
     assert bool(notes) is (text is not None)
     assert text is None or text in notes[0]
 

@@ -41,7 +41,7 @@ def test_a_trainer_state_without_step_times_has_its_metrics(tmp_path: Path) -> N
     notes = " ".join(trace.run.notes)
     assert "since 0.26" in notes
     assert "10 s a step" in notes
-    assert "mean of 5 steps" in notes
+    assert "one row for every 5 steps" in notes
 
 
 def test_nan_in_a_trainer_state_stays_nan(tmp_path: Path) -> None:
