@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.unit.probes.hooks.hooked_job import TRAINER, run_job, trajectories
 
@@ -84,7 +86,6 @@ class RolloutQueueDataset:
             yield sample
 """
 NAMES = {
-    "trl.experimental.async_grpo.async_rollout_worker": WORKER,
     "trl.experimental.async_grpo.async_grpo_trainer": DATASET,
     "transformers.trainer": TRAINER,
 }
@@ -114,16 +115,12 @@ except Exception as error:
 
 
 def ran(
-    folder: Path,
-    environments: str = "[]",
-    broken: str = "False",
+    folder: Path, worker: str = WORKER, *, environments: str = "[]", broken: bool = False,
     staleness: int = 4,
-    modules: Mapping[str, str] = NAMES,
-) -> str:
-    values = {"environments": environments, "broken": broken, "staleness": str(staleness)}
-    program = JOB
-    for name, value in values.items():
-        program = program.replace(f"{{{name}}}", value)
+) -> str:  # fmt: skip
+    program = JOB.replace("{environments}", environments).replace("{broken}", str(broken))
+    program = program.replace("{staleness}", str(staleness))
+    modules = {**NAMES, "trl.experimental.async_grpo.async_rollout_worker": worker}
     result = run_job(folder, program, modules=modules)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
@@ -148,11 +145,6 @@ def test_a_conversation_is_followed_from_its_first_turn_to_the_trainer(tmp_path:
     assert [tool.name for tool in found.tools] == ["look_up"]
 
 
-def test_samples_that_are_too_old_are_dropped(tmp_path: Path) -> None:
-    assert ran(tmp_path, staleness=1) == "Empty\n"
-    assert trajectories(tmp_path).outcomes == {"dropped: stale": 2}
-
-
 def test_an_environment_is_named_with_what_it_does_before_and_after(tmp_path: Path) -> None:
     ran(tmp_path, environments="[Maze()]")
     found = trajectories(tmp_path)
@@ -161,13 +153,23 @@ def test_an_environment_is_named_with_what_it_does_before_and_after(tmp_path: Pa
     assert found.states["reward"].total > 0.04 * 2 + 0.009
 
 
-def test_a_conversation_that_raises_has_failed(tmp_path: Path) -> None:
-    assert ran(tmp_path, broken="True") == "Empty\n"
-    assert trajectories(tmp_path).outcomes == {"failed": 2}
+# Before a conversation could fork, a sequence was its tokens.
+UNFORKED = (
+    WORKER.replace("ROW, ROW", "7, 8").replace("completions_sequences", "rows")
+    .replace("sample.enqueued_at", "sample.at").replace("enqueued_at=None", "at=0")
+)  # fmt: skip
 
 
-def test_before_a_conversation_could_fork_it_ends_with_its_last_turn(tmp_path: Path) -> None:
-    worker = WORKER.replace("ROW, ROW", "7, 8").replace("completions_sequences", "rows")
-    worker = worker.replace("sample.enqueued_at", "sample.at").replace("enqueued_at=None", "at=0")
-    ran(tmp_path, modules={**NAMES, "trl.experimental.async_grpo.async_rollout_worker": worker})
-    assert trajectories(tmp_path).outcomes == {"ready": 2}
+@pytest.mark.parametrize(
+    ("settings", "worker", "printed", "outcome"),
+    [
+        ({"staleness": 1}, WORKER, "Empty\n", "dropped: stale"),
+        ({"broken": True}, WORKER, "Empty\n", "failed"),
+        ({}, UNFORKED, "", "ready"),
+    ],
+)
+def test_how_conversations_end(
+    tmp_path: Path, settings: dict[str, Any], worker: str, printed: str, outcome: str
+) -> None:
+    assert ran(tmp_path, worker, **settings) == printed
+    assert trajectories(tmp_path).outcomes == {outcome: 2}

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,26 +46,39 @@ def test_spans_nest_with_their_step_outside(recording: Recorded) -> None:
     assert recording.header.open_spans == ()
 
 
-def test_arguments_are_part_of_the_name(recording: Recorded) -> None:
-    with phase("offload", direction="to_cpu"):
-        assert recording.header.open_spans[0].args == '{"direction": "to_cpu"}'
-    with phase("offload"):
-        pass
-    assert [(r.name, r.args) for r in recording.rows] == [
-        ("offload", '{"direction": "to_cpu"}'),
-        ("offload", ""),
-    ]
+class Tensor:
+    def __str__(self) -> str:
+        raise AssertionError("would wait for the GPU")
 
 
-def test_an_argument_that_is_no_plain_value_is_named_by_its_type(recording: Recorded) -> None:
-    class Tensor:
-        def __str__(self) -> str:
-            raise AssertionError("would wait for the GPU")
+MISUSED: Any = ["not", "a", "name"]
 
-    with phase("train", batch=Tensor(), shapes=[1, 2]):
-        pass
-    assert recording.rows[0].args == '{"batch": "Tensor", "shapes": "list"}'
-    assert recording.header.errors == 0
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "rows", "errors"),
+    [
+        ("offload", {}, [("offload", "")], 0),
+        ("offload", {"direction": "to_cpu"}, [("offload", '{"direction": "to_cpu"}')], 0),
+        # What is no plain value is named by its type.
+        ("train", {"batch": Tensor(), "shapes": [1, 2]},
+         [("train", '{"batch": "Tensor", "shapes": "list"}')], 0),
+        ("ro\x00ll\n", {}, [("ro\x00ll\n", "")], 0),
+        ("é" * 300, {}, [("é" * (MAX_NAME_BYTES // 2), "")], 0),
+        ("\ud800", {}, [("?", "")], 0),
+        ("", {}, [("", "")], 0),
+        ("</script>", {}, [("</script>", "")], 0),
+        (MISUSED, {}, [], 1),
+    ],
+)  # fmt: skip
+def test_a_name_of_any_characters_and_its_arguments(
+    recording: Recorded, name: str, arguments: dict[str, Any], rows: list[tuple[str, str]],
+    errors: int,
+) -> None:  # fmt: skip
+    with phase(name, **arguments):
+        assert [(o.name, o.args) for o in recording.header.open_spans] == rows
+    assert [(r.name, r.args) for r in recording.rows] == rows
+    assert recording.header.errors == errors
+    assert spans_file(recording.run_dir).exists()
 
 
 def test_arguments_that_never_end_cost_the_arguments_and_not_the_name(recording: Recorded) -> None:
@@ -90,15 +104,6 @@ def test_a_full_name_table_costs_names_and_not_spans(recording: Recorded) -> Non
     assert len(rows) == 1001
     assert recording.header.name_overflow > 0
     assert rows[-2].name == "(unnamed)"
-
-
-def test_a_name_of_any_characters_is_kept_within_its_length(recording: Recorded) -> None:
-    for name in ("ro\x00ll\n", "é" * 300, "\ud800", "", "</script>"):
-        with phase(name):
-            pass
-    names = [r.name for r in recording.rows]
-    assert names == ["ro\x00ll\n", "é" * (MAX_NAME_BYTES // 2), "?", "", "</script>"]
-    assert recording.header.errors == 0
 
 
 def test_host_exceptions_pass_through_and_the_span_ends(recording: Recorded) -> None:
@@ -326,11 +331,3 @@ def test_no_span_is_lost_when_threads_share_the_segments(recording: Recorded) ->
         thread.join()
     assert len(recording.rows) == 20_000
     assert recording.header.dropped == 0
-
-
-def test_a_misused_name_is_counted_and_not_raised(recording: Recorded) -> None:
-    with phase(["not", "a", "name"]):  # type: ignore[arg-type]
-        pass
-    assert recording.rows == []
-    assert recording.header.errors == 1
-    assert spans_file(recording.run_dir).exists()

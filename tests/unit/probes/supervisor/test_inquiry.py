@@ -86,22 +86,23 @@ def test_it_is_asked_about_the_pids_and_told_where_to_put_the_bundle(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("verdict", "state", "hangs"),
+    ("verdict", "state", "hangs", "culprits"),
     [
-        ({"state": "stuck", "class": "unknown"}, "stuck", True),
-        ({"state": "dead", "class": "rank-dead"}, "dead", True),
-        ({"state": "slow", "class": "reward-busy"}, "slow", False),
-        ({"state": "healthy", "class": ""}, "healthy", False),
-        ({"state": "dead", "class": ""}, "gone", False),
-        ({"state": "slow", "class": "unknown"}, "unknown", False),
-        ({"state": "from a later version", "class": ""}, "unknown", False),
+        ({"state": "stuck", "class": "unknown", "culprits": [1, 3]}, "stuck", True, (1, 3)),
+        ({"state": "dead", "class": "rank-dead", "culprits": []}, "dead", True, ()),
+        ({"state": "slow", "class": "reward-busy", "culprits": "12"}, "slow", False, ()),
+        ({"state": "healthy", "class": "", "culprits": None}, "healthy", False, ()),
+        ({"state": "dead", "class": "", "culprits": ["a", 2, None]}, "gone", False, (2,)),
+        ({"state": "slow", "class": "unknown"}, "unknown", False, ()),
+        ({"state": "from a later version", "class": ""}, "unknown", False, ()),
     ],
 )
 def test_a_verdict_is_read(
-    tmp_path: Path, verdict: dict[str, object], state: str, hangs: bool
-) -> None:
+    tmp_path: Path, verdict: dict[str, object], state: str, culprits: tuple[int, ...], *,
+    hangs: bool,
+) -> None:  # fmt: skip
     reply = answer(ask(tmp_path / "0", printing(verdict)))
-    assert (reply.state, reply.hangs) == (state, hangs)
+    assert (reply.state, reply.hangs, reply.culprits) == (state, hangs, culprits)
 
 
 @pytest.mark.parametrize(("code", "state"), [(4, "refused"), (5, "gone"), (1, "failed")])
@@ -118,18 +119,6 @@ def test_what_is_no_verdict_is_a_look_that_went_wrong(tmp_path: Path, printed: s
     reply = answer(saying(tmp_path / "0", printed))
     assert (reply.state, reply.summary) == ("failed", "`grpo-doctor attach` ended with 0")
     assert reply.folder == tmp_path / "0"
-
-
-@pytest.mark.parametrize(
-    ("culprits", "ranks"),
-    [([1, 3], (1, 3)), ([], ()), (["a", 2, None], (2,)), ("12", ()), (None, ())],
-)
-def test_culprits_are_the_ranks_of_the_verdict(
-    tmp_path: Path, culprits: object, ranks: tuple[int, ...]
-) -> None:
-    verdict = {"state": "stuck", "class": "", "culprits": culprits}
-    reply = answer(saying(tmp_path / "0", json.dumps({"verdict": verdict})))
-    assert reply.culprits == ranks
 
 
 def test_names_from_the_job_cannot_steer_the_terminal(tmp_path: Path) -> None:
