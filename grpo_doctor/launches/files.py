@@ -16,6 +16,8 @@ from grpo_doctor.launches.model import Source
 
 # Calls whose keyword arguments are a run's settings, by the end of their name.
 _CONFIGS = ("GRPOConfig", "RLOOConfig", "LoraConfig")
+BY_TRANSFORMERS = "default"
+"""The dtype of a model that a script loads itself without naming one."""
 _DTYPES = ("auto", "bfloat16", "float16", "float32")
 _LORA = {"r": "lora_r", "target_modules": "lora_target_modules"}
 NO_YAML = "reading YAML needs PyYAML: pip install pyyaml"
@@ -211,6 +213,7 @@ def read_python(path: Path, shown: str) -> Contents:
             elif not isinstance(word.value, ast.Constant):
                 computed.append(key)
     values.update(_model_of_trainer(tree, constants, lines))
+    computed += _take_quantization(tree, values)
     if not made and "Parser" not in ast.unparse(tree):
         computed.append("**")
     return Contents(shown, values, lines, tuple(computed))
@@ -260,8 +263,29 @@ def _model_of_trainer(
         value = _literal(argument, constants) if argument is not None else None
         if isinstance(value, str):
             lines["model_name_or_path"] = node.lineno
-            return {**always, **_loaded_in(tree), "model_name_or_path": value}
+            loaded = {} if name.endswith("GRPOTrainer") else {"dtype": BY_TRANSFORMERS}
+            return {**always, **loaded, **_loaded_in(tree), "model_name_or_path": value}
     return always
+
+
+def _take_quantization(tree: ast.Module, values: dict[str, Any]) -> list[str]:
+    """Add in how many bits a script loads its model; returns the name of what it computes."""
+    depends = {
+        inner for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp)
+        for inner in ast.walk(node)
+    }  # fmt: skip
+    is_used = "quantization_config" in ast.unparse(tree)
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        for word in node.keywords:
+            of_model = is_used or ast.unparse(node.func).endswith(".from_pretrained")
+            if word.arg not in ("load_in_4bit", "load_in_8bit") or not of_model:
+                continue
+            value = _literal(word.value, {})
+            if not isinstance(value, bool) or (value and node in depends):
+                return [word.arg]
+            if value:
+                values[word.arg] = True
+    return []
 
 
 def _loaded_in(tree: ast.Module) -> dict[str, str]:

@@ -153,7 +153,8 @@ def _from_script(raw: RawSettings, program: Program, cwd: Path) -> None:
     for name, value in contents.values.items():
         raw.take(name, value, contents.source(name))
     decisive = {row.key for row in TABLES["trl"] if row.knob.startswith(_DECISIVE)}
-    unknown = [name for name in contents.computed if name in decisive or name == "**"]
+    decisive |= {"**", "load_in_4bit", "load_in_8bit"}
+    unknown = [name for name in contents.computed if name in decisive]
     if unknown:
         what = "its configuration" if "**" in unknown else ", ".join(unknown)
         text = f"{path} computes {what}, and check does not run it"

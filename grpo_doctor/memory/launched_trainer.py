@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from grpo_doctor.errors import UsageError
 from grpo_doctor.launches import Launch
+from grpo_doctor.launches.files import BY_TRANSFORMERS
 from grpo_doctor.memory.cards import Machine
 from grpo_doctor.memory.facts import facts, holds_since, latest
 from grpo_doctor.memory.launched_batch import with_batch
@@ -104,11 +105,22 @@ def _engine(launch: Launch) -> tuple[Engine, int]:
 
 def _dtype_bytes(launch: Launch) -> int:
     dtype = launch.value("train.dtype") or launch.value("model.dtype")
-    if dtype is None:  # TRL leaves it to transformers, which loads in float32 before its version 5
-        given = launch.versions.get("transformers")
-        wide = launch.framework == "trl" and not (given and holds_since(given, "5"))
-        dtype = "float32" if wide or launch.framework == "verl" else "auto"
+    if dtype is None or dtype == BY_TRANSFORMERS:
+        dtype = _default_dtype(launch, of_script=dtype is not None)
     return 2 if str(dtype).removeprefix("torch.") in _SHORT_TYPES else 4
+
+
+def _default_dtype(launch: Launch, *, of_script: bool) -> str:
+    """The dtype where none is set: TRL's own since 0.26, else that of transformers, which loads in
+    float32 before its version 5. `of_script`: the script loads the model itself.
+    """
+    own, given = launch.version, launch.versions.get("transformers")
+    if launch.framework != "trl":
+        return "float32" if launch.framework == "verl" else "auto"
+    if holds_since(own, "0.26") and not of_script:
+        return "float32" if holds_since(own, "0.27") else "auto"
+    is_new = holds_since(given, "5") if given else of_script and holds_since(own, "1")
+    return "auto" if is_new else "float32"
 
 
 def _optimizer(launch: Launch) -> str:

@@ -249,6 +249,7 @@ GRPOTrainer(model=model, args=args)
         ("", "", {"trl": "0.17.0"}, 4),
         ("", "", {"trl": "0.17.0", "transformers": "5.1.0"}, 2),
         ("", "", {"trl": "0.27.0"}, 4),
+        ("", "", {"trl": "1.16.0"}, 2),  # with transformers 5
         (", torch_dtype=torch.bfloat16", "", {"trl": "0.27.0"}, 2),
         (", dtype='float32'", "", {"trl": "0.17.0"}, 4),
         (", torch_dtype=kind", "", {"trl": "0.17.0"}, 2),
@@ -264,3 +265,53 @@ def test_the_dtype_in_which_a_script_loads_its_model(
     setup = setup_of(launch, EIGHT).trainer
     assert setup is not None
     assert setup.trained_dtype_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("trl", "transformers", "size"),
+    [
+        ("0.25.1", "4.57.0", 4),
+        ("0.25.1", "5.1.0", 2),
+        ("0.26.2", "4.57.0", 2),
+        ("1.16.0", "5.1.0", 4),
+    ],
+)
+def test_the_dtype_in_which_trl_loads_a_model(trl: str, transformers: str, size: int) -> None:
+    launch = read(
+        ["trl grpo --model_name_or_path Qwen/Qwen2.5-7B"],
+        versions={"trl": trl, "transformers": transformers},
+        environment={},
+    )
+    setup = setup_of(launch, EIGHT).trainer
+    assert setup is not None
+    assert setup.trained_dtype_bytes == size
+
+
+QUANTIZED = """
+from trl import GRPOConfig, GRPOTrainer
+bits = {bits}
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-7B", {given})
+GRPOTrainer(model=model, args=GRPOConfig(output_dir="o"), peft_config=LoraConfig(r=8))
+"""
+OF_BITS = "BitsAndBytesConfig(load_in_4bit=True)"
+
+
+@pytest.mark.parametrize(
+    ("bits", "given", "loaded"),
+    [
+        (OF_BITS, "quantization_config=bits", 4),
+        (OF_BITS, "", 16),
+        ("None", "load_in_8bit=True", 8),
+        (f"{OF_BITS} if ok else None", "quantization_config=bits", None),
+    ],
+)
+def test_the_bits_in_which_a_script_loads_its_model(
+    bits: str, given: str, loaded: int | None, tmp_path: Path
+) -> None:
+    (tmp_path / "t.py").write_text(QUANTIZED.format(bits=bits, given=given))
+    launch = read(["python t.py"], environment={}, cwd=tmp_path)
+    setup = setup_of(launch, EIGHT).trainer
+    assert setup is not None
+    problems = [problem.text for problem in launch.problems]
+    assert any("computes load_in_4bit" in text for text in problems) is (loaded is None)
+    assert loaded is None or setup.base_bits == loaded
