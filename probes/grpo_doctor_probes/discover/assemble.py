@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,52 +46,38 @@ class Survey:
     cast: Cast
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What is known of some processes of the job before roles are given.
+def roles_of(
+    processes: Mapping[int, Process],
+    survey: Survey,
+    known: Mapping[int, Role],
+    absent: int | None,
+) -> dict[int, Role]:
+    """Return the role of each process of a job.
 
-    Attributes:
-        main: The ranks of the training.
-        second: Processes that have a rank in another group: a reference model, an old attempt.
-        servers: Processes that ranks are connected to.
+    Args:
+        processes: Of the job, by PID.
+        survey: Of the host.
+        known: Ranks of the training, those of another group or attempt, servers of ranks.
         absent: How many ranks should be here and are not; None where unknown.
     """
-
-    main: Container[int]
-    second: Container[int] = ()
-    servers: Container[int] = ()
-    absent: int | None = None
-
-
-def roles_of(processes: Mapping[int, Process], survey: Survey, parts: Parts) -> dict[int, Role]:
-    """Return the role of each process of a job."""
-    roles: dict[int, Role] = {}
+    roles = {**known}
     for pid, process in processes.items():
-        if (role := _own_role(process, survey, parts)) is not None:
+        if pid not in known and (role := _own_role(process, survey)) is not None:
             roles[pid] = role
     for pid in sorted(processes, key=lambda pid: (processes[pid].started_ticks, pid)):
         if pid not in roles:
             roles[pid] = _by_parent(processes[pid], roles)
-    for pid in _dead_ranks(processes, roles, survey.tree, parts.absent):
+    for pid in _dead_ranks(processes, roles, survey.tree, absent):
         roles[pid] = "rank"
     return roles
 
 
-def _own_role(process: Process, survey: Survey, parts: Parts) -> Role | None:
-    pid, in_ray = process.pid, is_ray_actor(process.arguments)
-    if pid in parts.main:
-        return "rank"
-    if pid in parts.second:
-        return "ray" if in_ray else "helper"
-    if pid in survey.cast.launchers:
-        return "launcher"
-    if pid in parts.servers:
-        return "server"
-    candidate = survey.candidates.get(pid)
+def _own_role(process: Process, survey: Survey) -> Role | None:
+    candidate = survey.candidates.get(process.pid)
     kind = candidate.kind if candidate else kind_of(process.name, process.arguments)
     if kind != "unknown" and kind != "ourselves":  # noqa: PLR1714 - mypy narrows only this
         return kind
-    return "ray" if in_ray else None
+    return "ray" if is_ray_actor(process.arguments) else None
 
 
 def _by_parent(process: Process, roles: Mapping[int, Role]) -> Role:
@@ -141,7 +127,12 @@ class Assembler:
         sizes = sizes_of(main.values(), [processes[pid] for pid in core], address)
         expected = expected_ranks(main.values(), sizes)
         absent = len(set(expected) - {survey.cast.ranks[pid] for pid in main}) if expected else None
-        roles = roles_of(processes, survey, Parts(main, second, servers, absent))
+        known: dict[int, Role] = dict.fromkeys(servers & processes.keys(), "server")
+        known |= dict.fromkeys(survey.cast.launchers & processes.keys(), "launcher")
+        for pid in second:
+            known[pid] = "ray" if is_ray_actor(processes[pid].arguments) else "helper"
+        known |= dict.fromkeys(main, "rank")
+        roles = roles_of(processes, survey, known, absent)
         raw = {pid: survey.cast.ranks.get(pid) for pid, role in roles.items() if role == "rank"}
         ranks, guessed = number_all(raw, processes, expected)
         members = tuple(

@@ -87,28 +87,23 @@ def nothing_found(processes: Iterable[Process], proc: Path) -> Exception:
     )
 
 
-def only_remains(helpers: Iterable[Process]) -> NoJobError:
-    """For a host on which nothing but helpers of an ended job is left."""
-    return NoJobError(f"no training job runs on this host. {_left_behind(list(helpers))}")
+def only_helpers_left(helpers: Iterable[Process], pid: int | None = None) -> NoJobError:
+    """Return which helpers of an ended job are left, and how to end them.
 
-
-def is_remains(pid: int, helpers: Iterable[Process]) -> NoJobError:
-    """For a PID that is one of these."""
-    return NoJobError(f"process {pid} belongs to no running job. {_left_behind(list(helpers))}")
-
-
-def _left_behind(helpers: list[Process]) -> str:
-    """Return which processes are left, and how to end them."""
+    For a host on which nothing else is left, or for a PID that is one of these.
+    """
+    helpers = list(helpers)
     names = [
         f"{process.pid} ({printable(process.name, NAME_LIMIT) or 'nameless'})"
         for process in helpers[:_MOST_NAMED]
     ]
-    more = len(helpers) - len(names)
-    if more:
+    if more := len(helpers) - len(names):
         names.append(f"{more} more")
     pids = " ".join(str(process.pid) for process in helpers)
-    return (
-        f"A job that ended left helpers of its ranks, which may hold GPU memory and ports: "
+    nothing = "no training job runs on this host"
+    return NoJobError(
+        f"{nothing if pid is None else f'process {pid} belongs to no running job'}. "
+        "A job that ended left helpers of its ranks, which may hold GPU memory and ports: "
         f"{', '.join(names)}. End them: kill {pids}; after some seconds, kill -9 {pids}"
     )
 

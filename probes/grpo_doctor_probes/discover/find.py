@@ -25,11 +25,10 @@ from grpo_doctor_probes.discover.commands import (
     kind_of,
 )
 from grpo_doctor_probes.discover.explain import (
-    is_remains,
     no_such_member,
     nothing_found,
     nothing_readable,
-    only_remains,
+    only_helpers_left,
 )
 from grpo_doctor_probes.discover.grouping import Ties, core_of, group_jobs
 from grpo_doctor_probes.discover.ranks import Cast, cast, may_train
@@ -126,7 +125,7 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
     search = _Search(proc, pids)
     for pid in pids:
         if pid in search.surely_left:
-            raise is_remains(pid, search.helpers_left.values())
+            raise only_helpers_left(search.helpers_left.values(), pid)
         if not search.groups_of(pid):
             raise no_such_member(pid, search.tree.processes.get(pid), proc)
     if pids:
@@ -135,7 +134,7 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
         groups = search.training() or search.waiting() or search.driving()
     if not groups:
         if search.helpers_left:
-            raise only_remains(search.helpers_left.values())
+            raise only_helpers_left(search.helpers_left.values())
         raise nothing_found(search.tree.processes.values(), proc)
     jobs = sorted(
         map(search.job, groups),

@@ -95,32 +95,25 @@ def scan(proc: Path) -> dict[int, Process]:
     """Return all processes that `proc` shows, kernel threads included."""
     scanned, blocking = ask_each(numbers(proc), lambda pid: read_process(proc, pid), _STUCK_AFTER_S)
     for pid in blocking:
-        if (process := _stat_only(proc, pid)) is not None:
+        if (process := read_process(proc, pid, details=False)) is not None:
             scanned[pid] = replace(process, readable=False, problem=_LOCKED)
     return {pid: process for pid, process in sorted(scanned.items()) if process is not None}
 
 
-def read_process(proc: Path, pid: int) -> Process | None:
+def read_process(proc: Path, pid: int, *, details: bool = True) -> Process | None:
     """Return one process; None when it is not there (any more)."""
     folder = f"{proc}/{pid}"
     try:
         process = as_seen(pid, read_stat(folder))
-        return process if process.kernel else _with_details(process, folder)
+        return _with_details(process, folder) if details and not process.kernel else process
     except (OSError, ValueError, IndexError):
         return None
 
 
 def glance(proc: Path) -> dict[int, Process]:
     """Return all processes as everybody may see them: one read each, which nothing can hold up."""
-    processes = {pid: _stat_only(proc, pid) for pid in numbers(proc)}
+    processes = {pid: read_process(proc, pid, details=False) for pid in numbers(proc)}
     return {pid: process for pid, process in processes.items() if process is not None}
-
-
-def _stat_only(proc: Path, pid: int) -> Process | None:
-    try:
-        return as_seen(pid, read_stat(f"{proc}/{pid}"))
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def as_seen(pid: int, stat: Stat) -> Process:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -64,16 +63,10 @@ def dump_prefixes(member: Member, proc: Path = Path("/proc")) -> tuple[Path, ...
     """Return what a rank's dump file is called, up to its rank, as seen from here."""
     variables = environment(member, proc)
     prefixes = [variables[name] for name in PREFIX_VARIABLES if variables.get(name)]
-    prefixes = prefixes or list(_defaults(variables))
-    return tuple(seen_from_here(member.pid, prefix, proc) for prefix in prefixes)
-
-
-def _defaults(variables: Mapping[str, str]) -> Iterator[str]:
-    """Torch's own places: /tmp until about 2.5, then its cache folder."""
+    # Torch's own places: /tmp until about 2.5, then its cache folder.
     cache = variables.get("XDG_CACHE_HOME") or variables.get("HOME", "/root") + "/.cache"
-    for name in _NAMES:
-        yield f"/tmp/{name}"  # noqa: S108 (torch's choice)
-        yield f"{cache}/torch/{name}"
+    places = [f"{folder}/{name}" for name in _NAMES for folder in ("/tmp", f"{cache}/torch")]  # noqa: S108
+    return tuple(seen_from_here(member.pid, prefix, proc) for prefix in prefixes or places)
 
 
 def seen_from_here(pid: int, path: str, proc: Path = Path("/proc")) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from grpo_doctor_probes.gpu.nvml import Device, Gpm, Nvml, NvmlError, Trouble
@@ -60,8 +61,8 @@ FAST_FIELDS = (
     Field("throttle", "bitmask", Nvml.throttle_bits),
 )
 SLOW_FIELDS = (
-    Field("pcie_rx", "bytes/s", Nvml.pcie_rx_bytes_per_s),
-    Field("pcie_tx", "bytes/s", Nvml.pcie_tx_bytes_per_s),
+    Field("pcie_rx", "bytes/s", partial(Nvml.pcie_bytes_per_s, sent=False)),
+    Field("pcie_tx", "bytes/s", partial(Nvml.pcie_bytes_per_s, sent=True)),
     Field(PROCESSES, "bytes", lambda nvml, device: len(nvml.process_memory_bytes(device))),
 )
 

@@ -188,14 +188,9 @@ class Nvml:
                 raise
         return int(self.call("nvmlDeviceGetCurrentClocksThrottleReasons", device.handle))
 
-    def pcie_rx_bytes_per_s(self, device: Device) -> float:
-        """To the GPU, measured over 20 ms in which this call blocks; NVML gives KB/s."""
-        counter = self.lib.NVML_PCIE_UTIL_RX_BYTES
-        return int(self.call("nvmlDeviceGetPcieThroughput", device.handle, counter)) * 1000
-
-    def pcie_tx_bytes_per_s(self, device: Device) -> float:
-        """From the GPU, like `pcie_rx_bytes_per_s`."""
-        counter = self.lib.NVML_PCIE_UTIL_TX_BYTES
+    def pcie_bytes_per_s(self, device: Device, *, sent: bool) -> float:
+        """To or from the GPU, measured over 20 ms in which this call blocks; NVML gives KB/s."""
+        counter = self.lib.NVML_PCIE_UTIL_TX_BYTES if sent else self.lib.NVML_PCIE_UTIL_RX_BYTES
         return int(self.call("nvmlDeviceGetPcieThroughput", device.handle, counter)) * 1000
 
     def process_memory_bytes(self, device: Device) -> dict[int, int | None]:

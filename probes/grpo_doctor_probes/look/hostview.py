@@ -143,11 +143,6 @@ def holding_descriptors(proc: Path, candidates: list[tuple[int, int]], lock: Loc
     return sorted(holders)
 
 
-def read_locks(proc: Path) -> list[Lock]:
-    """Return all locks of the host; none where /proc/locks is hidden."""
-    return parse_locks(content(f"{proc}/locks"))
-
-
 @dataclass(frozen=True, slots=True)
 class Unix:
     """A Unix socket. `peer` is the inode of its other end, 0 without one."""
@@ -232,7 +227,7 @@ class HostView:
     @cached_property
     def locks(self) -> list[Lock]:
         """All file locks."""
-        return read_locks(self.proc)
+        return parse_locks(content(f"{self.proc}/locks"))
 
     @cached_property
     def unix(self) -> dict[int, Unix]:

@@ -94,13 +94,11 @@ class TcpTable:
     """All TCP sockets of the given tables, by inode, by both ends, and by the port of listeners."""
 
     def __init__(self, tables: Iterable[bytes]) -> None:
-        self.readable = False
         self._by_inode: dict[bytes, Tcp] = {}
         self._by_ends: dict[tuple[bytes, bytes], Tcp] = {}
         self._listening: dict[int, list[Tcp]] = {}
         for table in tables:
             self._add(table)
-            self.readable = True
 
     def of(self, inode: int | str) -> Tcp | None:
         """Return the socket of this inode."""

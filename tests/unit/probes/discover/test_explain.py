@@ -9,10 +9,9 @@ import pytest
 
 from grpo_doctor_probes.discover import NoJobError, NoPermissionError, find_jobs
 from grpo_doctor_probes.discover.explain import (
-    is_remains,
     no_such_member,
     nothing_found,
-    only_remains,
+    only_helpers_left,
 )
 from grpo_doctor_probes.discover.scan import Process
 from tests.unit.probes.discover.fakeproc import FakeProc
@@ -89,9 +88,11 @@ def refuses_parent(pid: int, signal: int) -> None:
 @pytest.mark.parametrize(("count", "named"), [(1, 1), (4, 4), (5, 4)])
 def test_what_is_left_is_named_and_then_counted(count: int, named: int) -> None:
     helpers = [process(pid=100 + n) for n in range(count)]
-    text = str(only_remains(helpers))
+    text = str(only_helpers_left(helpers))
     assert text.count("(x?[1m)") == named
     assert (", 1 more." in text) is (count > named)
     pids = " ".join(str(helper.pid) for helper in helpers)
     assert text.endswith(f"End them: kill {pids}; after some seconds, kill -9 {pids}")
-    assert str(is_remains(100, helpers)).startswith("process 100 belongs to no running job. A job")
+    assert str(only_helpers_left(helpers, 100)).startswith(
+        "process 100 belongs to no running job. A job"
+    )

@@ -39,11 +39,11 @@ def test_a_process_whose_memory_is_locked_costs_only_itself(
         host.add(pid, 1, "python train.py")
     hangs, goes_on = threading.Event(), threading.Event()
 
-    def read(proc: Path, pid: int) -> module.Process | None:
-        if pid == 101:
+    def read(proc: Path, pid: int, *, details: bool = True) -> module.Process | None:
+        if pid == 101 and details:
             hangs.set()
             goes_on.wait()
-        return really(proc, pid)
+        return really(proc, pid, details=details)
 
     really = module.read_process
     monkeypatch.setattr(module, "read_process", read)
