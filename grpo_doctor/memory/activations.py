@@ -87,9 +87,12 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     waste = fragmentation(setup, factors)
     entries: list[Component] = []
     spread = _spread(setup, factors)
+    fact = facts()["loss_bytes_per_logit"][setup.loss]
+    # The share of a loss's buffers that it cannot do without at the same time.
+    of_loss = fact.get("at_once", fact["bytes"]) / (fact["bytes"] or 1)
 
     def add(name: str, size: float, formula: str, source: str, knob: str | None) -> None:
-        at_once = _at_once(setup) if name == _LOSS else 1.0
+        at_once = of_loss if name == _LOSS else 1.0
         spare = _spare(size, waste, factors, setup.train_tokens, at_once)
         entries.append(Component(name, round(size * waste), formula, source, knob, spread, spare))
 
@@ -103,12 +106,13 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
     freed = kept / setup.model.layers if keeps_all else 0
     one = copies if keeps_all else copies / setup.model.layers
     tables = f"{setup.model.vocabulary} x {setup.model.hidden}"
+    of_tables = (3 if setup.model.tied and setup.loss != "none" else 1) * _trains_tables(setup)
+    left = max(0.0, of_tables * _table_bytes(setup) - kept)  # at the end, when nothing is kept
     at_head = one if setup.loss == "upcast" else copies  # Accelerate's autocast ends before it
     moments = (
         (_head(setup, tokens), groups.head, at_head),
         (_layer(setup, tokens, freed), groups.layer + max(0, groups.reducing - freed), one),
-        (("gradients of tables", max(0.0, _tables(setup) - kept), tables, _EMBEDDING, "train.type"),
-         0, 0),
+        (("gradients of tables", left, tables, _EMBEDDING, "train.type"), 0, 0),
         (_NOTHING, groups.head_alone, 0),
         (_NOTHING, max(groups.start, groups.end) - kept, 0),
     )  # fmt: skip
@@ -134,20 +138,12 @@ def train_activations(setup: Setup, factors: Calibration) -> tuple[Component, ..
 _LOSS = "logits and loss"
 
 
-def _at_once(setup: Setup) -> float:
-    """The share of a loss's buffers that it cannot do without at the same time."""
-    fact = facts()["loss_bytes_per_logit"][setup.loss]
-    return float(fact.get("at_once", fact["bytes"]) / fact["bytes"]) if fact["bytes"] else 1.0
-
-
 Moment = tuple[str, float, str, str, str]
 """What one moment of the backward pass needs: name, bytes, formula, source, setting."""
 _GATHERED = "gathered parameters"
 _FSDP = "torch.distributed.fsdp foreach_all_gather, foreach_reduce"
 _NOTHING: Moment = ("", 0.0, "", "", "")
 """Only FSDP moves something."""
-
-
 _EMBEDDING = "torch embedding_dense_backward"
 _COPIES, _AUTOCAST = "16-bit weights", "torch.autocast keeps its copies until it ends"
 
@@ -230,12 +226,6 @@ def _arriving(setup: Setup) -> int:
     if experts and setup.fused_experts:
         return 2 * experts.count * model.hidden * experts.intermediate
     return model.hidden * (experts.intermediate if experts else model.intermediate)
-
-
-def _tables(setup: Setup) -> float:
-    """Gradients of the tables at the end of the backward pass, when nothing is kept any more."""
-    tied = setup.model.tied and setup.loss != "none"
-    return (3 if tied else 1) * _table_bytes(setup) * _trains_tables(setup)
 
 
 def _trains_tables(setup: Setup) -> bool:

@@ -20,10 +20,6 @@ Allowed = Callable[[Edit], bool]
 """Whether the framework at hand has the setting and takes the value."""
 
 
-def _everything(edit: Edit) -> bool:
-    return bool(edit.knob)
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """Edits made together, and the memory estimate with them."""
@@ -48,9 +44,7 @@ def solve(setup: Setup, knob: str, server: Setup | None = None) -> float | None:
     return None
 
 
-def fixes(
-    setup: Setup, server: Setup | None = None, allowed: Allowed = _everything
-) -> Change | None:
+def fixes(setup: Setup, server: Setup | None = None, allowed: Allowed = bool) -> Change | None:
     """The smallest set of edits that makes a job fit, the cheapest in time of several.
 
     Edits that make another experiment of the run are in it only where nothing else suffices.
@@ -86,9 +80,7 @@ def _smallest(
     return None
 
 
-def relief(
-    setup: Setup, server: Setup | None = None, allowed: Allowed = _everything
-) -> list[Change]:
+def relief(setup: Setup, server: Setup | None = None, allowed: Allowed = bool) -> list[Change]:
     """What each single edit saves of the peak, the largest first, whether or not it suffices."""
     before = ledger_of(setup, server=server)
     changes = [
@@ -100,7 +92,7 @@ def relief(
     )
 
 
-def room(setup: Setup, server: Setup | None = None, allowed: Allowed = _everything) -> list[Change]:
+def room(setup: Setup, server: Setup | None = None, allowed: Allowed = bool) -> list[Change]:
     """Where a job fits: what would make it faster and still fit."""
     before = ledger_of(setup, server=server)
     if not _fits(before):

@@ -43,8 +43,10 @@ def _train_pool(setup: Setup, states: States, factors: Calibration) -> Pool:
     fixed = context(setup, factors)
     alone = (*fixed, *_models_beside(setup, factors))
     critic = None if setup.critic_apart else setup.critic
-    kept = _critic_idle(critic, factors) if critic else ()
-    resident = (*alone, *kept)
+    kept: tuple[Component, ...] = ()
+    if critic:  # what it leaves on the GPU for other phases
+        kept = (*_process(critic, factors), *_held_idle(critic, states_of(critic, factors)))
+    resident = (*alone, *_of_critic(kept))
     at_start = (*resident, *_weights_at_start(setup, states))
     used = sum(entry.bytes for entry in at_start)
     engine = engine_of(setup, factors, used) if setup.rollout == "colocate" else None
@@ -116,11 +118,6 @@ def _held_idle(setup: Setup, states: States) -> tuple[Component, ...]:
     """What of a model stays on the GPU while another one runs."""
     weights = () if setup.offload_weights else states.weights
     return (*weights, *(() if setup.offload_optimizer else states.between_steps))
-
-
-def _critic_idle(critic: Setup, factors: Calibration) -> tuple[Component, ...]:
-    """What the critic leaves on the GPU for other phases."""
-    return _of_critic((*_process(critic, factors), *_held_idle(critic, states_of(critic, factors))))
 
 
 def _critic_phase(critic: Setup, factors: Calibration, others: Sequence[Component]) -> Phase:

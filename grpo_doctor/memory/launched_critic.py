@@ -47,7 +47,8 @@ def with_critic(setup: Setup, launch: Launch, machine: Machine, assumptions: lis
         assumptions.append("a critic like the policy; to change that: critic.model.path=PATH")
     shape = model_shape(name.partition(",")[0]) if name else setup.model
     critic = _verl_s(launch, machine, shape) if verl else setup
-    apart = not verl and not _shares_gpus(launch)
+    shared = (str(launch.options.get(n)).lower() for n in _COLOCATED)
+    apart = not verl and "true" not in shared
     if apart:
         sizes = [_size(launch, f"num_{what}", n) for what, n in _GROUP.items()]
         critic = replace(critic, ranks=sizes[0] * sizes[1], ranks_per_node=sizes[1])
@@ -63,16 +64,12 @@ def with_critic(setup: Setup, launch: Launch, machine: Machine, assumptions: lis
 
 
 _GROUP = {"nodes": 1, "gpus_per_node": 8}
+_COLOCATED = ("colocate_all_models", "train.colocate_all")
 
 
 def _size(launch: Launch, name: str, otherwise: int) -> int:
     said = (count(launch, f"critic{mark}{name}") for mark in "_.")
     return next((size for size in said if size is not None), otherwise)
-
-
-def _shares_gpus(launch: Launch) -> bool:
-    names = ("colocate_all_models", "train.colocate_all")
-    return any(str(launch.options.get(name)).lower() == "true" for name in names)
 
 
 def _verl_s(launch: Launch, machine: Machine, shape: ModelShape) -> Setup:

@@ -26,7 +26,9 @@ def kept_bytes(setup: Setup) -> float:
     if setup.engine == "megatron":
         # With fused norms, rotations and SwiGLU their inputs alone are kept, in 16 bits.
         return 2 * (3 * hidden + 2 * (query + 2 * key) + query + _mlp(model, 3))
-    repeated = query if _is_masked(setup) else key  # a mask makes SDPA repeat keys and values
+    padded = setup.micro_batch > 1 and not (setup.padding_free or setup.packing)
+    masked = padded and setup.attention == "fused"
+    repeated = query if masked else key  # a mask makes SDPA repeat keys and values
     shared = 4 * repeated + 4 * model.heads
     if model.query_key_norm:
         shared += 6 * (query + key)
@@ -91,9 +93,3 @@ def _mlp(model: ModelShape, results: int) -> float:
         return float(results * model.intermediate)
     inner = results * (experts.active * experts.intermediate + experts.shared_intermediate)
     return float(inner + 2 * experts.active * model.hidden)
-
-
-def _is_masked(setup: Setup) -> bool:
-    """Return whether rows are padded to the longest, and PyTorch's attention gets a mask."""
-    padded = setup.micro_batch > 1 and not (setup.padding_free or setup.packing)
-    return padded and setup.attention == "fused" and setup.engine != "megatron"

@@ -35,16 +35,12 @@ def sentence(
                 "configuration"
             ),
         ),
-        (
-            "runs/ds.json",
-            OPTIMIZER,
-            False,
-            'set "zero_optimization.offload_optimizer.device": "none" in runs/ds.json',
-        ),
+        ("runs/ds.json", OPTIMIZER, False,
+         'set "zero_optimization.offload_optimizer.device": "none" in runs/ds.json'),
         (None, "deepspeed.stage", 1, "--deepspeed zero1"),
         ("runs/ds.json", "vllm.swap_space", 4.0, None),
     ],
-)
+)  # fmt: skip
 def test_deepspeed_is_changed_where_it_is_set(
     preset: str | None, knob: str, value: Any, expected: str | None
 ) -> None:

@@ -63,15 +63,10 @@ def test_versions(text: str | None, expected: tuple[int, ...] | None) -> None:
         (None, "offload.optimizer", False, "--offload_optimizer false"),
         ("3.4.0", "vllm.tensor_parallel_size", 2, "--tensor_parallel_size 2"),
         ("3.5.0", "vllm.tensor_parallel_size", 2, "--vllm_tensor_parallel_size 2"),
-        (
-            "4.6.0",
-            "vllm.gpu_memory_utilization",
-            0.55,
-            "--vllm_gpu_memory_utilization 0.55",
-        ),
+        ("4.6.0", "vllm.gpu_memory_utilization", 0.55, "--vllm_gpu_memory_utilization 0.55"),
         ("4.6.0", "deepspeed.stage", 2, None),  # read from the preset, no flag of its own
     ],
-)
+)  # fmt: skip
 def test_ms_swift_flags_by_version(
     version: str | None, knob: str, value: Any, expected: str | None
 ) -> None:
@@ -138,14 +133,10 @@ def test_unset_and_unreadable_values_are_absent() -> None:
         ("zero2", 2, False, False),
         ("zero2_offload", 2, True, False),
         ("zero3_offload", 3, True, True),
-        (
-            {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}},
-            3,
-            True,
-            False,
-        ),
+        ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, 3, True,
+         False),
     ],
-)
+)  # fmt: skip
 def test_what_a_deepspeed_setting_says(
     value: Any, stage: int, optimizer: bool, param: bool
 ) -> None:

@@ -33,12 +33,8 @@ def problems(launch: Launch) -> dict[str, str]:
         ("accelerate launch --num_processes 2 t.py --use_vllm", "unknown", "train", "accelerate"),
         ("torchrun --nproc_per_node 2 t.py", "unknown", "train", "torchrun"),
         ("deepspeed --num_gpus 2 t.py --deepspeed z.json", "unknown", "train", "deepspeed"),
-        (
-            "python3 -m torch.distributed.run --nproc-per-node=2 t.py",
-            "unknown",
-            "train",
-            "torchrun",
-        ),
+        ("python3 -m torch.distributed.run --nproc-per-node=2 t.py", "unknown", "train",
+         "torchrun"),
         ("nohup python -u -m verl.trainer.main_ppo a.b=1", "verl", "train", "ray"),
         ("python -m openrlhf.cli.train_ppo_ray --pretrain m", "openrlhf", "train", "ray"),
         ("ray job submit -- python3 -m openrlhf.cli.train_ppo_ray", "openrlhf", "train", "ray"),
@@ -46,15 +42,10 @@ def problems(launch: Launch) -> dict[str, str]:
         ("trl vllm-serve --model m", "trl", "rollout server", ""),
         ("vllm serve m -tp 2", "vllm", "rollout server", ""),
         ("python -m sglang.launch_server --model-path m --tp 2", "sglang", "rollout server", ""),
-        (
-            "srun -N 2 bash -c 'torchrun --nproc_per_node 8 t.py'",
-            "unknown",
-            "train",
-            "torchrun",
-        ),
+        ("srun -N 2 bash -c 'torchrun --nproc_per_node 8 t.py'", "unknown", "train", "torchrun"),
         ("--model m --max_steps 3", "bundled", "train", ""),
     ],
-)
+)  # fmt: skip
 def test_each_form_is_recognized(command: str, framework: str, role: str, launcher: str) -> None:
     arguments = command.split() if command.startswith("--") else [command]
     launch = read(arguments)
@@ -130,20 +121,15 @@ def test_a_framework_that_is_not_supported_is_named(command: str, framework: str
         ("python -m verl.trainer.main_eval a.b=1", "unknown"),
         ("python3 examples/train_ppo_ray.py --actor_num_gpus_per_node 1", "ppo"),
         ("torchrun train_ppo.py --micro_rollout_batch_size 4", "ppo"),
-        (
-            "python -m own.train algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8",
-            "grpo",
-        ),
-        (
-            "python own/main_grpo.py algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8",
-            "grpo",
-        ),
+        ("python -m own.train algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8", "grpo"),
+        ("python own/main_grpo.py algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8",
+         "grpo"),
         ("python -m openrlhf.cli.train_ppo_ray --advantage_estimator group_norm", "grpo"),
         ("python -m openrlhf.cli.train_ppo_ray --pretrain m", "ppo"),
         ("python -m openrlhf.cli.train_kto --pretrain m", "kto"),
         ("--model m", "grpo"),
     ],
-)
+)  # fmt: skip
 def test_what_a_command_trains(command: str, trainer: str) -> None:
     arguments = command.split() if command.startswith("--") else [command]
     assert read(arguments).trainer == trainer

@@ -172,8 +172,7 @@ def test_eager_attention_has_a_score_for_each_pair_of_a_row() -> None:
         ({"loss": "float32"}, "logits and loss", 1200 * 1000 * 12),
         # Of one row in four 4 B, or 6 B of a chunk of 128 tokens.
         ({"loss": "bfloat16"}, "logits and loss", (1200 * 4 + 128 * 6) * 1000),
-        ({"loss": "bfloat16", "micro_batch": 1}, "logits and loss",
-         (300 * 4 + 128 * 6) * 1000),
+        ({"loss": "bfloat16", "micro_batch": 1}, "logits and loss", (300 * 4 + 128 * 6) * 1000),
         # Logits of whole rows and their gradient; in float32 twice as much, or of those scored.
         ({"loss": "entropy", "whole_row_logits": True}, "logits and loss", 4000 * 4 * 1000),
         ({"loss": "upcast", "whole_row_logits": True}, "logits and loss", 4000 * 8 * 1000),

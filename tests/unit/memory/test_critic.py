@@ -67,15 +67,12 @@ REST = "rollout logprob train optimizer sync checkpoint"
         ("critic.fsdp.param_offload=True", "host", f"init {REST}"),
         ("critic.fsdp.optimizer_offload=True", "host", f"init {REST}"),
         ("critic.fsdp.model_dtype=bfloat16", "", f"init critic {REST}"),
-        (
-            "actor_rollout_ref.actor.fsdp_config.optimizer_offload=True",
-            "host",
-            "rollout sync critic",
-        ),
+        ("actor_rollout_ref.actor.fsdp_config.optimizer_offload=True", "host",
+         "rollout sync critic"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4", "train", ""),
         ("algorithm.use_kl_in_reward=True", f"init critic {REST}", ""),
     ],
-)
+)  # fmt: skip
 def test_settings_of_the_critic_move_its_phases(more: str, up: str, down: str) -> None:
     usual, changed = phases(verl()), phases(verl(more))
     assert {name for name in usual if changed[name] > usual[name]} == set(up.split())

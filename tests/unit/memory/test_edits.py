@@ -32,13 +32,8 @@ def offered(setup: Setup) -> list[tuple[str, Any]]:
         ({"micro_batch": 2}, [("train.micro_batch", 1)]),
         ({"micro_batch": 3}, [("train.micro_batch", 1)]),
         ({"micro_batch": 8}, [("train.micro_batch", size) for size in (1, 2, 4)]),
-        (
-            {"micro_batch": 8, "train_tokens": 4000},
-            [
-                ("train.max_tokens_per_gpu", 2000),
-                ("train.max_tokens_per_gpu", 1000),
-            ],
-        ),
+        ({"micro_batch": 8, "train_tokens": 4000},
+         [("train.max_tokens_per_gpu", 2000), ("train.max_tokens_per_gpu", 1000)]),
         ({"recompute": "none"}, [("train.gradient_checkpointing", True)]),
         ({"recompute": "none", "engine": "megatron"}, []),
         ({"recompute": "selective"}, []),
@@ -58,14 +53,10 @@ def offered(setup: Setup) -> list[tuple[str, Any]]:
         ({"engine": "fsdp", "ranks": 2}, []),
         ({"engine": "deepspeed"}, [("deepspeed.offload_optimizer", True)]),
         ({"engine": "deepspeed", "zero_offload_optimizer": True}, []),
-        (
-            {"engine": "deepspeed", "zero_offload_optimizer": True, "ranks": 2, "zero_stage": 2},
-            [("deepspeed.stage", 3)],
-        ),
-        (
-            {"engine": "deepspeed", "zero_offload_optimizer": True, "ranks": 2, "zero_stage": 3},
-            [("deepspeed.offload_param", True)],
-        ),
+        ({"engine": "deepspeed", "zero_offload_optimizer": True, "ranks": 2, "zero_stage": 2},
+         [("deepspeed.stage", 3)]),
+        ({"engine": "deepspeed", "zero_offload_optimizer": True, "ranks": 2, "zero_stage": 3},
+         [("deepspeed.offload_param", True)]),
         (
             {
                 "engine": "deepspeed",
@@ -100,7 +91,7 @@ def offered(setup: Setup) -> list[tuple[str, Any]]:
         ),
         ({"rollout": "server", "sync_groups": 1}, []),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_in_force_yet_is_offered(
     change: dict[str, Any], edits: list[tuple[str, Any]]
 ) -> None:
@@ -173,18 +164,14 @@ def test_a_smaller_share_is_between_what_an_engine_needs_and_what_it_has(
         ({"zero_stage": 2}, []),
         ({"offload_weights": True}, [("offload.model", False)]),
         ({"offload_optimizer": True}, [("offload.optimizer", False)]),
-        (
-            {"rollout": "colocate", "rollout_engine": RolloutEngine(memory_share=0.7)},
-            [(SHARE, 0.9)],
-        ),
-        (
-            {"rollout": "colocate", "rollout_engine": RolloutEngine(memory_share=0.75)},
-            [(SHARE, 0.85)],
-        ),
+        ({"rollout": "colocate", "rollout_engine": RolloutEngine(memory_share=0.7)},
+         [(SHARE, 0.9)]),
+        ({"rollout": "colocate", "rollout_engine": RolloutEngine(memory_share=0.75)},
+         [(SHARE, 0.85)]),
         ({"rollout": "colocate", "rollout_engine": RolloutEngine(memory_share=0.85)}, []),
         ({"rollout": "server", "rollout_engine": RolloutEngine(memory_share=0.5)}, []),
     ],
-)
+)  # fmt: skip
 def test_memory_is_given_for_time_where_something_saves_it(
     change: dict[str, Any], edits: list[tuple[str, Any]]
 ) -> None:

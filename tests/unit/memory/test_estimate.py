@@ -35,16 +35,11 @@ def phases(setup: Setup) -> dict[str, dict[str, int]]:
     [
         (ALONE, ["train", "optimizer", "checkpoint"]),
         (ROLLED, ["train", "optimizer", "checkpoint", "logprob", "rollout"]),
-        (
-            replace(ROLLED, rollout="server"),
-            ["train", "optimizer", "checkpoint", "logprob", "sync"],
-        ),
-        (
-            COLOCATED,
-            ["train", "optimizer", "checkpoint", "logprob", "init", "rollout", "sync"],
-        ),
+        (replace(ROLLED, rollout="server"),
+         ["train", "optimizer", "checkpoint", "logprob", "sync"]),
+        (COLOCATED, ["train", "optimizer", "checkpoint", "logprob", "init", "rollout", "sync"]),
     ],
-)
+)  # fmt: skip
 def test_phases_are_those_of_what_rolls_out(setup: Setup, names: list[str]) -> None:
     assert list(phases(setup)) == names
     role = "train and rollout" if setup.rollout == "colocate" else "train"
@@ -56,13 +51,9 @@ def test_phases_are_those_of_what_rolls_out(setup: Setup, names: list[str]) -> N
     [
         ({}, OWN | ENGINE, OWN | ENGINE),
         ({"offload_weights": True}, ENGINE | {"optimizer moments"}, OWN | ENGINE),
-        (
-            {"offload_optimizer": True},
-            ENGINE | {"trained weights"},
-            ENGINE | {"trained weights"},
-        ),
+        ({"offload_optimizer": True}, ENGINE | {"trained weights"}, ENGINE | {"trained weights"}),
     ],
-)
+)  # fmt: skip
 def test_what_is_offloaded_makes_room_for_a_rollout(
     change: dict[str, Any], rollout: set[str], sync: set[str]
 ) -> None:
@@ -120,15 +111,10 @@ def test_weights_that_ranks_divide_are_gathered_for_an_engine(
         ({}, {"generation cache": 312_000}),
         ({"micro_batch": 2}, {"generation cache": 624_000}),
         ({"completions_per_rank": 8}, {"generation cache": 8 * 312_000}),
-        (
-            {"rollout_engine": RolloutEngine(tensor_parallel=2)},
-            {"generation cache": 312_000},
-        ),
+        ({"rollout_engine": RolloutEngine(tensor_parallel=2)}, {"generation cache": 312_000}),
         ({"old_vision_tower": True}, {"generation cache": 312_000}),
-        (
-            {"model": replace(TINY, vision=tower()), "max_pixels": 160},
-            {"generation cache": 312_000},
-        ),
+        ({"model": replace(TINY, vision=tower()), "max_pixels": 160},
+         {"generation cache": 312_000}),
         (
             {
                 "model": replace(TINY, vision=tower()),
@@ -142,17 +128,13 @@ def test_weights_that_ranks_divide_are_gathered_for_an_engine(
                 "mask of the vision tower": 3 * (2 * 10 * 4) ** 2,
             },
         ),
-        (
-            {"engine": "deepspeed", "zero_stage": 3},
-            {"generation cache": 312_000, "gathered for generation": WEIGHTS},
-        ),
-        (
-            {"engine": "deepspeed", "zero_stage": 3, "gather_for_generation": False},
-            {"generation cache": 312_000},
-        ),
+        ({"engine": "deepspeed", "zero_stage": 3},
+         {"generation cache": 312_000, "gathered for generation": WEIGHTS}),
+        ({"engine": "deepspeed", "zero_stage": 3, "gather_for_generation": False},
+         {"generation cache": 312_000}),
         ({"engine": "deepspeed", "zero_stage": 2}, {"generation cache": 312_000}),
     ],
-)
+)  # fmt: skip
 def test_the_models_own_generate_takes_a_cache(
     change: dict[str, Any], expected: dict[str, int]
 ) -> None:
@@ -171,26 +153,18 @@ TEACHER = replace(TINY, name="teacher", experts=EXPERTS)
         ({}, {}),
         ({"reference": True}, {"reference model": WEIGHTS}),
         ({"reference": True, "method": "lora"}, {}),
-        (
-            {"reference": True, "engine": "deepspeed", "zero_stage": 3, "ranks": 2},
-            {"reference model": ALL},
-        ),
-        (
-            {"reference": True, "engine": "deepspeed", "zero_stage": 2, "ranks": 2},
-            {"reference model": WEIGHTS},
-        ),
+        ({"reference": True, "engine": "deepspeed", "zero_stage": 3, "ranks": 2},
+         {"reference model": ALL}),
+        ({"reference": True, "engine": "deepspeed", "zero_stage": 2, "ranks": 2},
+         {"reference model": WEIGHTS}),
         ({"reference": True, "engine": "fsdp", "ranks": 2}, {"reference model": ALL}),
-        (
-            {"reference": True, "tensor_parallel": 2, "pipeline_parallel": 2, "ranks": 4},
-            {"reference model": WEIGHTS // 4},
-        ),
+        ({"reference": True, "tensor_parallel": 2, "pipeline_parallel": 2, "ranks": 4},
+         {"reference model": WEIGHTS // 4}),
         ({"beside": (TEACHER,)}, {"teacher": 2 * 28_930}),
-        (
-            {"beside": (TEACHER,), "reference": True},
-            {"reference model": WEIGHTS, "teacher": 2 * 28_930},
-        ),
+        ({"beside": (TEACHER,), "reference": True},
+         {"reference model": WEIGHTS, "teacher": 2 * 28_930}),
     ],
-)
+)  # fmt: skip
 def test_models_beside_the_trained_one_are_divided_as_it_is(
     change: dict[str, Any], expected: dict[str, int]
 ) -> None:

@@ -43,45 +43,10 @@ def test_the_users_launch_on_four_3090_runs_out_and_is_told_what_fits() -> None:
     assert change.ledger.state == "fits"
 
 
-def test_ms_swift() -> None:
-    setup = trainer("NPROC_PER_NODE=8 " + SWIFT, ms_swift="3.4.0")
-    assert (setup.engine, setup.zero_stage, setup.ranks) == ("deepspeed", 2, 8)
-    assert (setup.method, setup.micro_batch) == ("lora", 2)
-    assert (setup.prompt_tokens, setup.completion_tokens) == (2048, 1024)
-    assert setup.rollout == "colocate"
-    assert setup.rollout_engine.memory_share == 0.8
-
-
-def test_before_3_5_the_engine_has_a_card_of_its_own_where_one_is_left() -> None:
-    made = job("NPROC_PER_NODE=3 " + SWIFT, FOUR_SMALL, ms_swift="3.4.0")
-    assert made.trainer is not None
-    assert made.trainer.rollout == "server"
-    assert made.server is not None
-    assert job("NPROC_PER_NODE=4 " + SWIFT, FOUR_SMALL, ms_swift="3.4.0").server is None
-
-
 @pytest.mark.parametrize(("version", "groups"), [("3.11.0", 16), ("3.12.3", None), ("4.6.0", 16)])
 def test_ms_swift_3_12_gathers_everything_at_once(version: str, groups: int | None) -> None:
     command = SWIFT.replace("zero2", "zero3") + " --vllm_mode colocate --move_model_batches 16"
     assert trainer("NPROC_PER_NODE=8 " + command, ms_swift=version).sync_groups == groups
-
-
-def test_adapters_compute_prompts_logits_before_3_6() -> None:
-    command = "NPROC_PER_NODE=8 " + SWIFT + " --vllm_mode colocate"
-    assert trainer(command, ms_swift="3.5.0").whole_row_logits
-    assert not trainer(
-        command.replace("train_type", "tuner_type"), ms_swift="4.6.0"
-    ).whole_row_logits
-
-
-def test_images_come_from_the_environment() -> None:
-    command = "MAX_PIXELS=602112 NPROC_PER_NODE=2 " + SWIFT
-    command = command.replace("Qwen2-7B-Instruct", "Qwen2.5-VL-7B-Instruct")
-    assert trainer(command).image_tokens == 768
-    unsaid = job(command.replace("MAX_PIXELS=602112 ", ""))
-    assert unsaid.trainer is not None
-    assert unsaid.trainer.image_tokens == 1280
-    assert any("1003520 pixels" in text for text in unsaid.assumptions)
 
 
 QWEN_VL = (
@@ -99,70 +64,6 @@ def test_a_rollout_by_an_old_qwen_vl_holds_a_mask_of_all_patches() -> None:
     assert ledger.train.peak.name == "rollout"
     sizes = {entry.name: entry.bytes for entry in ledger.train.peak.components}
     assert sizes["mask of the vision tower"] == 3 * (8 * 4 * 768 * 4) ** 2
-
-
-@pytest.mark.parametrize(
-    ("more", "versions"),
-    [
-        ("", {"ms_swift": "3.6.0"}),
-        ("", {"ms_swift": "3.5.0", "transformers": "4.53.1"}),
-        (" --attn_impl flash_attn", {"ms_swift": "3.5.0"}),
-    ],
-)
-def test_newer_towers_and_flash_attention_need_no_mask(more: str, versions: dict[str, str]) -> None:
-    assert not trainer(QWEN_VL + more, EIGHT, **versions).old_vision_tower
-
-
-def test_trl_loads_float32_and_computes_its_loss_in_one_kernel() -> None:
-    setup = trainer(
-        "trl grpo --num_processes 8 --model_name_or_path Qwen/Qwen2.5-7B "
-        "--use_vllm --vllm_mode colocate --per_device_train_batch_size 4",
-        trl="1.16.0",
-    )
-    assert setup.trained_dtype_bytes == 4
-    assert setup.loss == "triton"
-    assert not setup.reference
-    assert setup.ranks == 8
-
-
-def test_verl_keeps_float32_under_fsdp() -> None:
-    setup = trainer(
-        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo "
-        "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct trainer.n_gpus_per_node=8 "
-        "actor_rollout_ref.rollout.name=vllm "
-        "actor_rollout_ref.rollout.tensor_model_parallel_size=2 "
-        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 data.max_prompt_length=1024 "
-        "actor_rollout_ref.rollout.gpu_memory_utilization=0.6 data.max_response_length=2048 "
-        "actor_rollout_ref.actor.fsdp_config.param_offload=True",
-        verl="0.7.0",
-    )
-    assert (setup.engine, setup.trained_dtype_bytes) == ("fsdp", 4)
-    assert (setup.prompt_tokens, setup.completion_tokens, setup.micro_batch) == (1024, 2048, 4)
-    assert setup.rollout_engine.tensor_parallel == 2
-    assert setup.offload_weights
-    assert not setup.offload_optimizer
-
-
-def test_openrlhf_uses_deepspeed() -> None:
-    setup = trainer(
-        "python3 -m openrlhf.cli.train_ppo_ray --pretrain Qwen/Qwen2.5-7B --zero_stage 3 "
-        "--actor_num_gpus_per_node 8 --actor_num_nodes 1 --micro_train_batch_size 2 "
-        "--prompt_max_len 1024 --generate_max_len 2048",
-        openrlhf="0.8.0",
-    )
-    assert (setup.engine, setup.zero_stage) == ("deepspeed", 3)
-    assert setup.rollout == "server"
-
-
-def test_megatron_divides_as_it_is_told() -> None:
-    setup = trainer(
-        "NPROC_PER_NODE=8 megatron rlhf --rlhf_type grpo --model Qwen/Qwen3-30B-A3B "
-        "--tensor_model_parallel_size 4 --expert_model_parallel_size 8 --micro_batch_size 1",
-        ms_swift="4.6.0",
-    )
-    assert setup.engine == "megatron"
-    assert (setup.tensor_parallel, setup.expert_parallel, setup.data_parallel) == (4, 8, 2)
-    assert setup.loss == "parallel"
 
 
 @pytest.mark.parametrize(("version", "share"), [("0.12.0", 0.9), ("0.24.0", 0.92)])

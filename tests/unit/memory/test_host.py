@@ -10,8 +10,7 @@ import pytest
 from grpo_doctor.memory import GIB, RolloutEngine, Setup, card_bytes, model_shape
 from grpo_doctor.memory.facts import calibration
 from grpo_doctor.memory.host import host_pool, pinned
-from grpo_doctor.memory.setup import share_of
-from grpo_doctor.memory.states import states_of, trained_bytes
+from grpo_doctor.memory.states import states_of
 from tests.unit.memory.tiny import ALONE
 
 SEVEN = model_shape("Qwen/Qwen2.5-7B")
@@ -50,47 +49,12 @@ def test_an_engine_that_sleeps_lightly_beside_the_trainer_keeps_its_weights(
     assert ("sleeping engine's weights" in names) is (level == 1 and mode == "colocate")
 
 
-def test_loaders_take_memory_where_there_are_some() -> None:
-    assert "loader processes" not in entries(replace(FULL, loader_workers=0))
-    two, four = (entries(replace(FULL, loader_workers=n))["loader processes"] for n in (2, 4))
-    assert four == 2 * two
-
-
 def test_a_host_of_unknown_size_has_no_pool() -> None:
     states = states_of(FULL, calibration())
     assert host_pool(replace(FULL, host_bytes=None), states, calibration()) is None
     pool = host_pool(replace(FULL, host_bytes=2**40), states, calibration())
     assert pool is not None
     assert pool.role == "host"
-
-
-@pytest.mark.parametrize(
-    ("engine", "method", "own", "used"),
-    [
-        ("torch", "lora", 2, 4),  # PEFT casts adapters
-        ("device_map", "lora", 2, 4),
-        ("deepspeed", "lora", 4, 2),
-        ("deepspeed", "full", 4, 2),
-        ("torch", "full", 2, 2),
-        ("torch", "full", 4, 4),
-        ("fsdp", "full", 4, 4),
-    ],
-)
-def test_bytes_of_a_trained_weight(
-    engine: Literal["torch", "deepspeed", "fsdp", "device_map"],
-    method: Literal["lora", "full"],
-    own: int,
-    used: int,
-) -> None:
-    setup = replace(FULL, engine=engine, method=method, trained_dtype_bytes=own)
-    assert trained_bytes(setup) == used
-
-
-@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-7B", "Qwen/Qwen3-30B-A3B"])
-def test_full_training_trains_all_weights_experts_too(name: str) -> None:
-    model = model_shape(name)
-    share = share_of(replace(FULL, model=model))
-    assert share.trained + share.trained_experts == model.parameters
 
 
 @pytest.mark.parametrize(
@@ -115,14 +79,10 @@ SLEEPING = RolloutEngine(sleep_level=1, tensor_parallel=2)
         ({"zero_offload_parameters": True}, "offloaded parameters", 4 * (1 << 14)),
         ({"offload_weights": True}, "weights during rollouts", 4 * 2 * ALL),
         ({"offload_optimizer": True}, "optimizer during rollouts", 4 * 4 * ALL),
-        (
-            {"rollout": "colocate", "rollout_engine": SLEEPING},
-            "sleeping engine's weights",
-            4 * ALL,
-        ),
+        ({"rollout": "colocate", "rollout_engine": SLEEPING}, "sleeping engine's weights", 4 * ALL),
         ({"ranks_per_node": 2, "offload_weights": True}, "weights during rollouts", 2 * 2 * ALL),
     ],
-)
+)  # fmt: skip
 def test_each_entry_is_of_all_ranks_of_a_host(
     change: dict[str, Any], entry: str, size: int
 ) -> None:

@@ -125,12 +125,10 @@ def test_one_process_that_nothing_started_spreads_its_layers_over_its_cards(
         (VERL, {"optimizer": "adamw_foreach"}),
         (VERL + "actor_rollout_ref.actor.strategy=fsdp2", {"optimizer": "adamw"}),
         (SWIFT + "--ds3_gather_for_generation false", {"gather_for_generation": False}),
-        (SWIFT + "--deepspeed zero3_offload", {
-            "zero_stage": 3, "zero_offload_optimizer": True, "zero_offload_parameters": True,
-        }),
-        (SWIFT + "--deepspeed zero2", {
-            "zero_stage": 2, "zero_offload_optimizer": False, "zero_offload_parameters": False,
-        }),
+        (SWIFT + "--deepspeed zero3_offload",
+         {"zero_stage": 3, "zero_offload_optimizer": True, "zero_offload_parameters": True}),
+        (SWIFT + "--deepspeed zero2",
+         {"zero_stage": 2, "zero_offload_optimizer": False, "zero_offload_parameters": False}),
         (SWIFT + "--dataloader_num_workers 3", {"loader_workers": 3}),
         (TRL, {"loader_workers": 0}),
     ],

@@ -76,14 +76,12 @@ def test_words_say_how_many_groups_there_are() -> None:
         ({"ranks": 2, "engine": "deepspeed", "zero_stage": 1}, {"ZeRO buckets": 10**9}),
         ({"ranks": 2, "engine": "deepspeed", "zero_stage": 2}, {"ZeRO buckets": 10**9}),
         # ZeRO-3 holds up to a billion parameters; its bucket has the width squared.
-        (
-            {"engine": "deepspeed", "zero_stage": 3},
-            {"ZeRO buckets": 200, "gathered parameters": 2 * ALL},
-        ),
+        ({"engine": "deepspeed", "zero_stage": 3},
+         {"ZeRO buckets": 200, "gathered parameters": 2 * ALL}),
         ({"engine": "fsdp"}, {}),
         ({"engine": "torch", "zero_stage": 3}, {}),
     ],
-)
+)  # fmt: skip
 def test_buckets_and_what_is_gathered(change: dict[str, Any], expected: dict[str, int]) -> None:
     sizes = {e.name: e.bytes for e in buffers(replace(ALONE, **change), calibration())}
     assert sizes == {"workspaces": 128 << 20, **expected}
@@ -107,8 +105,7 @@ def test_buckets_and_what_is_gathered(change: dict[str, Any], expected: dict[str
          Gathered(20_000, 86_000, 43_000, 0, 46_000, 6_000, 180_000)),
         ({"engine": "deepspeed", "zero_stage": 3}, Gathered()),
         # FSDP1 gathers in place, next to its own part in 16 bits.
-        ({"flat_parameters": True},
-         Gathered(20_000, 60_000, 43_000, 0, 47_500, 7_500, 160_000)),
+        ({"flat_parameters": True}, Gathered(20_000, 60_000, 43_000, 0, 47_500, 7_500, 160_000)),
         ({"flat_parameters": True, "ranks": 1, "trained_dtype_bytes": 4},
          Gathered(20_000, 40_000, 43_000, 0, 46_000, 6_000, 120_000)),
     ],

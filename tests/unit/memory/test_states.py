@@ -67,12 +67,8 @@ def test_full_training_holds_its_share_of_layers_and_a_table(
         # The router has none; shared experts of 3 have 1,248, and the others 4,096 in each matrix.
         ({"model": MIXED}, 3_200 + 1_248, 3 * 4_096, WITH_EXPERTS + OF_EXPERTS),
         # In transformers 5 the router of 576 too, and gate and up in one, of twice the rank.
-        (
-            {"model": MIXED, "fused_experts": True},
-            3_200 + 1_248 + 576,
-            15_360,
-            WITH_EXPERTS + OF_EXPERTS,
-        ),
+        ({"model": MIXED, "fused_experts": True}, 3_200 + 1_248 + 576, 15_360,
+         WITH_EXPERTS + OF_EXPERTS),
         ({"model": MIXED, "expert_parallel": 4}, 3_200 + 1_248, 3 * 1_024,
          WITH_EXPERTS + OF_EXPERTS // 4),
         ({"model": MIXED, "lora_targets": "attention"}, OF_QUERIES_AND_VALUES, 0,

@@ -67,11 +67,8 @@ def shape(**more: Any) -> ModelShape:
         ({**MIXED, "decoder_sparse_step": 2}, "experts", Experts(2, 8, 1, 16)),
         ({**MIXED, "first_k_dense_replace": 1}, "experts", Experts(3, 8, 1, 16)),
         ({**MIXED, "n_shared_experts": 2}, "experts", Experts(4, 8, 1, 16, 32)),
-        (
-            {**MIXED, "shared_expert_intermediate_size": 40, "n_shared_experts": 2},
-            "experts",
-            Experts(4, 8, 1, 16, 40, shared_gate=True),
-        ),
+        ({**MIXED, "shared_expert_intermediate_size": 40, "n_shared_experts": 2}, "experts",
+         Experts(4, 8, 1, 16, 40, shared_gate=True)),
         ({"num_experts": 0}, "experts", None),
         ({"quantization_config": {"quant_method": "fp8"}}, "bits", 8),
         ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "bits", 4),
@@ -80,7 +77,7 @@ def shape(**more: Any) -> ModelShape:
         ({**LATENT, "q_lora_rank": 6}, "latent", LatentAttention(6, 7, 4, 3, 5)),
         ({**LATENT, "kv_lora_rank": 0}, "latent", None),
     ],
-)
+)  # fmt: skip
 def test_a_key_says_a_size_and_without_it_the_usual_one_holds(
     more: dict[str, Any], field: str, value: Any
 ) -> None:
@@ -90,36 +87,21 @@ def test_a_key_says_a_size_and_without_it_the_usual_one_holds(
 @pytest.mark.parametrize(
     ("family", "tower", "vision"),
     [
-        (
-            "qwen2_vl",
-            {"embed_dim": 32, "depth": 3, "patch_size": 16},
-            Vision("qwen2_vl", 32, 3, 128, 16, 2, 0, 2),
-        ),
-        (
-            "qwen2_vl",
-            {"embed_dim": 32, "depth": 3, "mlp_ratio": 2},
-            Vision("qwen2_vl", 32, 3, 64, 14, 2, 0, 2),
-        ),
+        ("qwen2_vl", {"embed_dim": 32, "depth": 3, "patch_size": 16},
+         Vision("qwen2_vl", 32, 3, 128, 16, 2, 0, 2)),
+        ("qwen2_vl", {"embed_dim": 32, "depth": 3, "mlp_ratio": 2},
+         Vision("qwen2_vl", 32, 3, 64, 14, 2, 0, 2)),
         ("qwen2_5_vl", TOWER, Vision("qwen2_5_vl", 32, 3, 96, 16, 2, 0, 2)),
         ("qwen3_vl", TOWER, Vision("qwen3_vl", 32, 3, 96, 16, 2, 0, 2, 0)),
-        (
-            "qwen3_vl",
-            {**TOWER, "num_position_embeddings": 9, "deepstack_visual_indexes": [1, 2]},
-            Vision("qwen3_vl", 32, 3, 96, 16, 2, 9, 2, 2),
-        ),
-        (
-            "internvl_chat",
-            {"hidden_size": 32, "num_hidden_layers": 3},
-            Vision("intern_vit", 32, 3, 128, 14, 2, 32 * 32 + 1),
-        ),
-        (
-            "internvl_chat",
-            {**TOWER, "image_size": 160},
-            Vision("intern_vit", 32, 3, 96, 16, 2, 10 * 10 + 1),
-        ),
+        ("qwen3_vl", {**TOWER, "num_position_embeddings": 9, "deepstack_visual_indexes": [1, 2]},
+         Vision("qwen3_vl", 32, 3, 96, 16, 2, 9, 2, 2)),
+        ("internvl_chat", {"hidden_size": 32, "num_hidden_layers": 3},
+         Vision("intern_vit", 32, 3, 128, 14, 2, 32 * 32 + 1)),
+        ("internvl_chat", {**TOWER, "image_size": 160},
+         Vision("intern_vit", 32, 3, 96, 16, 2, 10 * 10 + 1)),
         ("gemma3", {**TOWER, "image_size": 160}, Vision("siglip", 32, 3, 96, 16, 4, 100)),
     ],
-)
+)  # fmt: skip
 def test_a_vision_tower_is_read_as_its_family_writes_it(
     family: str, tower: dict[str, Any], vision: Vision
 ) -> None:

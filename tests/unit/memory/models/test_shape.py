@@ -33,12 +33,10 @@ ALL = 4 * (600 + 900 + 20) + 10 + 20_000
         # Queries of 28, 10 into the cache and 36 out of it, 20 to the output; a norm of the cache.
         ({"latent": LATENT}, ALL + 4 * (280 + 100 + 252 + 200 - 600) + 4 * 7),
         # Queries through 6, which have a norm too.
-        (
-            {"latent": replace(LATENT, query_rank=6)},
-            ALL + 4 * (60 + 168 + 100 + 252 + 200 - 600) + 4 * (7 + 6),
-        ),
+        ({"latent": replace(LATENT, query_rank=6)},
+         ALL + 4 * (60 + 168 + 100 + 252 + 200 - 600) + 4 * (7 + 6)),
     ],
-)
+)  # fmt: skip
 def test_every_matrix_bias_norm_and_table_counts(change: dict[str, Any], parameters: int) -> None:
     assert replace(TINY, **change).parameters == parameters
 
@@ -50,21 +48,15 @@ def test_every_matrix_bias_norm_and_table_counts(change: dict[str, Any], paramet
     [
         (tower(), 3 * (80 + 76) + 442 + 96 + 3 * 16 + 8),
         (tower("qwen2_5_vl"), 3 * (80 + 116) + 442 + 96 + 3 * 8 + 4),
-        (
-            replace(tower("qwen3_vl"), positions=9, taps=2),
-            3 * (80 + 76) + 3 * 442 + 96 + 4 + 3 * 16 + 9 * 4 + 8 + 2 * 2 * 16,
-        ),
-        (
-            replace(tower("intern_vit"), positions=10, temporal_patch=1),
-            3 * (80 + 76) + 170 + 110 + 48 + 4 + 4 + 10 * 4 + 3 * 16 + 3 * 8 + 2 * 16,
-        ),
-        (
-            replace(tower("siglip"), positions=9, temporal_patch=1),
-            3 * (80 + 76) + 40 + 48 + 4 + 9 * 4 + 3 * 16 + 8 + 4,
-        ),
+        (replace(tower("qwen3_vl"), positions=9, taps=2),
+         3 * (80 + 76) + 3 * 442 + 96 + 4 + 3 * 16 + 9 * 4 + 8 + 2 * 2 * 16),
+        (replace(tower("intern_vit"), positions=10, temporal_patch=1),
+         3 * (80 + 76) + 170 + 110 + 48 + 4 + 4 + 10 * 4 + 3 * 16 + 3 * 8 + 2 * 16),
+        (replace(tower("siglip"), positions=9, temporal_patch=1),
+         3 * (80 + 76) + 40 + 48 + 4 + 9 * 4 + 3 * 16 + 8 + 4),
     ],
     ids=lambda value: value.kind if isinstance(value, Vision) else "",
-)
+)  # fmt: skip
 def test_a_vision_tower_counts_with_its_tables(vision: Vision, parameters: int) -> None:
     seeing = replace(TINY, vision=vision)
     assert seeing.vision_parameters == parameters

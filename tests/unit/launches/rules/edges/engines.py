@@ -22,21 +22,18 @@ OFFLOADED = (
 )
 EXPANDABLE = "PYTORCH_ALLOC_CONF=expandable_segments:True"
 EDGES = (
-    Edge(
-        "GL029", "PYTORCH_CUDA_ALLOC_CONF='a:1, expandable_segments: True' " + TRL + SLEEPS, FLAWED
-    ),
+    Edge("GL029", "PYTORCH_CUDA_ALLOC_CONF='a:1, expandable_segments: True' " + TRL + SLEEPS,
+         FLAWED),
     Edge("GL029", f"{EXPANDABLE} " + TRL + SLEEPS, FLAWED),
     Edge("GL029", "PYTORCH_ALLOC_CONF=expandable_segments:False " + TRL + SLEEPS, SOUND),
     Edge("GL029", f"{EXPANDABLE} " + TRL + "--use_vllm --vllm_mode colocate", SOUND),
     Edge("GL029", f"{EXPANDABLE} " + TRL + SLEEPS.replace("colocate", "server"), SOUND),
     Edge("GL029", f"{EXPANDABLE} " + TRL + SLEEPS, SOUND, versions={"vllm": "0.32.0"}),
     Edge("GL029", f"{EXPANDABLE} " + TRL + SLEEPS, FLAWED, versions={"vllm": "0.31.9"}),
-    Edge(
-        "GL029", f"{EXPANDABLE} " + VLLM + "--sleep_level 1", SOUND, versions={"ms-swift": "3.9.0"}
-    ),
-    Edge(
-        "GL029", f"{EXPANDABLE} " + VLLM + "--sleep_level 1", FLAWED, versions={"ms-swift": "3.8.9"}
-    ),
+    Edge("GL029", f"{EXPANDABLE} " + VLLM + "--sleep_level 1", SOUND,
+         versions={"ms-swift": "3.9.0"}),
+    Edge("GL029", f"{EXPANDABLE} " + VLLM + "--sleep_level 1", FLAWED,
+         versions={"ms-swift": "3.8.9"}),
     Edge("GL029", f"{EXPANDABLE} " + VERL, SOUND),
     Edge("GL030", VLLM + f"{SHARE} 0.8", SOUND),
     Edge("GL030", VLLM + f"{SHARE} 0.81", FLAWED),
@@ -56,12 +53,8 @@ EDGES = (
     Edge("GL031", VLLM + f"{SHARE} 0.5", FLAWED, Host(card_bytes=35_031_835_000)),
     Edge("GL031", VLLM + f"{SHARE} 0.5", FLAWED, Host(card_bytes=16 * GIB)),
     Edge("GL031", VLLM + f"{SHARE} 0.5 {TENSOR} 4", FLAWED, Host(card_bytes=8 * GIB)),
-    Edge(
-        "GL031",
-        VLLM + f"{SHARE} 0.5 {TENSOR} 4 --vllm_pipeline_parallel_size 2",
-        FLAWED,
-        Host(card_bytes=3 * GIB),
-    ),
+    Edge("GL031", VLLM + f"{SHARE} 0.5 {TENSOR} 4 --vllm_pipeline_parallel_size 2", FLAWED,
+         Host(card_bytes=3 * GIB)),
     Edge("GL031", VLLM + f"{SHARE} 0.5", SOUND, Host()),
     Edge("GL031", VLLM + f"{SHARE} 0.5", SOUND, FOUR, model=None),
     Edge("GL031", VLLM + f"{SHARE} 0", SOUND, FOUR),
@@ -73,11 +66,8 @@ EDGES = (
     Edge("GL031", SERVE + f"{SERVED_SHARE} 0.4", FLAWED, Host(card_bytes=18_430_000_000)),
     Edge("GL032", SERVED + "--offload_optimizer true", FLAWED),
     Edge("GL032", SERVED + "--offload_optimizer true --offload_model true", FLAWED),
-    Edge(
-        "GL032",
-        VLLM + "--offload_optimizer true --offload_model true --deepspeed zero3_offload",
-        FLAWED,
-    ),
+    Edge("GL032", VLLM + "--offload_optimizer true --offload_model true --deepspeed zero3_offload",
+         FLAWED),
     Edge("GL032", VLLM + "--offload_model true --deepspeed zero3_offload", SOUND),
     Edge("GL032", VLLM + "--offload_optimizer true --deepspeed zero3", SOUND),
     Edge("GL032", SWIFT + "--offload_optimizer true", FLAWED),
@@ -102,4 +92,4 @@ EDGES = (
     Edge("GL036", VLLM + "--vllm_enable_lora true --lora_rank 0 --vllm_max_lora_rank 16", SOUND),
     Edge("GL036", VLLM + "--vllm_enable_lora true --lora_rank 17 --vllm_max_lora_rank 0", SOUND),
     Edge("GL036", ROLLOUT + "--vllm_enable_lora true --tuner_type full", SOUND),
-)
+)  # fmt: skip

@@ -54,9 +54,8 @@ EDGES = (
     Edge("GL066", SWIFT + "--dataset gone.jsonl --external_plugins gone.py", FLAWED),
     Edge("GL066", SWIFT + "--dataset hf::a/b:main#10 ms://a/b $DATA/x.jsonl", SOUND, HERE),
     Edge("GL066", SWIFT + PLUGIN, SOUND, HERE),
-    Edge(
-        "GL066", VERL + "data.train_files=\"['/gone/a.parquet','hdfs://b.parquet']\"", FLAWED, HERE
-    ),
+    Edge("GL066", VERL + "data.train_files=\"['/gone/a.parquet','hdfs://b.parquet']\"", FLAWED,
+         HERE),
     Edge("GL066", f"{SWIFT}--dataset /tmp/gone/gone.jsonl", FLAWED, HERE),
     Edge("GL066", f"{SWIFT}--dataset /home/nobody-here/x.jsonl /home/x.jsonl", FLAWED, HERE),
     Edge("GL066", f"{GROUPED} --prompt_data a/b@c,/gone/x.jsonl", FLAWED, HERE),
@@ -69,4 +68,4 @@ EDGES = (
     Edge("GL067", f"{CUSTOM}compute_score", SOUND),
     Edge("GL067", f"{CUSTOM}compute_scores", FLAWED),
     Edge("GL067", f"{GROUPED} --remote_rm_url {REWARDS}/top_level.py", FLAWED),
-)
+)  # fmt: skip

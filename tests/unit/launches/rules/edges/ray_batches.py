@@ -38,12 +38,8 @@ EDGES = (
     Edge("GL010", VERL + f"{MINI}2 {GROUP}8", SOUND, versions={"verl": "0.8.0"}),
     Edge("GL010", VERL + f"{MINI}2 {GROUP}8 {DYNAMIC}", SOUND, versions={"verl": "0.7.0"}),
     Edge("GL010", VERL + f"{MINI}7 {GROUP}1", FLAWED, versions={"verl": "0.8.0"}),
-    Edge(
-        "GL010",
-        VERL + f"{MINI}7 {GROUP}1 {ULYSSES}2 {UNPADDED}True",
-        FLAWED,
-        versions={"verl": "0.7.0"},
-    ),
+    Edge("GL010", VERL + f"{MINI}7 {GROUP}1 {ULYSSES}2 {UNPADDED}True", FLAWED,
+         versions={"verl": "0.7.0"}),
     Edge("GL010", VERL + f"{MINI}1 {GROUP}1 {ULYSSES}16", FLAWED, versions={"verl": "0.7.0"}),
     Edge("GL010", VERL + f"{MINI}0 {GROUP}8", SOUND),
     Edge("GL010", VERL + f"{MINI}1 {GROUP}0", SOUND),
@@ -67,16 +63,13 @@ EDGES = (
     Edge("GL012", VERL + f"{DYNAMIC} {OF_2000} {TOKENS}1000 {ULYSSES}2", SOUND),
     Edge("GL012", VERL + f"{OF_2000} {TOKENS}1000", SOUND),
     Edge("GL012", VERL + f"{DYNAMIC} {OF_2000} {TOKENS}0", SOUND),
-    Edge(
-        "GL012", VERL + f"{DYNAMIC} data.max_prompt_length=0 data.max_response_length=20000", SOUND
-    ),
+    Edge("GL012", VERL + f"{DYNAMIC} data.max_prompt_length=0 data.max_response_length=20000",
+         SOUND),
     Edge("GL013", OPENRLHF + "--train.batch_size 16 --train.micro_batch_size 2", SOUND),
     Edge("GL013", OPENRLHF + "--train.batch_size 24 --train.micro_batch_size 2", FLAWED),
-    Edge(
-        "GL013",
-        OPENRLHF + "--train.batch_size 24 --train.micro_batch_size 2 --train.dynamic_batch_enable",
-        SOUND,
-    ),
+    Edge("GL013",
+         OPENRLHF + "--train.batch_size 24 --train.micro_batch_size 2 --train.dynamic_batch_enable",
+         SOUND),
     Edge("GL013", OPENRLHF + "--train.batch_size 0 --train.micro_batch_size 2", SOUND),
     Edge("GL013", OPENRLHF + "--train.batch_size 24 --train.micro_batch_size 0", SOUND),
     Edge(
@@ -85,16 +78,12 @@ EDGES = (
         "--ds.ring_attn_size 2",
         FLAWED,
     ),
-    Edge(
-        "GL013",
-        OPENRLHF + "--train.batch_size 25 --train.micro_batch_size 2 --ds.tensor_parallel_size 16",
-        FLAWED,
-    ),
-    Edge(
-        "GL014",
-        OPENRLHF + "--train.colocate_all --vllm.num_engines 4 --vllm.tensor_parallel_size 4",
-        FLAWED,
-    ),
+    Edge("GL013",
+         OPENRLHF + "--train.batch_size 25 --train.micro_batch_size 2 --ds.tensor_parallel_size 16",
+         FLAWED),
+    Edge("GL014",
+         OPENRLHF + "--train.colocate_all --vllm.num_engines 4 --vllm.tensor_parallel_size 4",
+         FLAWED),
     Edge("GL014", OPENRLHF + "--vllm.num_engines 4 --vllm.tensor_parallel_size 4", SOUND),
     Edge(
         "GL014",
@@ -102,25 +91,18 @@ EDGES = (
         "--vllm.tensor_parallel_size 4",
         SOUND,
     ),
-    Edge(
-        "GL014",
-        OPENRLHF + "--train.colocate_all --vllm.num_engines 0 --vllm.tensor_parallel_size 4",
-        SOUND,
-    ),
-    Edge(
-        "GL014",
-        OPENRLHF + "--train.colocate_all --vllm.num_engines 3 --vllm.tensor_parallel_size 16",
-        FLAWED,
-    ),
-    Edge(
-        "GL014",
-        OPENRLHF + "--train.colocate_all --vllm.num_engines 3 --vllm.tensor_parallel_size 0",
-        SOUND,
-    ),
+    Edge("GL014",
+         OPENRLHF + "--train.colocate_all --vllm.num_engines 0 --vllm.tensor_parallel_size 4",
+         SOUND),
+    Edge("GL014",
+         OPENRLHF + "--train.colocate_all --vllm.num_engines 3 --vllm.tensor_parallel_size 16",
+         FLAWED),
+    Edge("GL014",
+         OPENRLHF + "--train.colocate_all --vllm.num_engines 3 --vllm.tensor_parallel_size 0",
+         SOUND),
     Edge("GL015", OPENRLHF + "--vllm.enable_sleep --train.async_enable", FLAWED),
-    Edge(
-        "GL015", OPENRLHF + "--vllm.enable_sleep --train.async_enable --train.colocate_all", FLAWED
-    ),
+    Edge("GL015", OPENRLHF + "--vllm.enable_sleep --train.async_enable --train.colocate_all",
+         FLAWED),
     Edge("GL015", OPENRLHF + "--vllm.enable_sleep", FLAWED),
     Edge("GL015", OPENRLHF, SOUND),
-)
+)  # fmt: skip

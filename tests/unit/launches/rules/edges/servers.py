@@ -16,26 +16,17 @@ EDGES = (
     Edge("GL023", TRL + "--use_vllm", SOUND),
     Edge("GL024", SWIFT + "--use_vllm true --vllm_mode server", FLAWED),
     Edge("GL024", SWIFT + "--use_vllm true --vllm_mode server", SOUND, server=ROLLOUT),
-    Edge(
-        "GL024", SWIFT + "--use_vllm true --vllm_mode server --vllm_server_base_url http://x", SOUND
-    ),
+    Edge("GL024", SWIFT + "--use_vllm true --vllm_mode server --vllm_server_base_url http://x",
+         SOUND),
     Edge("GL024", SWIFT + "--use_vllm false --vllm_mode server", SOUND),
     Edge("GL024", SWIFT + "--use_vllm true --vllm_mode colocate", SOUND),
     Edge("GL024", TRL + "--use_vllm", FLAWED, versions={"trl": "0.20.0"}),
     Edge("GL024", TRL + "--use_vllm --vllm_mode server", FLAWED),
     Edge("GL024", OURS + "--use_vllm true --vllm_mode server", SOUND),
-    Edge(
-        "GL025",
-        "CUDA_VISIBLE_DEVICES=0,1 " + LOCAL,
-        FLAWED,
-        server="CUDA_VISIBLE_DEVICES=1,0,2 " + ROLLOUT,
-    ),
-    Edge(
-        "GL025",
-        "CUDA_VISIBLE_DEVICES=0,1 " + LOCAL,
-        SOUND,
-        server="CUDA_VISIBLE_DEVICES=2 " + ROLLOUT,
-    ),
+    Edge("GL025", "CUDA_VISIBLE_DEVICES=0,1 " + LOCAL, FLAWED,
+         server="CUDA_VISIBLE_DEVICES=1,0,2 " + ROLLOUT),
+    Edge("GL025", "CUDA_VISIBLE_DEVICES=0,1 " + LOCAL, SOUND,
+         server="CUDA_VISIBLE_DEVICES=2 " + ROLLOUT),
     Edge("GL025", LOCAL, FLAWED, server=ROLLOUT),
     Edge("GL025", "CUDA_VISIBLE_DEVICES=0,1 " + LOCAL, FLAWED, server=ROLLOUT),
     Edge("GL025", LOCAL, FLAWED, server="CUDA_VISIBLE_DEVICES=1,2 " + ROLLOUT),
@@ -45,16 +36,12 @@ EDGES = (
     Edge("GL025", LOCAL, SOUND),
     Edge("GL025", SERVED, SOUND, server=ROLLOUT),  # 10.0.0.2 may be another host
     Edge("GL026", "MASTER_PORT=8000 " + SERVED + "--vllm_server_port 8001", SOUND),
-    Edge(
-        "GL026",
-        "MASTER_PORT=8000 " + SERVED + "--vllm_server_port 8001 --vllm_server_group_port 8001",
-        FLAWED,
-    ),
-    Edge(
-        "GL026",
-        "MASTER_PORT=8000 " + SERVED + "--vllm_server_port 8001 --vllm_server_group_port 8000",
-        FLAWED,
-    ),
+    Edge("GL026",
+         "MASTER_PORT=8000 " + SERVED + "--vllm_server_port 8001 --vllm_server_group_port 8001",
+         FLAWED),
+    Edge("GL026",
+         "MASTER_PORT=8000 " + SERVED + "--vllm_server_port 8001 --vllm_server_group_port 8000",
+         FLAWED),
     Edge("GL026", "MASTER_PORT=8000 " + SERVED, FLAWED, server=ROLLOUT + "--port 8000"),
     Edge("GL026", "trl grpo --main_process_port 8000 --vllm_server_port 8000", FLAWED),
     Edge("GL026", SERVED, SOUND),
@@ -63,9 +50,8 @@ EDGES = (
     Edge("GL027", SERVED, FLAWED, server=ROLLOUT + "--port 8002"),
     Edge("GL027", SERVED + "--vllm_server_port 8001", FLAWED, server=ROLLOUT),
     Edge("GL027", SERVED, SOUND, server=ROLLOUT),
-    Edge(
-        "GL027", SERVED + "--vllm_server_base_url http://x", SOUND, server=ROLLOUT + "--port 8002"
-    ),
+    Edge("GL027", SERVED + "--vllm_server_base_url http://x", SOUND,
+         server=ROLLOUT + "--port 8002"),
     Edge("GL027", VLLM, SOUND, server=ROLLOUT + "--port 8002"),
     Edge("GL027", SERVED + "--vllm_server_port 0", SOUND, server=ROLLOUT + "--port 8002"),
     Edge("GL027", SERVED, SOUND),
@@ -74,4 +60,4 @@ EDGES = (
     Edge("GL028", SERVED, SOUND, server="swift rollout"),
     Edge("GL028", SERVED.replace("--model Qwen/Qwen2.5-7B-Instruct ", ""), SOUND, server=ROLLOUT),
     Edge("GL028", SERVED, SOUND),
-)
+)  # fmt: skip

@@ -58,15 +58,10 @@ EDGES = (
     Edge("GL054", FULL + "--save_total_limit 1", FLAWED, Host(free_disk_bytes=2 * CHECKPOINT - 1)),
     Edge("GL054", FULL + "--save_total_limit 2", FLAWED, Host(free_disk_bytes=3 * CHECKPOINT - 1)),
     Edge("GL054", FULL + "--save_total_limit 2", SOUND, Host(free_disk_bytes=3 * CHECKPOINT)),
-    Edge(
-        "GL054",
-        FULL + "--save_only_model true",
-        FLAWED,
-        Host(free_disk_bytes=2 * CHECKPOINT // 7 - 1),
-    ),
-    Edge(
-        "GL054", FULL + "--save_only_model true", SOUND, Host(free_disk_bytes=2 * CHECKPOINT // 7)
-    ),
+    Edge("GL054", FULL + "--save_only_model true", FLAWED,
+         Host(free_disk_bytes=2 * CHECKPOINT // 7 - 1)),
+    Edge("GL054", FULL + "--save_only_model true", SOUND,
+         Host(free_disk_bytes=2 * CHECKPOINT // 7)),
     Edge("GL054", FULL + "--save_steps 0", SOUND, Host(free_disk_bytes=1000)),
     Edge("GL054", FULL + "--save_steps -1", SOUND, Host(free_disk_bytes=1000)),
     Edge("GL054", VLLM + "--tuner_type lora", SOUND, Host(free_disk_bytes=1000)),
@@ -88,15 +83,12 @@ EDGES = (
     Edge("GL056", VLLM, SOUND, Host(shm_bytes=GIB)),
     Edge("GL056", VLLM, FLAWED, Host(shm_bytes=0)),
     Edge("GL056", VLLM, SOUND, Host()),
-    Edge(
-        "GL056", VLLM.replace("=4", "=1") + "--dataloader_num_workers 0", SOUND, Host(shm_bytes=0)
-    ),
-    Edge(
-        "GL056", VLLM.replace("=4", "=1") + "--dataloader_num_workers 1", FLAWED, Host(shm_bytes=0)
-    ),
-    Edge(
-        "GL056", VLLM.replace("=4", "=2") + "--dataloader_num_workers 0", FLAWED, Host(shm_bytes=0)
-    ),
+    Edge("GL056", VLLM.replace("=4", "=1") + "--dataloader_num_workers 0", SOUND,
+         Host(shm_bytes=0)),
+    Edge("GL056", VLLM.replace("=4", "=1") + "--dataloader_num_workers 1", FLAWED,
+         Host(shm_bytes=0)),
+    Edge("GL056", VLLM.replace("=4", "=2") + "--dataloader_num_workers 0", FLAWED,
+         Host(shm_bytes=0)),
     Edge("GL056", ROLLOUT, SOUND, Host(shm_bytes=0)),
     Edge("GL060", SWIFT, FLAWED),
     Edge("GL060", SWIFT + "--deepspeed zero3", FLAWED),
@@ -114,12 +106,8 @@ EDGES = (
     Edge("GL061", f"{POOL}{REWARDS}/made_anew.py", FLAWED, versions={"verl": "0.7.0"}),
     Edge("GL061", f"{POOL}{REWARDS}/made_anew.py", FLAWED, versions={"verl": "0.7.1"}),
     Edge("GL061", VERL + "reward_model.reward_manager=prime", SOUND, versions={"verl": "0.4.9"}),
-    Edge(
-        "GL061",
-        VERL + f"custom_reward_function.path={REWARDS}/top_level.py",
-        SOUND,
-        versions={"verl": "0.4.9"},
-    ),
+    Edge("GL061", VERL + f"custom_reward_function.path={REWARDS}/top_level.py", SOUND,
+         versions={"verl": "0.4.9"}),
     Edge("GL062", SWIFT + "--tuner_backend unsloth", FLAWED),
     Edge("GL062", SWIFT + "--tuner_backend peft", SOUND),
     Edge("GL062", SWIFT.replace("grpo", "dpo") + "--tuner_backend unsloth", SOUND),
@@ -128,4 +116,4 @@ EDGES = (
     Edge("GL063", f"MAX_PIXELS=9\nNPROC_PER_NODE=2\n{GRPO}", FLAWED),
     Edge("GL063", f"MAX_PIXELS=9\n{GRPO}", FLAWED),
     Edge("GL063", f"export MAX_PIXELS=9\n{GRPO}", SOUND),
-)
+)  # fmt: skip

@@ -40,12 +40,8 @@ EDGES = (
     Edge("GL042", SWIFT, SOUND, versions={"ms-swift": "4.6.0", "trl": "0.26.0"}),
     Edge("GL042", SWIFT, FLAWED, versions={"ms-swift": "4.6.0", "trl": "0.25.9"}),
     Edge("GL042", SWIFT, FLAWED, versions={"ms-swift": "4.6.0", "trl": "1.0.0"}),
-    Edge(
-        "GL042",
-        SWIFT,
-        FLAWED,
-        versions={"ms-swift": "4.6.0", "trl": "0.26.0", "transformers": "5.20.0"},
-    ),
+    Edge("GL042", SWIFT, FLAWED,
+         versions={"ms-swift": "4.6.0", "trl": "0.26.0", "transformers": "5.20.0"}),
     Edge("GL042", SWIFT, FLAWED, versions={"ms-swift": "4.0.0", "trl": "0.29.0"}),
     Edge("GL042", SWIFT, SOUND, versions={"ms-swift": "4.1.0", "trl": "0.29.0"}),
     Edge("GL042", SWIFT, SOUND, versions={"ms-swift": "3.9.9", "trl": "0.29.0"}),
@@ -53,19 +49,14 @@ EDGES = (
     Edge("GL042", SWIFT, SOUND, versions={"ms-swift": "4.6.0"}),
     Edge("GL042", TRL, FLAWED, versions={"trl": "1.16.0", "vllm": "0.31.1"}),
     Edge("GL042", TRL, SOUND, versions={"trl": "1.16.0", "vllm": "0.31.0"}),
-    Edge(
-        "GL042",
-        VERL,
-        FLAWED,
-        versions={"verl": "0.9.1", "vllm": "0.24.0", "transformers": "5.11.0"},
-    ),
+    Edge("GL042", VERL, FLAWED,
+         versions={"verl": "0.9.1", "vllm": "0.24.0", "transformers": "5.11.0"}),
     Edge("GL043", VLLM + "--max_length 2048", FLAWED, model=QWEN_VL),
     Edge("GL043", VLLM + "--max_length 20480", SOUND, model=QWEN_VL),
     Edge("GL043", "MAX_PIXELS=1605632 " + VLLM + "--max_length 2048", FLAWED, model=QWEN_VL),
     Edge("GL043", "MAX_PIXELS=1605632 " + VLLM + "--max_length 2049", SOUND, model=QWEN_VL),
-    Edge(
-        "GL043", "MAX_PIXELS=1605632 " + VLLM + "--vllm_max_model_len 2048", FLAWED, model=QWEN_VL
-    ),
+    Edge("GL043", "MAX_PIXELS=1605632 " + VLLM + "--vllm_max_model_len 2048", FLAWED,
+         model=QWEN_VL),
     Edge("GL043", VLLM + "--max_length 2048", SOUND),
     Edge("GL043", VLLM + "--max_length 2048", SOUND, model=None),
     Edge("GL043", VERL + "data.max_prompt_length=2048", FLAWED, model=QWEN_VL),
@@ -102,15 +93,10 @@ EDGES = (
     Edge("GL049", VLLM + "--use_liger_kernel true --top_entropy_quantile 1.0", SOUND),
     Edge("GL049", VLLM + "--use_liger_kernel true --padding_free true --delta 0.1", FLAWED),
     Edge("GL049", VLLM + "--use_liger_kernel false --padding_free true", SOUND),
-    Edge(
-        "GL049",
-        VLLM + "--use_liger_kernel true --padding_free true",
-        SOUND,
-        versions={"ms-swift": "3.12.9"},
-    ),
-    Edge(
-        "GL049", VLLM.replace("grpo", "gkd") + "--use_liger_kernel true --padding_free true", SOUND
-    ),
+    Edge("GL049", VLLM + "--use_liger_kernel true --padding_free true", SOUND,
+         versions={"ms-swift": "3.12.9"}),
+    Edge("GL049", VLLM.replace("grpo", "gkd") + "--use_liger_kernel true --padding_free true",
+         SOUND),
     Edge("GL049", MEGATRON + "--use_liger_kernel true --padding_free true", SOUND),
     Edge("GL049", TRL + "--use_liger_kernel true --padding_free true", SOUND),
-)
+)  # fmt: skip
