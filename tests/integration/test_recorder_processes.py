@@ -272,7 +272,8 @@ def test_a_child_of_a_recording_that_was_started_by_hand(tmp_path: Path) -> None
 
 
 FILL = """
-import os, sys
+import gc, os, sys
+gc.disable()  # a long collection has rows of its own
 from grpo_doctor_probes import metrics, phase, step
 from grpo_doctor_probes.record import recorder
 folder = sys.argv[1]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from grpo_doctor_probes.procs.procfs import read
 from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S, Stat
 from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup
 from grpo_doctor_probes.samplers.tracks import Pace, Reading, Track
@@ -15,13 +16,13 @@ SCAN_PERIOD_NS = 1_000_000_000
 SAMPLE_PERIOD_NS = 200_000_000
 # By what the files that a process has mapped have in their path.
 _LIBRARIES = {
-    "/numpy/": "NumPy",
-    "/torch/lib/": "torch",
-    "/tokenizers/": "transformers",
-    "/vllm/_C": "vLLM",  # not an environment called so
-    "/sgl_kernel/": "SGLang",
-    "/jaxlib/": "JAX",
-    "/tensorflow/": "TensorFlow",
+    b"/numpy/": "NumPy",
+    b"/torch/lib/": "torch",
+    b"/tokenizers/": "transformers",
+    b"/vllm/_C": "vLLM",  # not an environment called so
+    b"/sgl_kernel/": "SGLang",
+    b"/jaxlib/": "JAX",
+    b"/tensorflow/": "TensorFlow",
 }
 _MOST_BYTES = 4 << 20  # a process of torch and CUDA maps some 300 kB of lines
 
@@ -159,8 +160,7 @@ class RankSampler:
 def loaded(folder: Path) -> set[str]:
     """The known libraries of the process whose folder in /proc this is; none if it has gone."""
     try:
-        with (folder / "maps").open("rb") as maps:
-            text = maps.read(_MOST_BYTES).decode("utf-8", "replace")
+        maps = read(folder / "maps", _MOST_BYTES)
     except OSError:
         return set()
-    return {name for part, name in _LIBRARIES.items() if part in text}
+    return {name for part, name in _LIBRARIES.items() if part in maps}
