@@ -108,8 +108,9 @@ def _around(log: StepLog) -> tuple[str, ...]:
     )
     if not own < _LITTLE * whole:
         return ()
-    rest = "engines waking and sleeping, weights and data on their way"
-    return (f"Of the {whole:.3g} s of `gen`, generation takes {own:.3g} s; the rest is {rest}.",)
+    known = f"Of the {whole:.3g} s of `gen`, generation takes {own:.3g} s"
+    rest = "engines that wake and sleep, weights and data that are moved"
+    return (f"{known}. verl does not time the rest: {rest}.",)
 
 
 def _joined(path: Path) -> Iterator[tuple[int, str, bool]]:
