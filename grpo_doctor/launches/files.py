@@ -183,14 +183,19 @@ def _json_lines(text: str) -> dict[str, int]:
     return lines
 
 
-def read_python(path: Path, shown: str) -> Contents:
+def read_python(path: Path, shown: str, given: Mapping[str, Any]) -> Contents:
     """The literal arguments of `GRPOConfig(...)` and the like in a script, which is never run.
+
+    Args:
+        path: of the script.
+        shown: the same, for people.
+        given: options of its command, for a script with an `argparse` of its own.
 
     Raises:
         UnreadableFileError: it can't be read or is not Python.
     """
     tree = parsed(read_text(path), shown)
-    constants = _constants(tree)
+    constants = {**_constants(tree), **_arguments(tree, given)}
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     computed: list[str] = []
@@ -232,9 +237,38 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
     return {name: value for name, value in constants.items() if name not in often}
 
 
+_TYPES = {"int": int, "float": float, "str": str}
+
+
+def _arguments(tree: ast.Module, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `args.name` of a script's argparse: what its command gives, else a literal default."""
+    names, arguments = {"args"}, {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).endswith("parse_args()"):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        if not (isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".add_argument")):
+            continue
+        words = {word.arg: word.value for word in node.keywords}
+        options = (str(_literal(argument, {})) for argument in node.args)
+        option = next((text[2:] for text in options if text.startswith("--")), "")
+        action = str(_literal(words["action"], {})) if "action" in words else ""
+        default = _literal(words["default"], {}) if "default" in words else None
+        default = {"store_true": False, "store_false": True}.get(action, default)
+        kind = ast.unparse(words["type"]) if "type" in words else type(default).__name__
+        name = option.replace("-", "_")
+        said = given.get(option, given.get(name))
+        if said is not None:
+            try:
+                default = (not default) if said is True else _TYPES[kind](said)
+            except (ValueError, TypeError, KeyError):  # a type of its own, or several values
+                default = None
+        arguments[name] = default
+    return {f"{holder}.{name}": value for holder in names for name, value in arguments.items()}
+
+
 def _literal(node: ast.expr, constants: Mapping[str, Any]) -> Any:
-    if isinstance(node, ast.Name):
-        return constants.get(node.id)
+    if isinstance(node, ast.Name | ast.Attribute):
+        return constants.get(ast.unparse(node))
     try:
         return ast.literal_eval(node)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

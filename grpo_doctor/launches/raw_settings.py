@@ -117,7 +117,7 @@ def collect(
             f"this command has {count:,} options, and no more than {OPTIONS.items:,} are read. "
             "Give the training command itself."
         )
-    _from_script(raw, program, cwd)
+    _from_script(raw, program, options, cwd)
     if hydra:
         _from_hydra(raw, options, cwd)
     else:
@@ -139,13 +139,14 @@ def collect(
     return raw
 
 
-def _from_script(raw: RawSettings, program: Program, cwd: Path) -> None:
+def _from_script(raw: RawSettings, program: Program, options: Options, cwd: Path) -> None:
     if program.script is None:
         return
     path = program.script.text
     raw.own_config = True
     try:
-        contents = read_python(located(path, cwd, program.script.source), path)
+        given = {name: option.value for name, option in options.options.items()}
+        contents = read_python(located(path, cwd, program.script.source), path, given)
     except UnreadableFileError as problem:
         fix = "run check where the script is: its GRPOConfig(...) holds settings"
         raw.problems.append(Problem("unreadable", str(problem), fix, program.script.source))
