@@ -37,11 +37,6 @@ JOBS = {
     "$RUN bash -c 'echo words >&8; head -n 1 <&9'",
     "job-server": "printf 'all:\\n\\t+@$(RUN) $(MAKE) -s -f m2\\n' > m1; "
     "printf 'all: a b\\na b:\\n\\t@echo made\\n' > m2; make -s -j3 -f m1 2>&1",
-    "systemd-sockets": "$PY -c 'import os, socket, sys; s = socket.socket(); s.bind((\"\", 0)); "
-    's.listen(); os.dup2(s.fileno(), 9); os.dup2(9, 3); os.environ.update(LISTEN_FDS="1", '
-    'LISTEN_PID=str(os.getpid())); os.execvp(sys.argv[1], sys.argv[1:])\' '
-    '$RUN $PY -c \'import os, socket; print(os.environ["LISTEN_PID"] == str(os.getpid()), '
-    "os.environ[\"LISTEN_FDS\"], socket.socket(fileno=3).getsockname()[0])'",
     # standard streams
     "input-by-pipe": "cat in | $RUN cat",
     "input-by-file": "$RUN wc -c < in",

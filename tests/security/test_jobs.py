@@ -8,7 +8,7 @@ from tests.security.jobs import JOBS, differences
 
 # Each way in which a job was once another one, and one job of each kind.
 _HERE = """
-process-substitution fifo-as-script job-server systemd-sockets terminated signals-blocked
+process-substitution fifo-as-script job-server terminated signals-blocked
 list-of-descriptors half-read-descriptor output-closed every-byte reader-that-leaves
 child-that-stays arguments environment limits without-shebang warnings-are-errors own-sitecustomize
 state-of-python
