@@ -255,15 +255,6 @@ class MatchContext:
         units = (unit for unit in self.queues[rank].units if not unit.transfer)
         return any(self.families.out_of_step(u, key) for u in units if u.group != key)
 
-    def latest(self, rank: int) -> tuple[str, int] | None:
-        """The group and number of the last collective that a rank called."""
-        made = [
-            (track.calls[track.last][0].created_ns or 0, key, track.last)
-            for key, group in self.gathered.items()
-            if (track := group.tracks.get(rank)) is not None and track.last is not None
-        ]
-        return max(made)[1:] if made else None
-
 
 def context_of(recordings: Sequence[Recording], gathered: Mapping[str, Gathered]) -> MatchContext:
     """What ranks did in each group, and what is not over."""

@@ -34,8 +34,6 @@ from grpo_doctor.hang.model.matching.model import (
 from grpo_doctor.hang.model.matching.queues import JointOp, JointOps
 from grpo_doctor.hang.model.matching.suspects import (
     hung,
-    left_out,
-    not_begun,
     novel,
     of_ring,
     sides_of,
@@ -102,8 +100,6 @@ def _of_sink(
         yield from wrong
     elif len(sink) > 1:
         yield from of_ring(context, sink)
-    elif joint_ops:
-        yield from not_begun(context, joint_ops[0])
 
 
 def _of_shifts(shifts: Iterable[Shift], context: MatchContext) -> Iterator[Blame]:
@@ -211,20 +207,9 @@ def _mistaken(context: MatchContext) -> Iterator[Blame]:
             yield Blame(wait.rank, grounds, "extra", text, key, sequence)
 
 
-def _telling(context: MatchContext, rank: int, behind: Sequence[Wait]) -> Sequence[Wait]:
-    """The waits that say what the rank did not do. Who has stopped before a collective has not come
-    to the sends after it either: those count where it went past them, or nothing else waits.
-    """
-    transfers = [wait for wait in behind if wait.why == "p2p"]
-    if not transfers or len(transfers) == len(behind):
-        return behind
-    latest = context.latest(rank)
-    passed = [wait for wait in transfers if latest and left_out(context, rank, *latest, wait)]
-    return passed or [wait for wait in behind if wait.why != "p2p"]
-
-
 def _of_host(context: MatchContext, rank: int, behind: Sequence[Wait]) -> Blame:
-    behind = _telling(context, rank, behind)
+    # Who has stopped before a collective has not come to the sends after it either.
+    behind = [wait for wait in behind if wait.why != "p2p"] or behind
     # The wait that began first is nearest to where the rank stands: the others came of it.
     first = min(behind, key=lambda w: (w.since_ns or float("inf"), w.group, w.sequence))
     same = sorted({w.rank for w in behind if (w.group, w.why) == (first.group, first.why)})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +11,7 @@ import msgspec
 from grpo_doctor.hang.model.matching.graph import MatchContext, Node, waits_of
 from grpo_doctor.hang.model.matching.groups import Track, balanced, continuation, is_root
 from grpo_doctor.hang.model.matching.model import Blame, Grounds, Reason, Side, Wait
-from grpo_doctor.hang.model.matching.queues import JointOp, QueuedOp, on_device, transfers_of
+from grpo_doctor.hang.model.matching.queues import JointOp, QueuedOp, on_device
 from grpo_doctor.hang.wording import ranks_text, verb
 
 
@@ -143,25 +141,6 @@ def _same(context: MatchContext, rank: int, unit: QueuedOp) -> bool:
     return context.signatures.key(calls[rank]) == context.signatures.key(calls[unit.rank])
 
 
-def not_begun(context: MatchContext, joint_op: JointOp) -> Iterator[Blame]:
-    """Members of a whole meeting that have not begun it, though their recorders see beginnings and
-    others have: their GPU is in something before it.
-    """
-    if joint_op.ends is not None or not joint_op.all_joined:
-        return
-    units = [
-        context.queues[rank].collectives[joint_op.group, joint_op.number]
-        for rank in joint_op.joined
-    ]
-    ahead = [unit.rank for unit in units if unit.starts]
-    late = [unit for unit in units if not unit.starts]
-    if not ahead or not all(context.queues[unit.rank].times_starts for unit in late):
-        return
-    for unit in late:
-        peers = f"{ranks_text(ahead)} {verb(ahead, 'has')}"
-        yield _blame_device(context, unit, f"{peers} started it, and it has not")
-
-
 def _blame_device(context: MatchContext, unit: QueuedOp, how: str) -> Blame:
     operation = context.signatures.signature(unit.parts).text() if unit.parts else "a collective"
     text = (
@@ -193,26 +172,6 @@ def is_minority(context: MatchContext, first: QueuedOp, later: JointOp) -> bool:
     return otherwise > alike
 
 
-def is_alone(context: MatchContext, unit: QueuedOp) -> bool:
-    """Return whether the ranks at the same place of groups of this kind mostly did another transfer
-    as this number: then one was left out, or turned around, before it.
-    """
-    if not unit.transfer or not unit.parts:
-        return False
-    position = context.gathered[unit.group].group.members.index(unit.rank)
-    mine = {(part.op, part.source, part.target) for part in unit.parts}
-    alike = otherwise = 0
-    for key in context.families.siblings(unit.group):
-        track = context.gathered[key].tracks.get(context.gathered[key].group.members[position])
-        if key == unit.group or track is None:
-            continue
-        same = [entry for entry in track.p2p if entry.p2p_sequence == unit.number]
-        theirs = {(e.op, e.source, e.target) for e in same if e.op != "coalesced"}
-        alike += theirs == mine
-        otherwise += bool(theirs) and theirs != mine
-    return otherwise > alike
-
-
 def novel(context: MatchContext, wait: Wait) -> bool:
     """Return whether no rank had made this call, from this line, in this group before."""
     past = context.pasts[wait.group]
@@ -239,32 +198,6 @@ def as_before(context: MatchContext, wait: Wait) -> bool | None:
     return False
 
 
-def left_out(context: MatchContext, rank: int, key: str, sequence: int, awaited: Wait) -> bool:
-    """Return whether a rank came to a collective of its own without the send or receive that
-    `awaited` is for, which it never did in earlier rounds.
-    """
-    past, track = context.pasts[key].calls, context.gathered[key].tracks[rank]
-    mine = past.get(sequence, {}).get(rank)
-    if mine is None:
-        return False
-    rounds = [
-        parts[0].created_ns or 0
-        for number, parts in sorted(track.calls.items())
-        if number < sequence and past[number][rank] == mine
-    ]
-    if len(rounds) <= LEAST_ROUNDS:
-        return False
-    receives = awaited.operation.startswith("receive")
-    ends = (rank, awaited.rank) if receives else (awaited.rank, rank)
-    group = context.gathered[awaited.group]
-    own = {rank: group.tracks[rank]} if rank in group.tracks else {}
-    side = transfers_of(replace(group, tracks=own), "send" if receives else "recv").get(ends)
-    made = [entry.created_ns or 0 for entry in side.entries] if side is not None else []
-    reached = track.calls[sequence][0].created_ns or 0
-    now = sum(rounds[-1] < at < reached for at in made)
-    return all(sum(a < at < b for at in made) > now for a, b in pairwise(rounds))
-
-
 def of_ring(context: MatchContext, ring: frozenset[Node]) -> Iterator[Blame]:
     """Who left out a send or receive, if that closed the ring. Else those who took two groups in
     another order than most; where as many did the one as the other, those who did otherwise before;
@@ -282,8 +215,8 @@ def of_ring(context: MatchContext, ring: frozenset[Node]) -> Iterator[Blame]:
 
 def _left_out(context: MatchContext, ring: frozenset[Node], inside: list[Wait]) -> Iterator[Blame]:
     """Yield ranks that continued past the transfer that a partner waits for: they gave fewer than
-    those of their role, or had it there in earlier rounds. How many wait with them shows nothing:
-    a send has one partner and a collective has many.
+    those of their role. How many wait with them shows nothing: a send has one partner and a
+    collective has many.
     """
     ranks = {node.rank for node in ring if isinstance(node, QueuedOp)}
     unmet = [(rank, wait) for wait in inside if wait.why == "p2p" for rank in wait.on]
@@ -296,13 +229,6 @@ def _left_out(context: MatchContext, ring: frozenset[Node], inside: list[Wait]) 
                 yield _not_met(context, rank, "outnumbered", mine, ", as others at its place did")
             elif own is not None:
                 yield _blame_in_ring(context, own, "outnumbered", _awaited(inside))
-        return
-    for rank, awaited in unmet:
-        for own in (w for w in context.waits if w.rank == rank and w.why != "p2p"):
-            if left_out(context, own.rank, own.group, own.sequence, awaited):
-                where = f" at {own.site}" if own.site else ""
-                past = f", as it did in earlier rounds: it is in {own.operation}{where}"
-                yield _not_met(context, rank, "unlike-before", awaited, past)
 
 
 def _not_met(context: MatchContext, rank: int, grounds: Grounds, awaited: Wait, how: str) -> Blame:
@@ -327,8 +253,6 @@ def _wrong(
             verdicts[key] = is_minority(context, first, later)
         if verdicts[key]:
             strayed.add(rank)
-    heads = [node for node in ring if isinstance(node, QueuedOp) and node.behind is None]
-    strayed |= {unit.rank for unit in heads if is_alone(context, unit)}
     if strayed:
         return "outnumbered", [wait for wait in inside if wait.rank in strayed]
     # How many wait beside them says nothing of the ends of a transfer.

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.causes.candidate import Sink
 from grpo_doctor.hang.causes.connections import blocked_io
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import Await, Frame, PythonThread, Role, Thread
 from tests.evidence import EvidenceBuilder, FakeProcess, frames
 from tests.unit.hang.causes.proposed import only
@@ -110,43 +108,6 @@ def asked_server(**more: Any) -> tuple[EvidenceBuilder, FakeProcess]:
 
 
 @pytest.mark.parametrize(
-    ("more", "named"),
-    [
-        ({}, False),  # other threads of a server may answer
-        ({"state": "T"}, True),
-        ({"cpu_share": 0.9, "state": "R"}, True),
-        ({"role": "helper"}, True),
-    ],
-)
-def test_the_end_of_a_wait_is_told_unless_it_is_a_server_s_main_thread(
-    more: dict[str, Any], named: bool
-) -> None:
-    build, _ = asked_server(**more)
-    label = only(blocked_io, build)
-    assert label.node == ProcessNode(300)
-    assert (", which" in label.reason) == named
-    assert label.reason.startswith("waits in reward" if named else "waits for a response from")
-
-
-@pytest.mark.parametrize(
-    ("stack", "cause"),
-    [
-        (REWARD, "reward-busy"),
-        (frames("open /home/me/t.py:3", "save_checkpoint /home/me/t.py:8"), ""),
-    ],
-)
-def test_what_waits_for_a_process_at_work_is_busy_unless_it_is_in_long_work(
-    stack: tuple[Frame, ...], cause: str
-) -> None:
-    build, server = asked_server()
-    build.rank(1).stack = stack
-    server.works(ANSWERS, moves=False)
-    label = only(blocked_io, build)
-    assert (label.cause, label.liveness) == (cause, "computing")
-    assert "which uses 90% of a core at judge.py:22, answer" in label.reason
-
-
-@pytest.mark.parametrize(
     ("threads", "does"),
     [
         ([ANSWERS], "makes no progress at judge.py:22, answer"),
@@ -164,15 +125,6 @@ def test_what_a_server_does_is_what_its_only_thread_does_that_does_not_accept(
         shown = PythonThread(901 + number, "handler", stack)
         server.threads.append((shown, Thread(901 + number, "python", "S", "wait_woken")))
     assert only(blocked_io, build).reason.endswith(f"pid 300 (python helper.py), which {does}")
-
-
-@pytest.mark.parametrize(("state", "does"), [("T", "is stopped"), ("R", "uses 90% of a core")])
-def test_what_a_server_s_process_is_at_counts_before_its_threads(state: str, does: str) -> None:
-    build, server = asked_server(role="helper", state=state)
-    server.stack, server.cpu_share = ACCEPTS, 0.9 if state == "R" else 0.0
-    shown = PythonThread(901, "handler", ANSWERS)
-    server.threads = [(shown, Thread(901, "python", "S", "wait_woken"))]
-    assert f"which {does}" in only(blocked_io, build).reason
 
 
 # Pipes.
@@ -224,31 +176,7 @@ def test_a_pipe_never_moves_where_all_at_its_other_end_stand(
     assert only(blocked_io, build).liveness == liveness
 
 
-def test_one_reader_that_may_run_is_not_behind_a_stopped_one() -> None:
-    stopped = only(blocked_io, pipe("pipe-write", 101, 4711, fd=1, stopped_peers=(4711,)))
-    assert "because it is stopped" in stopped.reason
-    either = only(blocked_io, pipe("pipe-write", 4711, 4712, fd=1, stopped_peers=(4711,)))
-    assert "because it is stopped" not in either.reason
-
-
 # Sockets.
-
-
-@pytest.mark.parametrize(
-    ("function", "target", "text"),
-    [
-        ("getaddrinfo", "10.0.0.2:53", "the name server (DNS), 10.0.0.2:53"),
-        ("getaddrinfo", "10.0.0.2:80", "the name server (DNS)"),
-        ("recv_into", "10.0.0.2:53", "10.0.0.2:53"),
-        ("recv_into", "", "a socket"),
-    ],
-)
-def test_whose_answer_is_waited_for(function: str, target: str, text: str) -> None:
-    build = EvidenceBuilder()
-    stack = (*frames(f"{function} /usr/lib/python3.11/socket.py:9"), *REWARD)
-    build.elsewhere(1, stack).blocks("socket-receive", target)
-    where = "reward (rewards.py:31, check)"
-    assert only(blocked_io, build).reason == f"waits for a response from {text} in {where}"
 
 
 @pytest.mark.parametrize(
@@ -270,23 +198,7 @@ def test_who_may_still_answer(
     assert only(blocked_io, build).liveness == liveness
 
 
-def test_who_waits_for_a_connection_is_not_answered_from_outside() -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(1, REWARD).blocks("socket-accept", "0.0.0.0:9000")
-    assert only(blocked_io, build).liveness == "unseen"
-
-
 # Terminals, and waits that only the stack shows.
-
-
-@pytest.mark.parametrize(
-    ("kind", "target", "terminal"),
-    [("file", "/dev/pts/3", True), ("file", "/data/rows", False), ("poll", "/dev/pts/3", False)],
-)
-def test_a_wait_for_somebody_who_types(kind: str, target: str, terminal: bool) -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(1, UPDATE).blocks(kind, target)
-    assert ("keyboard input" in only(blocked_io, build).reason) == terminal
 
 
 def line_of(call: str) -> tuple[Frame, ...]:
@@ -319,43 +231,6 @@ def test_a_wait_by_its_stack(
     label = only(blocked_io, build)
     assert label.reason.startswith(text)
     assert label.liveness == liveness
-
-
-@pytest.mark.parametrize(
-    ("wchan", "text"),
-    [("futex_do_wait", "waits for another thread"), ("wait_woken", "makes no progress")],
-)
-def test_a_thread_in_a_task_tells_more_than_the_main_one_that_waits_for_it(
-    wchan: str, text: str
-) -> None:
-    build = EvidenceBuilder()
-    join = frames("Thread.join /usr/lib/python3.11/threading.py:1119", "main /home/me/train.py:9")
-    process = build.elsewhere(1, join)
-    process.blocks("futex")
-    thread = PythonThread(901, "loader", frames("fill /home/me/fill.py:4"))
-    process.threads = [(thread, Thread(901, "python", "S", wchan, last_ran_ns=1))]
-    assert only(blocked_io, build).reason.startswith(text)
-
-
-GENERATES = frames("select /usr/lib/python3.11/selectors.py:415", "generate /home/me/train.py:5")
-
-
-@pytest.mark.parametrize(
-    ("stack", "with_engine", "sink"),
-    [
-        (GENERATES, True, Sink.NOTHING),
-        (GENERATES, False, Sink.LINE),
-        (UPDATE, True, Sink.LINE),
-        ((), False, Sink.NOTHING),
-    ],
-)
-def test_a_line_explains_a_wait_unless_an_engine_may_be_what_it_waits_for(
-    stack: tuple[Frame, ...], with_engine: bool, sink: Sink
-) -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(1, stack)
-    build.child(1, "engine" if with_engine else "helper", pid=400)
-    assert only(blocked_io, build).sink == sink
 
 
 LOOP = frames(

@@ -8,8 +8,7 @@ import pytest
 
 from grpo_doctor.hang.causes.helpers import child_processes
 from grpo_doctor.hang.model.nodes import ProcessNode
-from grpo_doctor.hang.model.process.progress import BUSY_SHARE
-from grpo_doctor_probes.evidence import Frame, Limits, LogTail, PythonThread, Role, Thread
+from grpo_doctor_probes.evidence import Limits, LogTail, PythonThread, Thread
 from tests.evidence import EvidenceBuilder, frames
 from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import REWARD, expect, verdict
@@ -182,13 +181,6 @@ def test_neither_a_tracker_nor_who_has_ended_in_order_is_waited_for(
     assert [label.node for label in proposed(child_processes, build)] == [ProcessNode(300)] * counts
 
 
-def test_a_loader_s_worker_is_not_what_a_program_s_output_comes_from() -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(1, COMMUNICATES)
-    build.child(1, "dataloader", pid=300)
-    assert proposed(child_processes, build) == ()
-
-
 def test_a_child_that_was_not_there_when_the_job_was_found_has_just_been_started() -> None:
     build = runs()
     build.rank(1).blocked.clear()
@@ -200,69 +192,7 @@ def test_a_child_that_was_not_there_when_the_job_was_found_has_just_been_started
     assert only(child_processes, build).liveness == "unseen"
 
 
-@pytest.mark.parametrize(
-    ("stack", "cause", "liveness"),
-    [
-        (REWARD, "reward-busy", "computing"),
-        (frames("run /x/t.py:3", "save_checkpoint /x/t.py:8"), "", "progressing"),
-    ],
-)
-def test_work_of_a_child_is_what_its_rank_is_at(
-    stack: tuple[Frame, ...], cause: str, liveness: str
-) -> None:
-    build = runs()
-    build.rank(1).stack = stack
-    build.child(1, "reward", pid=301).works(REWARD, share=0.4)
-    build.child(1, "reward", pid=302).works(REWARD, share=0.8)
-    build.rank(1).blocked.clear()
-    build.rank(1).blocks("child")
-    label = only(child_processes, build)
-    assert (label.cause, label.liveness, label.node) == (cause, liveness, ProcessNode(302))
-    assert "uses 80% of a core" in label.reason
-
-
 # A process beside a rank that waits for nobody who can be seen.
-
-
-@pytest.mark.parametrize(
-    ("stack", "role", "child_stack", "share", "works"),
-    [
-        (REWARD, "reward", (), 0.9, True),
-        (REWARD, "reward", (), BUSY_SHARE, True),
-        (REWARD, "reward", (), 0.29, False),
-        (REWARD, "helper", (), 0.9, False),
-        (REWARD, "helper", REWARD, 0.9, True),
-        (frames("main t.py:9"), "helper", frames("main t.py:9"), 0.9, False),  # in no phase
-    ],
-)
-def test_a_process_that_computes_for_what_its_rank_is_in(
-    stack: tuple[Frame, ...], role: Role, child_stack: tuple[Frame, ...], share: float, works: bool
-) -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(1, stack)
-    build.child(1, role, pid=300).works(child_stack, share=share, moves=False)
-    assert [label.liveness for label in proposed(child_processes, build)] == ["computing"] * works
-
-
-@pytest.mark.parametrize(
-    ("kind", "peers", "counts"),
-    [
-        (None, (), True),
-        ("poll", (), True),
-        ("socket-receive", (), True),
-        ("poll", (4711,), False),
-        *((kind, (), False) for kind in ("file", "fifo-open", "file-lock", "sleep")),
-    ],
-)
-def test_who_is_seen_to_wait_for_something_else_does_not_wait_for_a_process_at_work(
-    kind: str | None, peers: tuple[int, ...], counts: bool
-) -> None:
-    build = EvidenceBuilder()
-    rank = build.elsewhere(1, REWARD)
-    if kind is not None:
-        rank.blocks(kind, "", *peers)
-    build.child(1, "reward", pid=300).works((), moves=False)
-    assert len(proposed(child_processes, build)) == int(counts)
 
 
 @pytest.mark.parametrize(
@@ -292,34 +222,7 @@ def test_a_process_that_may_not_run_beside_a_rank_that_waits(
     assert len(resumed) == (how == "stopped")
 
 
-def test_of_several_that_may_not_run_the_first_by_its_number_is_named() -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(1, REWARD)
-    build.child(1, "helper", pid=310).state = "T"
-    build.child(1, "helper", pid=305, parent=310).state = "T"
-    assert only(child_processes, build).node == ProcessNode(305)
-
-
 # Pools, and children that do not come to their own program.
-
-
-def test_a_worker_of_a_pool_in_a_task_is_what_the_rank_waits_for() -> None:
-    build = idle_pool("_handle_workers", "_handle_tasks", "_handle_results")
-    build.processes[301].stack, build.processes[301].wchan = REWARD, "wait_woken"
-    label = only(child_processes, build)
-    assert (label.node, label.liveness) == (ProcessNode(301), "unseen")
-    assert "its child pid 301" in label.reason
-    build.processes[300].state = "T"
-    label = only(child_processes, build)
-    assert (label.node, label.liveness) == (ProcessNode(300), "never-wakes")
-
-
-def test_a_pool_whose_idle_workers_may_not_run_has_lost_its_task_all_the_same() -> None:
-    build = idle_pool("_handle_workers", "_handle_tasks", "_handle_results")
-    build.processes[300].state = "T"
-    label = only(child_processes, build)
-    assert (label.node, label.liveness) == (None, "never-wakes")
-    assert "a pool worker died" in label.reason
 
 
 def test_idle_workers_of_an_executor_have_lost_nothing_for_ever() -> None:
@@ -331,28 +234,3 @@ def test_idle_workers_of_an_executor_have_lost_nothing_for_ever() -> None:
     label = only(child_processes, build)
     assert (label.liveness, label.can_go_on) == ("unseen", "")
     assert "died" not in label.reason
-
-
-def test_what_a_log_says_of_a_pool_is_told_only_where_its_results_are_not_taken() -> None:
-    trace = ("Exception in thread Thread-3 (_handle_results):", "TypeError: no")
-    build = idle_pool("_handle_workers", "_handle_tasks", "_handle_results")
-    build.logs.append(LogTail(101, "/run/job.log", 8.0, trace))
-    assert "log" not in [item.source for item in only(child_processes, build).evidence]
-    build = idle_pool("_handle_workers", "_handle_tasks")
-    build.processes[301].stack, build.processes[301].wchan = REWARD, "wait_woken"
-    build.logs.append(LogTail(101, "/run/job.log", 8.0, trace))
-    assert "log" not in [item.source for item in only(child_processes, build).evidence]
-
-
-@pytest.mark.parametrize(("children", "youngest"), [((), None), ((300, 305, 302), 305)])
-def test_a_child_that_does_not_come_to_its_own_program(
-    children: tuple[int, ...], youngest: int | None
-) -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(1, REWARD).wchan = "kernel_clone"
-    for pid in children:
-        build.child(1, "helper", pid=pid)
-    label = proposed(child_processes, build)[0]
-    assert label.reason.startswith("waits for a child that does not start its own program")
-    assert label.node == (None if youngest is None else ProcessNode(youngest))
-    assert (f"program: pid {youngest} (python helper.py) makes" in label.reason) == bool(children)

@@ -86,11 +86,6 @@ def test_which_worker_holds_its_rank_up(
     assert any(line.startswith(f"kill -CONT {pid} ") for line in label.confirm) is stopped
 
 
-@pytest.mark.parametrize("workers", [("R",), ("S", "R")])
-def test_while_a_worker_prepares_a_batch_nothing_is_wrong(workers: tuple[str, ...]) -> None:
-    assert proposed(data_loader, loading(GETS, *workers)) == ()
-
-
 @pytest.mark.parametrize(("stack", "count"), [(NEXT, 0), (GETS, 1)])
 def test_a_loader_without_workers_loads_by_itself(stack: tuple[Frame, ...], count: int) -> None:
     assert len(proposed(data_loader, loading(stack))) == count
@@ -112,9 +107,3 @@ def test_who_reads_a_batch_waits_for_the_processes_that_load_for_it(
     build.elsewhere(1, stack)
     build.child(1, role, pid=300)
     assert len(proposed(data_loader, build)) == count
-
-
-def test_a_helper_of_the_rank_is_no_worker_of_its_loader() -> None:
-    build = loading(GETS, "S")
-    build.child(1, "helper", pid=299).state = "T"
-    assert only(data_loader, build).node == ProcessNode(300)

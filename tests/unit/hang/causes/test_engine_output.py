@@ -13,7 +13,6 @@ from tests.unit.hang.causes.doubles import activity, process
 
 STALLED = "rollout-engine-stalled"
 ASKS = Blocked(101, 101, "socket-receive", target="10.0.0.1:8000")
-LOCK = Blocked(300, 300, "file-lock", target="/cache/lock", peers=(7, 8))
 
 
 def counted(**more: Any) -> Any:
@@ -200,16 +199,3 @@ def test_an_engine_that_says_that_it_is_paused(
     assert any("/resume" in fix.text for fix in candidate.fixes)
     works = candidate_of(counted(paused=True, makes_progress=True), takes_no_step=takes_no_step)
     assert works.cause != "rollout-engine-paused"
-
-
-@pytest.mark.parametrize(
-    ("hold", "words"),
-    [
-        (LOCK, ", and waits for the file lock /cache/lock, held by pid 7, pid 8"),
-        (Blocked(300, 300, "file-lock", target="/l"), ", and waits for the file lock /l"),
-        (ASKS, "makes no progress"),
-        (None, "makes no progress"),
-    ],
-)
-def test_an_idle_engine_may_wait_for_a_lock(hold: Blocked | None, words: str) -> None:
-    assert candidate_of(core={"hold": hold}).reason.endswith(words)

@@ -18,11 +18,6 @@ BATON = frames(
     "_jit_compile /x/site-packages/torch/utils/cpp_extension.py:2111",
     "main /home/me/train.py:5",
 )
-NINJA = frames(
-    "Popen.communicate /usr/lib/python3.11/subprocess.py:1201",
-    "_run_ninja_build /x/site-packages/torch/utils/cpp_extension.py:2600",
-    "main /home/me/train.py:5",
-)
 
 
 def test_a_file_lock() -> None:
@@ -117,25 +112,6 @@ def polls(build: EvidenceBuilder, *ranks: int) -> None:
         process.blocks("sleep")
 
 
-def test_ranks_that_poll_while_one_compiles_wait_for_that() -> None:
-    """A rank that has the lock waits for its compiler, asleep; nothing links the others to it."""
-    build = joining()
-    polls(build, 0, 1, 3)
-    build.rank(2).stack, build.rank(2).still_s = NINJA, 90.0
-    build.rank(2).blocks("child", "", 300)
-    build.child(2, "helper", pid=300).works(frames("cc1plus:1"), moves=False)
-    outcome = verdict(build)
-    assert outcome.state == "slow"
-    assert "perhaps pid 300" in outcome.summary
-    assert not any("delete" in fix.text for fix in outcome.fixes)
-
-
-def test_a_lock_file_that_is_polled_while_nobody_works_is_stuck() -> None:
-    build = joining(still_s=90.0)
-    polls(build, 1)
-    expect(build, "lock-held", 1)
-
-
 def test_a_lock_file_of_nobody_is_not_left_behind_while_somebody_works() -> None:
     build = joining(still_s=90.0)
     polls(build, 1)
@@ -144,28 +120,6 @@ def test_a_lock_file_of_nobody_is_not_left_behind_while_somebody_works() -> None
     expect(build, "lock-held", 1)
     build.child(2, "helper", pid=300).works(frames("cc1plus:1"), moves=False)
     expect(build, "lock-held", 1, state="slow")
-
-
-def test_all_ranks_want_a_lock_file_that_was_left_behind() -> None:
-    build = joining()
-    polls(build, *range(build.world))
-    outcome = expect(build, "lock-held", 0, 1, 2, 3, state="slow").verdict
-    assert " ms" not in outcome.summary  # since a rank ran last: that tells nothing of its wait
-    assert any("is stale" in fix.text for fix in outcome.fixes)
-    assert not any("delete" in fix.text for fix in outcome.fixes)  # nobody knows which file it is
-    for process in map(build.rank, range(build.world)):
-        process.blocked.clear()
-        process.blocks("file-lock", "/ext/cpu_adam/lock", peers_known=True, note="older")
-    outcome = expect(build, "lock-held", 0, 1, 2, 3).verdict
-    assert outcome.fixes[0].text == "Delete /ext/cpu_adam/lock; the ranks then continue."
-    assert outcome.confirm == ("ls -l /ext/cpu_adam/lock  # from when it is",)
-
-
-def test_all_ranks_want_the_lock_of_somebody_at_work() -> None:
-    build = joining()
-    polls(build, *range(build.world))
-    build.child(2, "helper", pid=300).works(frames("cc1plus:1"), moves=False)
-    assert verdict(build).state == "healthy"
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,6 @@ def test_the_rank_whose_list_differs_from_the_others_is_named() -> None:
     assert "new_group" in mistake.fixes[0].text
 
 
-def test_of_two_lists_the_one_whose_members_have_gone_on_is_wrong() -> None:
-    mistake = creating(("2", ALL), ("2", FIRST), ("3", SECOND), ("3", SECOND))
-    assert mistake.culprits == (0,)
-
-
 def test_a_group_that_others_create_under_another_name_is_out_of_order() -> None:
     mistake = creating(("1", FIRST), ("1", FIRST), ("2", FIRST), ("2", SECOND))
     assert (mistake.cause, mistake.culprits) == ("group-order-cycle", (2,))
@@ -54,10 +49,6 @@ def test_a_group_that_others_create_under_another_name_is_out_of_order() -> None
 def test_of_two_that_contradict_each_other_either_may_be_wrong() -> None:
     mistake = creating(("1", "[0, 1]"), ("1", "[1, 0]"))
     assert (mistake.cause, mistake.culprits) == ("group-order-cycle", (0, 1))
-
-
-def test_ranks_that_create_the_same_groups_contradict_nobody() -> None:
-    assert creating(("1", FIRST), ("1", FIRST), ("1", FIRST), ("2", SECOND)).cause == "unknown"
 
 
 def test_of_a_ring_of_waits_the_odd_rank_is_named_and_not_one_of_the_others() -> None:
@@ -96,13 +87,6 @@ def test_groups_whose_names_are_no_numbers_are_in_no_order() -> None:
     mistake = creating(("2a", ALL), ("2a", FIRST), ("3a", SECOND), ("3a", SECOND))
     assert mistake.culprits == (0, 1)
     assert creating(("2", ALL), ("2", FIRST), ("3a", SECOND), ("3a", SECOND)).culprits == (0, 1)
-
-
-def test_a_group_is_held_against_that_of_the_same_name() -> None:
-    mistake = creating(("2", FIRST), ("3", ALL), ("2", ALL), ("2", FIRST))
-    assert "its group 2 has ranks [0, 1, 2, 3], but another rank creates group 2 with" in (
-        mistake.summary
-    )
 
 
 # Rings of waits over several groups.
@@ -148,10 +132,6 @@ def test_who_turned_the_order_of_groups_around(
     assert (label.cause, label.culprits) == ("group-order-cycle", culprits)
     ring_of = "is in a cycle of waits over 2 process groups: all_reduce in group 1 at "
     assert label.reason.startswith(ring_of)
-
-
-def test_a_ring_within_one_group_is_not_one_of_groups() -> None:
-    assert ring(TRAIN, TRAIN, TRAIN, groups=("1",)) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from grpo_doctor.hang.causes.process import missing_ranks
 from grpo_doctor_probes.evidence import Blocked, Evidence, Placement
 from tests.evidence import BETWEEN_S, FIRST_NS, UNIX_NS, EvidenceBuilder, collective, frames
 from tests.unit.hang.causes.proposed import only, proposed
-from tests.verdicts import expect, verdict
+from tests.verdicts import expect
 
 JOINING = frames(
     "init_process_group /x/site-packages/torch/distributed/distributed_c10d.py:90",
@@ -23,39 +23,6 @@ def started(build: EvidenceBuilder, rank: int, ago_s: float) -> None:
     process = build.rank(rank)
     ticks = int((FIRST_NS / 1e9 - ago_s) * 100)
     process.member = replace(process.member, started_ticks=ticks)
-
-
-def test_a_rank_that_never_came() -> None:
-    build = EvidenceBuilder(recorded=False)
-    build.lose(1)
-    joining = frames(
-        "_store_based_barrier /x/site-packages/torch/distributed/distributed_c10d.py:80",
-        "init_process_group /x/site-packages/torch/distributed/distributed_c10d.py:90",
-        "main /home/me/train.py:5",
-    )
-    for rank in (0, 2, 3):
-        build.rank(rank).stack, build.rank(rank).still_s = joining, 60.0
-    diagnosis = expect(build, "rank-missing", 1)
-    assert diagnosis.verdict.summary.startswith("Rank 1 has not joined the rendezvous")
-
-
-def test_ranks_that_come_a_moment_later_are_waited_for() -> None:
-    build = EvidenceBuilder(recorded=False)
-    build.lose(1)
-    for rank in (0, 2, 3):
-        build.rank(rank).stack, build.rank(rank).still_s = JOINING, 4.0
-        started(build, rank, 3.0)
-    assert verdict(build).state != "stuck"
-
-
-def test_ranks_that_were_all_started_long_ago_miss_the_one_that_is_not_there() -> None:
-    build = EvidenceBuilder(recorded=False)
-    build.lose(1)
-    for rank in (0, 2, 3):
-        # The store is asked in slices of seconds, so that no thread waits for long.
-        build.rank(rank).stack, build.rank(rank).still_s = JOINING, 2.5
-        started(build, rank, 30.0)
-    expect(build, "rank-missing", 1)
 
 
 def test_a_rank_before_others_of_its_launcher_was_started_and_has_ended() -> None:
@@ -130,12 +97,6 @@ def propose_all(evidence: Evidence) -> tuple[Candidate, ...]:
     return proposed(missing_ranks, evidence)
 
 
-def test_how_long_the_others_wait_at_the_rendezvous_is_that_of_the_longest() -> None:
-    build = joining(3, 1.0, 30.0, 30.0, 30.0)
-    build.rank(1).still_s = 2.5
-    assert only(missing_ranks, build).still_s == 2.5
-
-
 # Ranks of other hosts.
 
 
@@ -152,24 +113,6 @@ def half_seen(*stacks: str, placements: tuple[Placement, ...] = ()) -> Evidence:
         started(build, rank, 30.0)
     evidence = build.build()
     return replace(evidence, job=replace(evidence.job, placements=placements))
-
-
-@pytest.mark.parametrize(
-    ("stacks", "text"),
-    [
-        (("joins", "joins"), "the ranks of this host wait at the rendezvous for ranks 2, 3"),
-        (("joins", "barrier"), "the ranks of this host wait at the rendezvous for ranks 2, 3"),
-        (("barrier", "barrier"), "the ranks of this host wait in barrier for ranks 2, 3"),
-        (("barrier", "all_reduce"), "the ranks of this host wait for ranks 2, 3"),
-    ],
-)
-def test_where_the_ranks_of_a_host_wait_for_those_of_others(
-    stacks: tuple[str, ...], text: str
-) -> None:
-    (label,) = propose_all(half_seen(*stacks))
-    assert label.whole == f"{text}, which are not on this host"
-    assert label.culprits == (2, 3)
-    assert (label.cause == "rank-missing") == ("joins" in stacks)
 
 
 @pytest.mark.parametrize(("hosts", "several"), [(1, False), (2, True)])

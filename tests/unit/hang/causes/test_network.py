@@ -79,13 +79,6 @@ def test_the_root_of_a_broadcast_that_went_on_alone_has_made_no_call_too_many() 
     assert case_of(build).view.matching.blame == ()
 
 
-def test_ranks_that_got_through_say_nothing_of_a_network_that_sends_nothing_again() -> None:
-    build = EvidenceBuilder()
-    _some_are_through(build)
-    build.rank(1).blocks("socket-receive", "10.0.0.1:4001 -> 10.0.0.2:5001", 102)
-    assert diagnose(build.build()).verdict.cause != "network-silent"
-
-
 def test_a_rank_that_came_to_no_collective_is_not_cut_off_by_what_others_send_again() -> None:
     build = EvidenceBuilder()
     _some_are_through(build)
@@ -190,12 +183,6 @@ def test_connections_count_on_which_something_was_not_confirmed_or_was_sent_agai
     shown = [(item.rank, item.text) for item in label.evidence if item.source == "fd"]
     assert shown == [(1, f"{FAR}: sent 5 times")] * is_evidence
     assert label.liveness == liveness
-
-
-def test_of_two_ends_that_are_in_as_much_trouble_both_are_named() -> None:
-    label = troubled(EvidenceBuilder(), (1, FAR), (2, "10.0.0.2:5001 -> 10.0.0.1:4001"))
-    assert label.culprits == (1, 2)
-    assert label.whole.startswith("all ranks are in all_reduce #40 and no data")
 
 
 def test_a_rank_in_as_much_trouble_as_a_host_is_named_before_it() -> None:

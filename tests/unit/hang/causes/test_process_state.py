@@ -29,12 +29,6 @@ def test_a_stopped_rank() -> None:
     assert diagnosis.verdict.phase == "reward"
 
 
-def test_a_rank_stopped_inside_the_collective() -> None:
-    build = EvidenceBuilder()
-    build.rank(1).state = "T"
-    expect(build, "rank-stopped", 1)
-
-
 def test_two_stopped_ranks() -> None:
     build = EvidenceBuilder()
     for rank in (1, 3):

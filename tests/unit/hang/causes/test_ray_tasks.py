@@ -12,10 +12,9 @@ from grpo_doctor.hang.causes.helpers import ray_tasks
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import RayFact, Role
-from tests.evidence import FakeProcess, collective, frames
+from tests.evidence import FakeProcess, collective
 from tests.unit.hang.causes.proposed import only, proposed
-from tests.unit.hang.model.waiting.test_task_threads import EVENTS, thread
-from tests.unit.hang.model.waiting.test_tasks import DRIVER, GET, LOOP, ROLLOUT, RayJob, in_method
+from tests.unit.hang.model.waiting.test_tasks import DRIVER, GET, ROLLOUT, RayJob, in_method
 
 NO_PHASE = in_method("run /home/me/train.py:72")
 
@@ -57,11 +56,6 @@ def test_an_actor_is_in_the_phase_of_its_stack_or_else_of_its_name(
     assert label.whole.endswith("; ranks 0-2 have no task until then")
 
 
-def test_the_driver_s_wait_for_the_answer_is_evidence() -> None:
-    texts = [item.text for item in at_work().evidence if item.text.startswith(f"pid {DRIVER}")]
-    assert texts == [f"pid {DRIVER} (python train.py) waits for the result at train.py:97, main"]
-
-
 def test_a_controller_is_no_witness_against_itself() -> None:
     job = RayJob()
     job.generates_nothing()
@@ -89,14 +83,6 @@ def test_an_actor_that_may_not_run_or_has_ended(
     assert label.reason == ("is stopped" if state == "T" else "is dead")
 
 
-def test_a_stopped_actor_without_a_task_is_known_by_its_name() -> None:
-    job = RayJob()
-    job.generates_nothing()
-    job.rollout.state = "T"
-    sentence = only(ray_tasks, job.build).whole
-    assert sentence.startswith(f"the Ray actor in RolloutActor (pid {ROLLOUT}) is stopped")
-
-
 def test_a_process_that_an_actor_waits_for_is_where_its_trouble_is() -> None:
     job = RayJob()
     title(job.rollout, "ray::Logger.write")
@@ -106,23 +92,6 @@ def test_a_process_that_an_actor_waits_for_is_where_its_trouble_is() -> None:
     child.member = replace(child.member, rank=None)
     label = only(ray_tasks, job.build)
     assert (label.cause, label.node) == ("child-stuck", ProcessNode(300))
-
-
-@pytest.mark.parametrize(("still_s", "since"), [(7.0, ", which last ran 7.0 s ago"), (None, "")])
-def test_an_actor_whose_coroutines_wait_shows_no_line(still_s: float | None, since: str) -> None:
-    job = RayJob()
-    title(job.rollout, "ray::Logger.write")
-    job.rollout.stack = frames(*LOOP)
-    task = thread(777, "AsyncIO Thread: default", *EVENTS, still_s=still_s or 0.0)
-    if still_s is None:
-        task = (task[0], replace(task[1], last_ran_ns=0))
-    job.rollout.threads = [task]
-    label = only(ray_tasks, job.build)
-    assert label.reason.startswith("awaits something in a coroutine")
-    assert label.liveness == "outside"
-    assert label.evidence[0].text == (
-        f"pid {ROLLOUT} (ray::Logger.write): its event loop is idle{since}"
-    )
 
 
 @pytest.mark.parametrize("role", ["engine", "engine-worker"])
@@ -173,28 +142,6 @@ def test_an_answer_that_another_process_works_out(works: bool, liveness: str, do
         f"waits for a Ray result from RolloutActor.generate (pid {ROLLOUT} "
         f"(ray::RolloutActor.generate)), which {does}"
     )
-
-
-def test_an_answer_of_the_driver_s_is_one_of_a_process() -> None:
-    job = asking()
-    job.driver.stack = frames("ask_judge /home/me/train.py:31", "main /home/me/train.py:95")
-    label = only(ray_tasks, job.build)
-    assert f"Ray result from a process (pid {DRIVER} (python train.py))" in label.reason
-
-
-def test_a_rank_without_a_task_while_others_are_in_a_collective() -> None:
-    job = asking()
-    title(job.build.rank(1), "ray::PolicyWorker")
-    job.build.rank(1).stack = frames(*LOOP)
-    label = only(ray_tasks, job.build)
-    assert (label.cause, label.culprits) == ("collective-skipped", (1,))
-
-
-def test_ranks_with_tasks_are_what_is_looked_at_first() -> None:
-    """And not the actor beside them."""
-    job = RayJob()
-    job.calls(1, in_method("save /home/me/train.py:40"), "save")
-    assert proposed(ray_tasks, job.build) == ()
 
 
 def test_a_job_that_is_none_of_ray_s_has_no_answers() -> None:

@@ -9,7 +9,7 @@ from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import EngineLook, Frame, Limits, LogTail
 from tests.evidence import TORCH, EvidenceBuilder, frames
-from tests.unit.hang.causes.proposed import only, proposed
+from tests.unit.hang.causes.proposed import only
 from tests.verdicts import verdict
 
 
@@ -87,35 +87,6 @@ def served(stack: tuple[Frame, ...] = GENERATES, **states: str) -> EvidenceBuild
 
 
 @pytest.mark.parametrize(
-    ("states", "pid"),
-    [
-        ({"front": "Z"}, FRONT),
-        ({"core": "Z"}, CORE),
-        ({"worker": "Z"}, WORKER),
-        ({"front": "Z", "core": "Z"}, CORE),
-        ({"front": "Z", "worker": "Z"}, WORKER),
-    ],
-)
-def test_of_an_engine_s_dead_processes_a_core_is_named_before_its_front(
-    states: dict[str, str], pid: int
-) -> None:
-    label = only(rollout_engine, served(GENERATES, **states))
-    assert (label.cause, label.node) == ("rollout-engine-dead", ProcessNode(pid))
-    assert f"pid {pid} " in label.reason
-    assert label.reason.endswith("is dead")
-
-
-def test_a_front_that_lives_without_its_core_is_named() -> None:
-    build = served()
-    del build.processes[CORE], build.processes[WORKER]
-    died = "EngineDeadError: EngineCore encountered an issue"
-    build.logs = [LogTail(FRONT, "/home/me/serve.log", 9.0, (died,))]
-    label = only(rollout_engine, build)
-    assert (label.cause, label.node) == ("rollout-engine-dead", ProcessNode(FRONT))
-    assert label.reason.endswith("is running, but its core is dead")
-
-
-@pytest.mark.parametrize(
     ("how", "says", "fix"),
     [
         ("stopped", "is stopped (SIGSTOP)", "Resume it: kill -CONT 401"),
@@ -131,16 +102,6 @@ def test_a_core_that_may_not_run(how: str, says: str, fix: str) -> None:
     assert label.reason.endswith(says)
     assert any(line.startswith("kill -CONT 401 ") for line in label.confirm) is (how == "stopped")
     assert label.fixes[0].text.startswith(fix)
-
-
-@pytest.mark.parametrize("state", ["works", "stopped"])
-def test_a_rank_that_gets_on_or_may_not_run_does_not_wait_for_its_engine(state: str) -> None:
-    build = served(core="T")
-    if state == "works":
-        build.rank(0).works(GENERATES)
-    else:
-        build.rank(0).state = "T"
-    assert proposed(rollout_engine, build) == ()
 
 
 # Who waits for whom, while weights are sent.
@@ -202,8 +163,3 @@ def test_a_job_that_has_never_got_on_may_wait_for_a_server_that_still_comes(
     build = without_server(frames(f"{asker} /home/me/train.py:5"), history=history)
     label = only(rollout_engine, build)
     assert (label.cause, label.liveness) == (cause, liveness)
-
-
-def test_a_server_that_a_job_with_a_history_waits_for_is_not_on_its_way_up() -> None:
-    build = without_server(frames("wait_for_server /home/me/train.py:5"), history=True)
-    assert proposed(rollout_engine, build) == ()

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_doctor.hang.causes.locks import storage
 from grpo_doctor_probes.evidence import Disk, Frame
-from tests.evidence import BETWEEN_S, EvidenceBuilder, FakeProcess, frames
+from tests.evidence import EvidenceBuilder, FakeProcess, frames
 from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import UPDATE, expect, verdict
 
@@ -106,16 +106,6 @@ def test_a_sleep_of_twenty_seconds_in_the_kernel_is_no_flush(
 
 
 @pytest.mark.parametrize(
-    ("state", "wakes", "liveness"),
-    [("D", 0, "never-wakes"), ("D", 1, "unseen"), ("S", 0, "unseen")],
-)
-def test_a_sleep_that_ends_now_and_then_is_ordinary(state: str, wakes: int, liveness: str) -> None:
-    build, process = in_kernel()
-    process.state, process.wakes = state, wakes
-    assert only(storage, build).liveness == liveness
-
-
-@pytest.mark.parametrize(
     ("stack", "state", "cause"),
     [
         (READS, "D", "storage-blocked"),
@@ -129,56 +119,6 @@ def test_a_loader_s_wait_for_a_file_is_its_own_unless_the_kernel_hangs(
     build, process = in_kernel(stack)
     process.state = state
     assert only(storage, build).cause == cause
-
-
-@pytest.mark.parametrize(
-    ("bytes_per_s", "text"),
-    [(0, "waits for the file system"), (1000, "slow file system"), (3_999_999, "slow file system"),
-     (4_000_000, None)],
-)  # fmt: skip
-def test_a_file_system_that_takes_its_time(bytes_per_s: int, text: str | None) -> None:
-    build, process = in_kernel()
-    process.written_bytes = round(bytes_per_s * BETWEEN_S)
-    reasons = [label.reason for label in proposed(storage, build)]
-    assert len(reasons) == (0 if text is None else 1)
-    assert text is None or text in reasons[0]
-
-
-def test_who_computes_does_not_wait_for_a_file_that_it_writes_a_little_to() -> None:
-    build, process = in_kernel()
-    process.written_bytes, process.cpu_share, process.delay_share = 1000, 0.5, 0.0
-    assert proposed(storage, build) == ()
-
-
-@pytest.mark.parametrize(
-    ("how", "count"),
-    [("stopped", 0), ("waits for memory", 0), ("waits for a terminal", 0), ("reads a file", 1)],
-)
-def test_what_is_no_wait_for_a_file(how: str, count: int) -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(0, UPDATE)
-    if how == "stopped":
-        process.state, process.wchan = "T", "nfs_wait_bit"
-    elif how == "waits for memory":
-        process.state, process.wchan = "D", "mem_cgroup_handle_over_high"
-    else:
-        process.blocks("file", "/dev/pts/3" if how == "waits for a terminal" else "/data/rows")
-    assert len(proposed(storage, build)) == count
-
-
-@pytest.mark.parametrize(
-    ("kind", "path", "looks_at"),
-    [
-        ("file", "/data/rows", "timeout 5 ls /data  #"),
-        ("file", "/rows", "timeout 5 ls /  #"),
-        ("file", "", "timeout 5 ls /  #"),
-        ("fifo-open", "/data/rows", "fuser -v /data/rows  #"),
-    ],
-)
-def test_which_folder_is_to_be_looked_at(kind: str, path: str, looks_at: str) -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(0, UPDATE).blocks(kind, path)
-    assert only(storage, build).confirm[0].startswith(looks_at)
 
 
 @pytest.mark.parametrize(
@@ -198,13 +138,3 @@ def test_a_full_disk_matters_to_who_writes(stack: tuple[Frame, ...], writes: boo
     assert ["full disk" in label.reason for label in proposed(storage, build)] == (
         [True] if writes else []
     )
-
-
-@pytest.mark.parametrize(("computes", "liveness"), [(True, "computing"), (False, "unseen")])
-def test_a_rank_that_is_at_work_may_still_make_room(computes: bool, liveness: str) -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(0, SAVES)
-    if computes:
-        process.works(SAVES, moves=False)
-    build.disks = [Disk("/ckpt", "ext4", 10**12, 1000, 50)]
-    assert only(storage, build).liveness == liveness

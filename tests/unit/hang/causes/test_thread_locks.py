@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from grpo_doctor.hang.causes.locks import thread_locks
-from grpo_doctor_probes.evidence import Evidence, Frame, PythonThread, Stack, Thread
-from tests.evidence import BETWEEN_S, FIRST_NS, EvidenceBuilder, FakeProcess, collective, frames
+from grpo_doctor_probes.evidence import Frame, PythonThread, Thread
+from tests.evidence import BETWEEN_S, EvidenceBuilder, FakeProcess, collective, frames
 from tests.unit.hang.causes.proposed import only, proposed
 from tests.verdicts import REWARD, UPDATE, expect, verdict
 
@@ -166,65 +166,6 @@ def test_a_thread_that_runs_keeps_the_gil_if_the_main_one_asks_for_it_in_vain(
     )
 
 
-@pytest.mark.parametrize(("share", "blamed"), [(0.05, True), (0.075, False)])
-def test_who_sleeps_and_keeps_the_gil_uses_no_core(share: float, blamed: bool) -> None:
-    build, _ = gil(cpu_share=share)
-    assert ["gil-held"] * blamed == [label.cause for label in proposed(thread_locks, build)]
-
-
-@pytest.mark.parametrize(
-    ("wchan", "state", "words"),
-    [
-        ("hrtimer_nanosleep", "S", "in state S (hrtimer_nanosleep)"),
-        ("", "S", "in state S (sleeps)"),
-        ("", "R", "in state R (computes)"),
-    ],
-)
-def test_in_what_the_owner_of_the_gil_is(wchan: str, state: str, words: str) -> None:
-    build, _ = gil(state=state, wchan=wchan, wakes=200)
-    label = only(thread_locks, build)
-    assert label.evidence[0].text == (
-        f"thread 901 helper owns the GIL {words}; no other thread can run Python"
-    )
-    assert label.reason.endswith("in a C call that keeps the GIL, at rewards.py:31, check")
-
-
-@pytest.mark.parametrize(("state", "blamed"), [("S", True), ("T", False), ("works", False)])
-def test_the_gil_of_a_rank_that_may_not_run_or_gets_on_is_not_looked_at(
-    state: str, blamed: bool
-) -> None:
-    build, process = gil()
-    if state == "works":
-        process.works(UPDATE)
-    else:
-        process.state = state
-    assert bool(proposed(thread_locks, build)) == blamed
-
-
-def with_stack(evidence: Evidence, **more: Any) -> Evidence:
-    """The same with another stack of rank 1 at the last look."""
-    thread = PythonThread(101, "MainThread", UPDATE, owns_gil=True)
-    stack = Stack(101, FIRST_NS, (thread,), **more)
-    return replace(evidence, stacks=(evidence.stacks[0], (stack, *evidence.stacks[1])))
-
-
-def test_a_thread_that_has_the_gil_at_one_look_alone_keeps_it_not() -> None:
-    build, _ = gil()
-    evidence = build.build()
-    assert [label.cause for label in proposed(thread_locks, with_stack(evidence, native=True))] == [
-        "gil-held"
-    ]
-    assert [label.cause for label in proposed(thread_locks, with_stack(evidence))] == []
-
-
-def test_a_look_without_threads_says_nothing_of_the_gil() -> None:
-    build, _ = gil()
-    evidence = build.build()
-    empty = Stack(101, FIRST_NS, (), problem="refused")
-    changed_evidence = replace(evidence, stacks=((empty, *evidence.stacks[0]), evidence.stacks[1]))
-    assert [label.cause for label in proposed(thread_locks, changed_evidence)] == ["gil-held"]
-
-
 def test_a_rank_that_was_not_there_at_the_first_look_has_not_asked_for_the_gil_before() -> None:
     build, _ = gil(state="R", wakes=200)
     evidence = build.build()
@@ -312,41 +253,6 @@ def test_who_may_have_the_lock_that_a_rank_wants(
         assert label.reason == f"{never}{holder}"
 
 
-def test_a_thread_without_a_name_is_known_by_its_number() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, UPDATE)
-    process.blocks("futex")
-    process.threads = [futex(901, *READS, name="")]
-    assert "while thread 901 is at fill.py:4" in only(thread_locks, build).reason
-
-
-def test_a_rank_one_of_whose_threads_has_the_gil_runs_python() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, UPDATE)
-    process.blocks("futex")
-    runs = PythonThread(901, "loader", frames(*READS), owns_gil=True)
-    process.threads = [(runs, Thread(901, "loader", "R", last_ran_ns=1))]
-    assert proposed(thread_locks, build) == ()
-
-
-def test_a_rank_without_a_stack_wants_no_lock_that_is_known() -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(1, ()).blocks("futex")
-    evidence = build.build()
-    unseen = tuple(
-        tuple(replace(stack, threads=()) if stack.pid == 101 else stack for stack in look)
-        for look in evidence.stacks
-    )
-    assert proposed(thread_locks, replace(evidence, stacks=unseen)) == ()
-
-
-def test_a_line_of_a_library_names_a_thread_that_has_no_other() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, frames("acquire /usr/lib/python3.11/threading.py:90"))
-    process.blocks("futex")
-    assert only(thread_locks, build).reason.endswith("at threading.py:90, acquire")
-
-
 SLEEPS = "sleep /usr/lib/python3.11/time.py:1"
 
 
@@ -387,14 +293,3 @@ def test_who_waits_without_a_limit_for_a_thread_is_in_a_deadlock_with_it(
     )
     causes = [label.cause for label in proposed(thread_locks, replace(evidence, looks=looks))]
     assert causes == ["thread-deadlock"] * deadlock
-
-
-def test_a_thread_that_the_kernel_does_not_show_is_taken_by_what_blocks_it() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, UPDATE)
-    process.blocks("futex")
-    hidden = PythonThread(901, "writer", frames("flush /home/me/log.py:7"))
-    process.threads = [(hidden, Thread(902, "other", "S", "futex_do_wait", last_ran_ns=1))]
-    assert only(thread_locks, build).cause == "lock-held"
-    process.blocks("futex", tid=901)
-    assert only(thread_locks, build).cause == "thread-deadlock"

@@ -26,7 +26,6 @@ SENDS = collective(
     "_broadcast_to_vllm /x/site-packages/openrlhf/trainer/ray/ppo_actor.py:300",
     "fit /x/site-packages/openrlhf/trainer/ray/ppo_actor.py:90",
 )
-AFTER_UPDATE = collective("broadcast", "update /home/me/train.py:300", "main /home/me/train.py:9")
 
 
 def broadcast(**sources: int) -> Verdict:
@@ -93,12 +92,6 @@ def test_who_does_not_come_to_a_barrier_that_is_not_recorded() -> None:
     assert (outcome.state, outcome.cause, outcome.culprits) == ("stuck", "collective-skipped", (3,))
 
 
-def test_another_operation_without_recordings() -> None:
-    build = EvidenceBuilder(recorded=False)
-    build.rank(2).stack = collective("broadcast")
-    assert verdict(build).culprits == (2,)
-
-
 def in_two_operations(stack: tuple[Frame, ...], share: float, seconds: float = 8.0) -> Verdict:
     """Rank 0 stands there, the others in a barrier; nothing is recorded."""
     build = EvidenceBuilder(recorded=False)
@@ -112,27 +105,9 @@ def in_two_operations(stack: tuple[Frame, ...], share: float, seconds: float = 8
     return verdict(build)
 
 
-def test_two_operations_without_a_recorder() -> None:
-    mistake = in_two_operations(AFTER_UPDATE, 0.0)
-    assert (mistake.state, mistake.cause, mistake.culprits) == (
-        "stuck",
-        "collective-mismatch",
-        (0,),
-    )
-
-
 @pytest.mark.parametrize("share", [0.0, 0.2])
 def test_weights_sent_to_an_engine_are_no_collective_of_the_ranks(share: float) -> None:
     assert in_two_operations(SENDS, share).state == "slow"
-
-
-def test_who_works_in_its_operation_may_come_to_the_other() -> None:
-    build = EvidenceBuilder(ranks=5, recorded=False)
-    for rank in (2, 3, 4):
-        build.rank(rank).stack = collective("barrier")
-    build.rank(0).works(AFTER_UPDATE, moves=False)
-    build.rank(1).stack = AFTER_UPDATE
-    assert verdict(build).state == "slow"
 
 
 @pytest.mark.parametrize(("share", "state"), [(0.0, "stuck"), (0.2, "slow")])

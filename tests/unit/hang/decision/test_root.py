@@ -121,24 +121,6 @@ def test_a_label_is_explained_by_one_that_all_its_ranks_wait_for(
     assert sorted(remaining) == sorted(left)
 
 
-RING = waits((0, 1), (1, 0), (3, 2))
-
-
-@pytest.mark.parametrize(
-    ("strong", "left"),
-    [
-        ({}, ["cause-0", "cause-1", "cause-2"]),
-        ({"sink": Sink.HOLDER}, ["cause-1", "cause-2"]),
-        ({"liveness": "never-wakes"}, ["cause-1", "cause-2"]),
-    ],
-)
-def test_within_a_ring_the_stronger_label_explains_the_other(
-    strong: dict[str, Any], left: list[str]
-) -> None:
-    labels = roots(label(0), label(1, **strong), label(2), graph=RING)
-    assert sorted(causes(labels)) == left
-
-
 @pytest.mark.parametrize(
     ("sink", "wakes", "still_s", "merged"),
     [
@@ -162,21 +144,6 @@ def test_who_asks_and_sleeps_is_not_one_with_who_is_silent(
     assert [root.culprits for root in labels] == ([(0, 1)] if merged else [(0,), (1,)])
 
 
-def test_ranks_of_other_hosts_ask_nobody_as_far_as_is_known() -> None:
-    labels = roots(label(0, sink=Sink.LINE, cause="same"), label(9, sink=Sink.LINE, cause="same"))
-    assert [root.culprits for root in labels] == [(0, 9)]
-
-
-def test_labels_of_one_trouble_become_one() -> None:
-    alone = label(4, cause="same", whole="rank 4 stands", still_s=3.0)
-    labels = roots(alone)
-    assert (labels[0].whole, labels[0].still_s) == ("rank 4 stands", 3.0)
-    labels = roots(alone, label(1, cause="same", still_s=7.0), label(2, cause="same"))
-    assert [(root.culprits, root.whole, root.still_s) for root in labels] == [((1, 2, 4), "", 7.0)]
-    apart = roots(alone, label(1, cause="same", liveness="computing"))
-    assert len(apart) == 2
-
-
 @pytest.mark.parametrize(
     ("better", "worse"),
     [
@@ -196,20 +163,6 @@ def test_the_likelier_root_comes_first(
         label(ranks[1], **{"cause": "worse", **worse}),
     )
     assert causes(labels) == ["better", "worse"]
-
-
-def test_whom_more_ranks_wait_for_comes_before_whom_the_recordings_blame() -> None:
-    blame = (Blame(1, "awaited", "not-arrived", "did not come"),)
-    two = (label(0), label(1))
-    assert causes(roots(*two)) == ["cause-0", "cause-1"]
-    assert causes(roots(*two, blame=blame)) == ["cause-1", "cause-0"]
-    more = waits((2, 0), (3, 0), (4, 1))
-    assert causes(roots(*two, blame=blame, graph=more)) == ["cause-0", "cause-1"]
-
-
-def test_fewer_ranks_come_before_more_and_then_the_lower_numbers() -> None:
-    assert causes(roots(label(0, 1), label(2))) == ["cause-2", "cause-0-1"]
-    assert causes(roots(label(3), label(2))) == ["cause-2", "cause-3"]
 
 
 def test_the_order_of_causes_is_one_table(capsys: pytest.CaptureFixture[str]) -> None:

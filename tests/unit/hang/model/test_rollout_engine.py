@@ -9,7 +9,6 @@ from typing import Literal
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
-from grpo_doctor.hang.model.rollout_engine import counted
 from grpo_doctor.hang.verdict import Diagnosis, Verdict
 from grpo_doctor_probes.evidence import EngineLook, LogTail
 from tests.evidence import SECOND, EvidenceBuilder, FakeProcess, frames
@@ -351,27 +350,3 @@ def test_no_order_of_processes_matters() -> None:
     orders: tuple[dict[int, int], ...] = ({}, {CORE: -1}, {WORKER: -2, CORE: -1}, {FRONT: 5})
     diagnoses: list[Diagnosis] = [diagnose(build.build(order)) for order in orders]
     assert all(diagnosis.verdict == diagnoses[0].verdict for diagnosis in diagnoses)
-
-
-def test_counters_of_two_fronts_are_added_up() -> None:
-    looks = [
-        EngineLook(pid, at_ns, f"http://x:{pid}", {**BUSY, "generation_tokens_total": made})
-        for pid, at_ns, made in [(1, 0, 10.0), (2, 0, 20.0), (1, SECOND, 13.0), (2, SECOND, 24.0)]
-    ]
-    counters = counted(looks)
-    assert counters is not None
-    assert (counters.made, counters.running, counters.cache, counters.seconds) == (
-        7.0,
-        8.0,
-        0.5,
-        1.0,
-    )
-    assert counted(looks[:2]) is None
-
-
-def test_answers_that_came_in_another_order_count_the_same() -> None:
-    looks = [
-        EngineLook(pid, at_ns, f"http://x:{pid}", {**BUSY, "generation_tokens_total": made})
-        for pid, at_ns, made in [(1, 0, 10.0), (2, 0, 20.0), (1, SECOND, 13.0), (2, SECOND, 24.0)]
-    ]
-    assert counted(looks[::-1]) == counted(looks)

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.catalogue import CLASSES, Class
 from grpo_doctor.hang.decision.render.document import (
     with_layout,
-    with_outlook,
     with_spelled_fixes,
     with_timeout,
 )
@@ -22,24 +20,6 @@ from tests.evidence import EvidenceBuilder
 
 def verdict(state: State, cause: str) -> Verdict:
     return Verdict(state=state, cause=cause, culprits=(1,), confidence=0.9, summary="Rank 1 waits.")
-
-
-@pytest.mark.parametrize("entry", CLASSES, ids=lambda entry: entry.name)
-def test_every_class_begins_with_an_answer(entry: Class) -> None:
-    assert with_outlook(verdict("stuck", entry.name)).can_go_on == entry.can_go_on
-    assert entry.can_go_on.startswith(("Yes", "No", "Only if", "Unknown"))
-
-
-@pytest.mark.parametrize(
-    ("state", "cause"), [("slow", "reward-blocked"), ("healthy", ""), ("stuck", "")]
-)
-def test_what_may_move_needs_no_answer(state: State, cause: str) -> None:
-    assert with_outlook(verdict(state, cause)).can_go_on == ""
-
-
-def test_what_a_case_tells_counts_before_what_its_class_does() -> None:
-    outcome = with_outlook(verdict("stuck", "reward-blocked"), "Yes, as soon as pid 7 may run.")
-    assert outcome.can_go_on == "Yes, as soon as pid 7 may run."
 
 
 @pytest.mark.parametrize(
@@ -108,8 +88,3 @@ def test_the_time_out_of_an_open_operation_is_named(
     (item,) = with_timeout(built, verdict("slow", "reward-blocked")).evidence
     assert (item.source, item.text.endswith(text)) == ("time-out", True), item.text
     assert with_timeout(built, verdict("healthy", "")).evidence == ()
-
-
-def test_without_an_open_operation_no_time_out_is_named() -> None:
-    build = EvidenceBuilder(recorded=False)
-    assert with_timeout(view.build(build.build()), verdict("slow", "")).evidence == ()

@@ -59,8 +59,3 @@ def test_what_is_said_where_no_rank_is_to_blame(
     verdict = without_culprit(seen)
     assert (verdict.state, verdict.cause, verdict.culprits) == (state, cause, ())
     assert words in verdict.summary
-
-
-def test_recorders_that_are_off_come_with_how_to_turn_them_on() -> None:
-    verdict = without_culprit(job(dumps=(FlightDump("a", 0, data=b"{}"),)))
-    assert "TORCH_FR_BUFFER_SIZE" in verdict.fixes[0].text

@@ -14,8 +14,8 @@ from grpo_doctor.hang.decision.state import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.view import WaitHistory
 from grpo_doctor.hang.verdict import Verdict
-from grpo_doctor_probes.evidence import Evidence, Frame, Placement, PythonThread, Stack, Thread
-from tests.evidence import FIRST_NS, SECOND, EvidenceBuilder, FakeProcess, collective, frames
+from grpo_doctor_probes.evidence import Evidence, Placement, PythonThread, Thread
+from tests.evidence import FIRST_NS, SECOND, EvidenceBuilder, FakeProcess
 from tests.unit.hang.causes.proposed import case_of
 from tests.verdicts import REWARD
 
@@ -154,55 +154,12 @@ def test_the_victims_are_told_with_what_they_wait_in(
     assert sentence_of(EvidenceBuilder(), culprits, victims) == text
 
 
-def test_victims_in_several_calls_are_told_without_one() -> None:
-    build = EvidenceBuilder()
-    build.rank(2).stack = collective("barrier")
-    assert sentence_of(build, (1,), (0, 2)) == "Rank 1 is in a lock; ranks 0, 2 wait for it."
-    assert sentence_of(build, (1,), (0, 3)).endswith("ranks 0, 3 wait for it in all_reduce.")
-
-
-def test_a_sentence_of_the_whole_is_not_added_to() -> None:
-    sentence = sentence_of(EvidenceBuilder(), (1,), (0, 2), whole="ranks hold each other up")
-    assert sentence == "Ranks hold each other up."
-
-
 # What does not say why.
 
 
 def open_verdict(job: EvidenceBuilder | Evidence, waited_s: float | None = 10.0) -> Verdict:
     view = replace(case_of(job).view, wait_history=WaitHistory(waited_s, 0.1))
     return undecided(view, stall_of(view))
-
-
-@pytest.mark.parametrize(
-    ("stacks", "text"),
-    [
-        ((collective("barrier"),) * 2, "All ranks are in barrier, and the evidence does"),
-        ((collective("barrier"), collective("gather")), "No rank stands out, and the evidence"),
-        (
-            (frames("main t.py:9"), collective("barrier")),
-            ("Rank 0 makes no progress, and the evidence"),
-        ),
-        ((frames("main t.py:9"),) * 2, "Ranks 0, 1 make no progress, and the evidence"),
-    ],
-)
-def test_who_stands_where_nothing_says_why(
-    stacks: tuple[tuple[Frame, ...], ...], text: str
-) -> None:
-    build = EvidenceBuilder(ranks=2, recorded=False)
-    for rank, stack in enumerate(stacks):
-        build.rank(rank).stack = stack
-    assert open_verdict(build).summary.startswith(text)
-
-
-def test_ranks_that_ask_the_store_in_no_call_of_torch_stand_in_none() -> None:
-    build = EvidenceBuilder(ranks=2, recorded=False)
-    for rank in (0, 1):
-        build.rank(rank).stack = REWARD
-        build.rank(rank).blocks("socket-receive", "10.0.0.1:5 -> 10.0.0.1:29500")
-    evidence = build.build()
-    outcome = open_verdict(replace(evidence, job=replace(evidence.job, address="node0:29500")))
-    assert outcome.summary.startswith("No rank stands out")
 
 
 def test_a_rank_at_work_is_not_among_those_that_do_not_move() -> None:
@@ -248,13 +205,3 @@ def test_recorders_that_answer_and_have_nothing_are_off(
     )
     fixes = open_verdict(replace(evidence, dumps=dumps)).fixes
     assert fixes == advice("recorders off") * off
-
-
-def test_native_frames_are_told_where_they_were_looked_at() -> None:
-    evidence = EvidenceBuilder(ranks=2).build()
-    thread = PythonThread(100, "MainThread", (Frame("epoll_wait", "libc", 0), *REWARD))
-    native = Stack(100, FIRST_NS, (thread,), native=True)
-    stacks = (evidence.stacks[0], (*evidence.stacks[1], native))
-    outcome = open_verdict(replace(evidence, stacks=stacks))
-    texts = [item.text for item in outcome.evidence if item.source == "native stack"]
-    assert texts == ["epoll_wait < check < reward < main"]

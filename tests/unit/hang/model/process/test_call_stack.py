@@ -9,12 +9,10 @@ import pytest
 from grpo_doctor.hang.model.process.stacks import (
     Place,
     awaited,
-    is_library,
     place_of,
-    works_for_pool,
 )
 from grpo_doctor_probes.evidence import Blocked, Frame, PythonThread
-from tests.evidence import collective, frames
+from tests.evidence import frames
 
 LIB = "/usr/lib/python3.11"
 SITE = "/opt/env/lib/python3.12/site-packages"
@@ -22,22 +20,6 @@ SITE = "/opt/env/lib/python3.12/site-packages"
 
 def place(*lines: str) -> Place:
     return place_of(PythonThread(1, "MainThread", frames(*lines)))
-
-
-def test_a_collective_and_the_users_own_line() -> None:
-    status = place_of(PythonThread(1, "", collective("all_reduce", "update /home/me/train.py:70")))
-    assert (status.call, status.operation) == ("collective", "all_reduce")
-    assert status.user is not None
-    assert status.text() == "all_reduce, train.py:70 in update"
-
-
-def test_the_outermost_collective_is_the_one_that_was_called() -> None:
-    status = place(
-        f"all_gather {SITE}/torch/distributed/distributed_c10d.py:1",
-        f"all_gather_object {SITE}/torch/distributed/distributed_c10d.py:2",
-        "gather_rows /home/me/train.py:3",
-    )
-    assert status.operation == "all_gather_object"
 
 
 @pytest.mark.parametrize(
@@ -89,11 +71,6 @@ def test_purposes(purpose: str, phase: str | None, line: str) -> None:
     assert (status.purpose, status.phase) == (purpose, phase)
 
 
-def test_a_librarys_own_words_say_nothing() -> None:
-    assert place(f"compile {LIB}/re/__init__.py:1", "run /home/me/t.py:1").purpose is None
-    assert place(f"score {SITE}/sklearn/base.py:1", "run /home/me/t.py:1").purpose is None
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -109,83 +86,7 @@ def test_the_name_of_an_environment_or_a_checkout_says_nothing(line: str) -> Non
     assert place(line, "main /home/me/run.py:3").purpose is None
 
 
-def test_the_innermost_purpose_comes_first() -> None:
-    status = place("save_checkpoint /home/me/t.py:1", "evaluate /home/me/t.py:2")
-    assert status.purposes == ("checkpoint", "evaluate")
-    assert status.long_work == "checkpoint"
-
-
-def test_nothing_is_nowhere() -> None:
-    assert place_of(None) == Place()
-    assert Place().text() == ""
-
-
-@pytest.mark.parametrize("file", [f"{SITE}/trl/a.py", f"{LIB}/re.py"])
-def test_libraries(file: str) -> None:
-    assert is_library(frames(f"f {file}:1")[0])
-    assert not is_library(frames("f /home/me/libs/train.py:1")[0])
-
-
-def test_a_function_that_generates_and_scores_does_no_long_work_while_it_scores() -> None:
-    scoring = place("score_answers /home/me/r.py:3", "rollout /home/me/t.py:9")
-    assert scoring.purposes == ("reward", "generate")
-    assert scoring.long_work is None
-    loading = place("load_model /home/me/r.py:3", "rollout /home/me/t.py:9")
-    assert loading.long_work == "load"
-    evaluating = place("score_answers /home/me/r.py:3", "evaluate /home/me/t.py:9")
-    assert evaluating.long_work == "evaluate"
-
-
 POOL = f"{LIB}/concurrent/futures/thread.py"
-EVENT = (f"Condition.wait {LIB}/threading.py:327", f"Event.wait {LIB}/threading.py:629")
-
-
-@pytest.mark.parametrize(
-    ("works", "lines"),
-    [
-        (True, (*EVENT, "judged /home/me/reward.py:8", f"_WorkItem.run {POOL}:58")),
-        (True, (f"_WorkItem.run {POOL}:58",)),  # a function in C
-        (False, ()),
-        (False, (*EVENT, f"get {LIB}/queue.py:171")),
-    ],
-)
-def test_a_pools_thread_works_while_its_task_waits(works: bool, lines: tuple[str, ...]) -> None:
-    thread = PythonThread(2, "uvloop_0", frames(*lines, f"_worker {POOL}:83"))
-    assert works_for_pool(thread) is works
-
-
-def test_a_thread_of_no_pool_works_for_none() -> None:
-    assert not works_for_pool(PythonThread(2, "", frames("judged /home/me/reward.py:8")))
-    assert not works_for_pool(PythonThread(2, "", ()))
-
-
-@pytest.mark.parametrize(
-    ("lines", "in_torch"),
-    [
-        ((), False),
-        ((f"backward {SITE}/torch/autograd/graph.py:1",), True),
-        ((f"item {SITE}/torch/_tensor.py:1",), True),
-        ((f"backward {SITE}/torch/autograd/graph.py:1", "main /home/me/t.py:9"), True),
-        (("main /home/me/t.py:9", f"backward {SITE}/torch/autograd/graph.py:1"), False),
-        ((f"linear {SITE}/torch/nn/functional.py:1",), False),
-    ],
-)
-def test_who_stands_in_torch_s_own_code(lines: tuple[str, ...], in_torch: bool) -> None:
-    assert place(*lines).in_torch is in_torch
-
-
-@pytest.mark.parametrize(
-    ("lines", "call"),
-    [
-        (("all_reduce /src/torch/distributed/c10d.py:1", "main /home/me/t.py:9"), "collective"),
-        (("all_reduce torch/distributed/c10d.py:1", "main t.py:9"), "collective"),
-        (("all_reduce /src/mine/c10d.py:1", "main /home/me/t.py:9"), ""),
-        (("main /home/me/t.py:9", "all_reduce /src/torch/distributed/c10d.py:1"), ""),
-        ((f"all_reduce {SITE}/torch/distributed/c10d.py:1",), "collective"),
-    ],
-)
-def test_a_source_checkout_of_torch_is_torch(lines: tuple[str, ...], call: str) -> None:
-    assert place(*lines).call == call
 
 
 # The thread that the main one waits for.

@@ -14,7 +14,6 @@ from tests.evidence import FIRST_NS, EvidenceBuilder, frames
 PASS_ON = frames("pass_on /home/me/train.py:31", "main /home/me/train.py:9")
 FUTEX = 202
 RECEIVES = ("c10d::ProcessGroupGloo::RecvWork::wait", "gloo::transport::tcp::Buffer::waitRecv")
-REDUCES = ("c10d::Work::wait",)
 
 
 def unexplained(evidence: Evidence) -> list[int | None]:
@@ -80,11 +79,6 @@ def test_two_ranks_at_one_line_both_wait_for_what_nobody_sends(looked_at: int) -
     verdict = diagnose(evidence).verdict
     assert (verdict.state, verdict.cause, verdict.culprits) == ("stuck", "p2p-unmatched", (0, 3))
     assert unexplained(evidence) == []
-
-
-def test_a_collective_that_was_begun_before_is_a_wait_for_others() -> None:
-    evidence = looked_into(asleep_in_c(0), 0, REDUCES)
-    assert diagnose(evidence).verdict.cause not in ("lock-held", "user-code-blocked")
 
 
 def test_a_wait_of_the_user_s_own_library_stays_one() -> None:

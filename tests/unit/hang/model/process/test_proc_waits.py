@@ -8,80 +8,13 @@ import pytest
 
 from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Matching, Wait, Why
 from grpo_doctor.hang.model.process.proc import index, process_of
-from grpo_doctor_probes.evidence import Blocked, Frame, OpenSpanSeen, Role
-from tests.evidence import collective, frames
+from grpo_doctor_probes.evidence import Frame, Role
+from tests.evidence import frames
 from tests.unit.hang.model.process.procs import (
-    IN_POOL,
-    LOOP,
-    OTHER,
     PID,
-    of,
-    proc,
-    span,
     subject,
-    thread,
 )
-from tests.verdicts import REWARD, UPDATE
-
-
-@pytest.mark.parametrize(
-    ("stack", "state", "spans", "waits"),
-    [
-        (collective("barrier"), "S", (), True),
-        (collective("recv"), "S", (), True),
-        (collective("barrier"), "T", (), False),
-        (UPDATE, "S", (), False),
-        ((), "S", (span("all_reduce", 1.0, collective=True),), True),
-        (UPDATE, "S", (span("all_reduce", 1.0, collective=True),), False),  # its stack tells more
-        ((), "S", (span("rollout", 1.0),), False),
-        ((), "S", (), False),
-    ],
-)
-def test_who_needs_other_ranks_to_get_on(
-    stack: tuple[Frame, ...], state: str, spans: tuple[OpenSpanSeen, ...], waits: bool
-) -> None:
-    build, _ = subject(stack, state=state)
-    assert proc(build, spans=spans).waits is waits
-
-
-@pytest.mark.parametrize(
-    ("beside", "works", "waits"),
-    [
-        (collective("barrier"), False, True),
-        (collective("barrier"), True, False),  # its main thread gets on
-        (REWARD, False, False),
-    ],
-)
-def test_who_waits_for_a_thread_of_its_own_needs_whom_that_needs(
-    beside: tuple[Frame, ...], works: bool, waits: bool
-) -> None:
-    build, process = subject(LOOP)
-    thread(process, OTHER, (*beside, *IN_POOL))
-    if works:
-        process.works(LOOP)
-    assert proc(build).waits is waits
-
-
-STORE = "10.0.0.1:5 -> 10.0.0.1:29500"
-
-
-@pytest.mark.parametrize(
-    ("address", "row", "at_store"),
-    [
-        ("node0:29500", Blocked(PID, PID, "socket-receive", target=STORE), True),
-        ("node0:29500", Blocked(PID, PID, "poll", target=STORE), True),
-        ("node0:29500", Blocked(PID, PID, "socket-send", target=STORE), False),
-        ("node0:29501", Blocked(PID, PID, "socket-receive", target=STORE), False),
-        ("node0:9500", Blocked(PID, PID, "socket-receive", target=STORE), False),
-        ("", Blocked(PID, PID, "socket-receive", target="10.0.0.1:"), False),
-        ("node0:29500", Blocked(PID, OTHER, "socket-receive", target=STORE), False),
-    ],
-)
-def test_who_asks_the_store_of_the_rendezvous(address: str, row: Blocked, at_store: bool) -> None:
-    evidence = subject()[0].build()
-    observed = of(replace(evidence, job=replace(evidence.job, address=address), blocked=(row,)))
-    assert (observed.at_store, observed.waits) == (at_store, at_store)
-
+from tests.verdicts import UPDATE
 
 WORLD = Group("0", "0", "default_pg", "gloo", (0, 1))
 BACKWARD = frames("backward /x/site-packages/torch/autograd/graph.py:820", "step /home/me/t.py:9")

@@ -12,8 +12,6 @@ from grpo_doctor.hang.model.process.progress import Activity, SpinSample, activi
 from grpo_doctor_probes.evidence import Frame, Locals, ProcessLook, PythonThread, Stack, Thread
 from tests.evidence import TORCH, EvidenceBuilder, collective, frames
 
-LOOP = frames("step /home/me/train.py:5", "main /home/me/train.py:9")
-
 
 def activity_of(build: EvidenceBuilder) -> Activity:
     return index(build.build())[100].activity
@@ -21,68 +19,6 @@ def activity_of(build: EvidenceBuilder) -> Activity:
 
 def kind(build: EvidenceBuilder) -> str:
     return activity_of(build).kind
-
-
-@pytest.mark.parametrize(
-    ("state", "expected"), [("Z", "gone"), ("X", "gone"), ("T", "stopped"), ("t", "stopped")]
-)
-def test_states(state: str, expected: str) -> None:
-    build = EvidenceBuilder(ranks=1)
-    build.rank(0).state = state
-    assert kind(build) == expected
-
-
-def test_a_blocked_rank_is_still() -> None:
-    build = EvidenceBuilder(ranks=1)
-    assert kind(build) == "still"
-    assert activity_of(build).still_s == pytest.approx(10.0)
-
-
-def test_a_heartbeat_thread_does_not_make_a_rank_move() -> None:
-    build = EvidenceBuilder(ranks=1)
-    beat = frames("beat /home/me/wandb.py:5")
-    build.rank(0).threads = [
-        (PythonThread(900, "heartbeat", beat), Thread(900, "heartbeat", "S", cpu_ticks=90))
-    ]
-    assert kind(build) == "still"
-
-
-def test_a_loop_that_sleeps_polls() -> None:
-    build = EvidenceBuilder(ranks=1)
-    build.rank(0).wakes = 100
-    assert kind(build) == "polling"
-
-
-def test_a_core_in_use_at_one_place_is_busy() -> None:
-    build = EvidenceBuilder(ranks=1)
-    build.rank(0).works(LOOP, moves=False)
-    assert kind(build) == "busy"
-
-
-def test_a_rank_that_waits_for_a_core_is_not_still() -> None:
-    build = EvidenceBuilder(ranks=1)
-    build.rank(0).delay_share = 0.9
-    assert kind(build) == "busy"
-
-
-def test_other_lines_of_its_callers_are_work() -> None:
-    build = EvidenceBuilder(ranks=1)
-    build.rank(0).works(LOOP)
-    assert kind(build) == "working"
-
-
-def test_another_line_of_the_innermost_function_alone_is_not() -> None:
-    build = EvidenceBuilder(ranks=1)
-    process = build.rank(0)
-    process.works(LOOP, moves=False)
-    process.later_stack = frames("step /home/me/train.py:6", "main /home/me/train.py:9")
-    assert kind(build) == "busy"
-
-
-def test_bytes_written_are_work() -> None:
-    build = EvidenceBuilder(ranks=1)
-    build.rank(0).written_bytes = 10_000_000
-    assert kind(build) == "working"
 
 
 def between(
@@ -134,12 +70,6 @@ def test_how_much_is_how_much(
     assert moved.io_bytes == bytes_read + bytes_written
 
 
-@pytest.mark.parametrize(("wakes", "expected"), [(2, "stopped"), (3, "still")])
-def test_who_is_stopped_and_continued_all_the_time_gets_on(wakes: int, expected: str) -> None:
-    later = replace(EARLIER, at_ns=11 * 10**9, state="T")
-    assert (between(EARLIER, later, wakes).kind == "stopped") == (expected == "stopped")
-
-
 @pytest.mark.parametrize("state", ["Z", "X"])
 def test_what_had_gone_already_or_has_no_thread_is_not_known(state: str) -> None:
     later = replace(EARLIER, at_ns=11 * 10**9)
@@ -188,31 +118,6 @@ def test_for_how_long_a_stopped_process_was_seen() -> None:
     )
 
 
-def test_page_faults_and_waits_for_a_core_are_those_between_the_looks() -> None:
-    before = replace(_with_thread(EARLIER), major_faults=300)
-    after = replace(_with_thread(LATER), major_faults=350)
-    main = replace(before.threads[0], run_delay_ns=7 * 10**9)
-    before = replace(before, threads=(main,))
-    after = replace(after, threads=(replace(main, run_delay_ns=9 * 10**9),))
-    movement = activity(before, after, [])
-    assert movement.major_faults == 50
-    assert movement.delay_share == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize(
-    ("name", "share"), [("worker", 0.5), ("heartbeat", 0.0), ("tqdmMonitor", 0.0)]
-)
-def test_threads_that_run_python_work_for_their_process_unless_they_wake_by_a_clock(
-    name: str, share: float
-) -> None:
-    before, after = (
-        replace(look, threads=(*look.threads, Thread(9, name, "S", cpu_ticks=ticks)))
-        for look, ticks in ((_with_thread(EARLIER), 0), (_with_thread(LATER), 500))
-    )
-    stack = Stack(7, 0, (PythonThread(7, "MainThread", LOOP), PythonThread(9, name, LOOP)))
-    assert activity(before, after, [None, stack]).cpu_share == pytest.approx(share)
-
-
 @pytest.mark.parametrize(
     ("arguments", "limit"),
     [((), False), ((1, 2, 3), False), ((1, 2, 3, 0), False), ((1, 2, 3, 0x7FFE), True)],
@@ -256,19 +161,6 @@ def test_a_wait_for_the_device_takes_three_tenths_of_a_core_at_least(
 ) -> None:
     movement = burns(ticks, SYNCHRONIZE, SYNCHRONIZE, digests=digests)
     assert (movement.kind, movement.moved) == (kind, moved)
-
-
-def test_who_is_only_ready_to_run_does_not_wait_for_its_device() -> None:
-    assert burns(0, SYNCHRONIZE, SYNCHRONIZE, state="R").kind == "busy"
-
-
-def test_work_that_shows_by_its_bytes_or_lines_is_no_matter_of_variables() -> None:
-    later = replace(LATER, written_bytes=10**7)
-    at = SpinSample(locals_seen=(Locals(7, 0, "a"), Locals(7, 0, "b")))
-    movement = activity(_with_thread(EARLIER), _with_thread(later), [], at=at)
-    assert (movement.kind, movement.moved) == ("working", True)
-    movement = activity(_with_thread(EARLIER), _with_thread(later), [])
-    assert (movement.kind, movement.moved) == ("working", False)
 
 
 # Who sleeps, looks at something and sleeps again.

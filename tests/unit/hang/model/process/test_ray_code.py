@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from grpo_doctor.hang.model.process.ray_code import (
     asks,
     carrier,
     carries,
-    drives,
-    in_framework,
     in_loop,
     is_actor,
     serves,
-    task_of,
     title_of,
-    waits_for_events,
 )
-from grpo_doctor_probes.evidence import Frame, Member, PythonThread, Role
+from grpo_doctor_probes.evidence import Member, PythonThread, Role
 from tests.evidence import frames
 
 PYTHON = "/opt/venv/lib/python3.11"
@@ -29,9 +23,6 @@ STARTED = f"<module> {SITE}/ray/_private/workers/default_worker.py:322"
 LOOP = frames(f"Worker.main_loop {WORKER}:1069", STARTED)
 GETS = (f"Worker.get_objects {WORKER}:1007", f"get {WORKER}:3009")
 OWN = "score /home/me/rewards.py:8"
-IN_WORKING_DIRECTORY = (
-    "score /tmp/ray/session_1/runtime_resources/working_dir_files/_ray_pkg_1/rewards.py:8"
-)
 THREAD = f"Thread.run {PYTHON}/threading.py:982"
 POOL = (f"_worker {PYTHON}/concurrent/futures/thread.py:83", THREAD)
 TURN = f"BaseEventLoop._run_once {PYTHON}/asyncio/base_events.py:1884"
@@ -95,53 +86,6 @@ def test_who_waits_for_its_next_task_and_who_for_an_answer(
 
 
 @pytest.mark.parametrize(
-    ("lines", "inside"),
-    [
-        ((), False),
-        ((f"poll {SITE}/verl/trainer/buffer.py:9", OWN), True),
-        ((OWN, f"poll {SITE}/verl/trainer/buffer.py:9"), False),
-    ],
-)
-def test_who_stands_in_a_line_of_a_framework(lines: tuple[str, ...], inside: bool) -> None:
-    assert in_framework(frames(*lines)) is inside
-
-
-@pytest.mark.parametrize(
-    ("command", "stack", "task"),
-    [
-        ("ray::Worker.update", LOOP, "Worker.update"),
-        ("ray::Worker.update", (), "Worker.update"),
-        ("ray::Worker", LOOP, ""),
-        ("ray::Worker", (), ""),
-        ("ray::Worker", (*frames(OWN), *LOOP[1:]), "Worker"),  # started by Ray
-        ("ray::Worker", frames(OWN), "Worker"),  # in another thread than the main one
-        ("python train.py", frames(OWN), ""),
-    ],
-)
-def test_what_an_actor_is_called_for(command: str, stack: tuple[Frame, ...], task: str) -> None:
-    assert task_of(member(command), stack) == task
-
-
-@pytest.mark.parametrize(
-    ("role", "command", "lines", "driver"),
-    [
-        ("ray", "python train.py", (OWN,), True),
-        ("ray", "python train.py", (IN_WORKING_DIRECTORY,), True),
-        ("ray", "python train.py", (*GETS, OWN), True),
-        ("ray", "python train.py", (), False),
-        ("ray", "python train.py", GETS, False),  # nothing of the user's own
-        ("helper", "python train.py", (OWN,), False),
-        ("ray", "ray::Worker.update", (OWN,), False),
-        ("ray", f"python {SITE}/ray/dashboard/agent.py", (OWN,), False),
-    ],
-)
-def test_which_program_started_the_actors(
-    role: Role, command: str, lines: tuple[str, ...], driver: bool
-) -> None:
-    assert drives(member(command, role), frames(*lines)) is driver
-
-
-@pytest.mark.parametrize(
     ("lines", "at_work"),
     [
         ((), False),
@@ -165,41 +109,6 @@ def test_which_program_started_the_actors(
 )
 def test_whether_a_thread_is_in_the_midst_of_a_task(lines: tuple[str, ...], at_work: bool) -> None:
     assert carries(thread(*lines)) is at_work
-
-
-@pytest.mark.parametrize(
-    ("lines", "waits"),
-    [
-        ((), False),
-        ((SELECT, TURN), True),
-        ((OWN, OWN, SELECT, TURN), True),
-        ((OWN, OWN, OWN, SELECT, TURN), False),
-        ((OWN, TURN), False),
-    ],
-)
-def test_whether_an_event_loop_has_nothing_to_run(lines: tuple[str, ...], waits: bool) -> None:
-    assert waits_for_events(thread(*lines)) is waits
-
-
-WAIT = f"Condition.wait {PYTHON}/threading.py:327"
-
-
-@pytest.mark.parametrize(
-    ("name", "lines", "waits"),
-    [
-        ("AsyncIO Thread: default", (THREAD, THREAD), True),
-        ("Thread-1 (run_forever)", (THREAD,), True),
-        ("Thread-1 (run_forever)", (), False),
-        ("AsyncIO Thread: default", (WAIT, OWN, THREAD), False),  # a coroutine holds it up
-        ("Thread-1 (work)", (THREAD,), False),
-        ("MainThread", (f"Runner.run {PYTHON}/asyncio/runners.py:118", OWN), True),
-        ("MainThread", (OWN, f"Runner.run {PYTHON}/asyncio/runners.py:118"), False),
-    ],
-)
-def test_a_loop_of_uvloop_has_no_line_of_its_own(
-    name: str, lines: tuple[str, ...], waits: bool
-) -> None:
-    assert waits_for_events(replace(thread(*lines), name=name)) is waits
 
 
 MAIN = PythonThread(1, "MainThread", LOOP)
@@ -227,9 +136,3 @@ def test_which_thread_does_the_task_of_an_actor_whose_main_one_waits_for_the_nex
     worker = carrier((MAIN, *others), MAIN)
     assert worker is not None
     assert worker.tid == tid
-
-
-def test_a_main_thread_that_is_in_its_task_does_it_itself() -> None:
-    main = PythonThread(1, "MainThread", frames(OWN))
-    assert carrier((main, thread(*AT_USER, tid=5)), main) is main
-    assert carrier((), None) is None

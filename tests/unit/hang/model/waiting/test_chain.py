@@ -12,8 +12,6 @@ from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.model.waiting.wakeups import (
     asks_strangers,
     end_of,
-    family,
-    has_succeeded,
     most_telling,
     rests,
 )
@@ -24,11 +22,6 @@ from tests.verdicts import REWARD, UPDATE
 PYTHON = "/usr/lib/python3.11"
 TAKES = (*frames(f"get {PYTHON}/multiprocessing/queues.py:365"), *UPDATE)
 IN_POOL = (*frames(f"result {PYTHON}/concurrent/futures/_base.py:451"), *UPDATE)
-MANAGES = frames(
-    f"Event.wait {PYTHON}/threading.py:629",
-    f"Server.serve_forever {PYTHON}/multiprocessing/managers.py:176",
-    "use_cache /home/me/train.py:136",
-)
 
 
 def child(build: EvidenceBuilder, pid: int, *, role: Role = "helper", **more: Any) -> FakeProcess:
@@ -62,27 +55,6 @@ def test_who_waits_for_its_next_task(stack: tuple[Frame, ...], how: str, resting
     assert rests(view.build(build.build()).by_pid[300]) is resting
 
 
-@pytest.mark.parametrize(
-    ("state", "code", "succeeded"),
-    [("Z", 0, True), ("Z", 256, False), ("Z", None, False), ("X", 0, False), ("S", None, False)],
-)
-def test_who_has_ended_in_order(state: str, code: int | None, succeeded: bool) -> None:
-    build = EvidenceBuilder()
-    child(build, 300, state=state, exit_code=code)
-    assert has_succeeded(view.build(build.build()).by_pid[300]) is succeeded
-
-
-def test_who_is_not_seen_any_more_has_not_ended_in_order() -> None:
-    build = EvidenceBuilder()
-    child(build, 300)
-    evidence = build.build()
-    looks = tuple(
-        replace(look, processes=tuple(process for process in look.processes if process.pid != 300))
-        for look in evidence.looks
-    )
-    assert not has_succeeded(view.build(replace(evidence, looks=looks)).by_pid[300])
-
-
 def test_of_several_who_works_most_is_meant_then_who_may_not_run_then_who_is_in_a_task() -> None:
     build = EvidenceBuilder()
     for pid in (306, 305):
@@ -101,17 +73,6 @@ def test_of_several_who_works_most_is_meant_then_who_may_not_run_then_who_is_in_
         procs.remove(chosen)
     assert order == [310, 309, 308, 307, 305, 306, 304]
     assert most_telling([]) is None
-
-
-def test_a_family_is_all_that_was_started_each_once() -> None:
-    build = EvidenceBuilder()
-    for pid, parent in ((300, None), (301, 300), (302, 301), (303, 300), (304, None)):
-        child(build, pid, parent=parent)
-    model = view.build(build.build())
-    assert sorted(proc.pid for proc in family(model, [model.by_pid[300]])) == [300, 301, 302, 303]
-    members = family(model, model.children(101))
-    assert sorted(proc.pid for proc in members) == [300, 301, 302, 303, 304]
-    assert family(model, []) == []
 
 
 # The end of a chain of waits.
@@ -152,97 +113,7 @@ def test_waits_lead_through_pipes_sockets_children_and_locks_to_helpers(
     assert end(build) == pid
 
 
-def test_a_wait_for_nobody_or_strangers_ends_nowhere() -> None:
-    assert end(reads()) is None
-    assert end(reads(4711)) is None
-
-
-@pytest.mark.parametrize(
-    ("how", "pid"),
-    [("asleep", 301), ("stopped", 300), ("works", 300), ("rests", 300), ("reads from a rank", 300)],
-)
-def test_a_chain_goes_on_until_somebody_works_rests_or_may_not_run(how: str, pid: int) -> None:
-    build = reads(300)
-    process = child(build, 300)
-    process.blocks("pipe-read", "y", 102 if how == "reads from a rank" else 301)
-    child(build, 301)
-    if how == "stopped":
-        process.state = "T"
-    elif how == "works":
-        process.works(REWARD, moves=False)
-    elif how == "rests":
-        process.stack = TAKES
-    assert end(build) == pid
-
-
-def test_a_chain_that_comes_back_ends_at_its_last_process() -> None:
-    build = reads(300)
-    child(build, 300).blocks("pipe-read", "y", 301)
-    child(build, 301).blocks("pipe-read", "z", 300)
-    assert end(build) == 301
-
-
 # Behind a manager, which serves objects and has no work of its own.
-
-
-def managed(*, manager_state: str = "S", stack: tuple[Frame, ...] = MANAGES) -> EvidenceBuilder:
-    build = reads(300)
-    child(build, 300, stack=stack, state=manager_state)
-    return build
-
-
-@pytest.mark.parametrize(
-    ("others", "pid"),
-    [
-        ((), 300),
-        (({"pid": 301},), 301),
-        (({"pid": 301, "stack": TAKES},), 300),  # it waits for its next task
-        (({"pid": 301, "parent": 102},), 300),  # of another rank
-        (({"pid": 301, "role": "launcher"},), 300),
-        (({"pid": 301, "stack": MANAGES},), 301),
-    ],
-)
-def test_who_waits_for_a_manager_waits_for_whoever_writes_to_it(
-    others: tuple[dict[str, Any], ...], pid: int
-) -> None:
-    build = managed()
-    for row in others:
-        child(build, row["pid"], **{name: each for name, each in row.items() if name != "pid"})
-    assert end(build) == pid
-
-
-@pytest.mark.parametrize(
-    ("state", "stack", "pid"),
-    [
-        ("T", MANAGES, 300),  # it may not run: that is what is wrong
-        ("S", frames(f"serve_forever {PYTHON}/socketserver.py:233", "main t.py:9"), 300),
-        ("S", frames(f"accepter {PYTHON}/multiprocessing/managers.py:190", "main t.py:9"), 300),
-        ("S", MANAGES, 301),
-    ],
-)
-def test_a_manager_is_one_by_its_code_and_while_it_may_run(
-    state: str, stack: tuple[Frame, ...], pid: int
-) -> None:
-    build = managed(manager_state=state, stack=stack)
-    child(build, 301)
-    assert end(build) == pid
-
-
-def test_a_manager_whose_only_writer_waits_for_it_is_the_end() -> None:
-    build = managed()
-    child(build, 301).blocks("socket-receive", "y", 300)
-    assert end(build) == 300
-    child(build, 302)
-    assert end(build) == 302
-
-
-def test_of_two_managers_that_are_waited_for_neither_writes() -> None:
-    build = reads(300, 302)
-    for pid in (300, 302):
-        child(build, pid, stack=MANAGES)
-    assert end(build) == 300
-    child(build, 301)
-    assert end(build) == 301
 
 
 @pytest.mark.parametrize(

@@ -74,21 +74,6 @@ def test_who_is_moved_has_a_wait_that_ends(links: list[Link], alive: frozenset[N
         assert (node in moved) == (bool(alive) and complete and (any(either) or not either))
 
 
-def test_a_ring_moves_nobody_and_one_of_several_writers_is_enough() -> None:
-    first, second, third = map(RankNode, range(3))
-    ring = [Link(first, frozenset({second}), "lock"), Link(second, frozenset({first}), "lock")]
-    assert Graph.of(ring).moved_by(frozenset({third})) == {third}
-    writers = frozenset({second, third})
-    assert first in Graph.of([Link(first, writers, "pipe", needs="any")]).moved_by(
-        frozenset({third})
-    )
-    assert first not in Graph.of([Link(first, writers, "collective")]).moved_by(frozenset({third}))
-
-
-def test_nobody_waits_for_itself() -> None:
-    assert Graph.of([Link(RankNode(0), frozenset({RankNode(0)}), "collective")]).links == ()
-
-
 def test_of_two_rings_the_shorter_is_named_from_its_smallest_node_on() -> None:
     edges = ((0, 1), (1, 2), (2, 0), (5, 4), (4, 5))
     links = [

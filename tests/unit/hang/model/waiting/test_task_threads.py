@@ -117,41 +117,6 @@ def test_the_line_in_a_side_thread_of_another_actor_is_named() -> None:
     assert verdict.victims == (0, 1)
 
 
-def test_who_waits_for_it_is_told() -> None:
-    job = VerlJob()
-    job.scores(*SCORES)
-    texts = " ".join(item.text for item in job.verdict().evidence)
-    assert f"pid {DRIVER}" in texts
-    assert f"pid {RUNNER}" in texts
-
-
-def test_the_socket_of_that_thread_is_what_is_said() -> None:
-    job = VerlJob()
-    job.scores(*SCORES)
-    tid = job.reward.threads[-1][0].tid
-    job.reward.blocks("socket-receive", "10.0.0.1:5000 -> 10.0.0.9:80", tid=tid)
-    assert "10.0.0.9:80" in job.verdict().summary
-
-
-def test_a_lock_in_that_thread_is_no_poll_of_the_main_one() -> None:
-    job = VerlJob()
-    job.scores("take_lock /home/me/rewards.py:38", *SCORES[1:])
-    python, thread = job.reward.threads[-1]
-    job.reward.threads[-1] = (python, replace(thread, wchan="futex_wait_queue"))
-    job.reward.blocks("poll", tid=REWARD)
-    verdict = job.verdict()
-    assert "waits for another thread in reward (rewards.py:38, take_lock)" in verdict.summary
-    assert verdict.can_go_on.startswith("Only if another thread of its process")
-
-
-def test_one_thread_that_gets_on_speaks_for_those_that_wait_for_its_lock() -> None:
-    job = VerlJob()
-    job.scores("acquire /home/me/rewards.py:11", *SCORES)
-    job.scores("parse /home/me/rewards.py:90", *SCORES, still_s=0.0)
-    job.works()
-    assert job.verdict().state in ("healthy", "slow")
-
-
 def test_a_wait_that_has_only_begun_is_not_stuck() -> None:
     job = VerlJob(still_s=4.0)
     job.scores(*SCORES)
@@ -162,13 +127,6 @@ def test_a_coroutine_may_await_a_judge_that_answers_after_forty_seconds() -> Non
     verdict = VerlJob(still_s=40.0).verdict()
     assert verdict.state == "slow"
     assert "RewardLoopWorker.compute_score" in verdict.summary
-
-
-def test_a_coroutine_has_no_line_and_its_actor_is_named_by_its_title() -> None:
-    verdict = VerlJob().verdict()
-    assert verdict.cause == "reward-blocked"
-    assert "RewardLoopWorker.compute_score" in verdict.summary
-    assert "coroutine" in verdict.summary
 
 
 @pytest.mark.parametrize(("still_s", "state"), [(40.0, "slow"), (90.0, "stuck")])
@@ -196,29 +154,6 @@ def test_a_coroutine_that_awaits_another_actor_leads_to_that_one() -> None:
     assert model.by_pid[ROLLOUT].asks
 
 
-@pytest.mark.parametrize("pid", [REWARD, ROLLOUT])
-def test_a_stopped_actor_is_named_though_its_title_has_no_task(pid: int) -> None:
-    job = VerlJob()
-    stopped = job.reward if pid == REWARD else job.rollout
-    title = stopped.member.command.partition(".")[0]
-    stopped.member = replace(stopped.member, command=title)
-    job.reward.member = replace(job.reward.member, command="ray::RewardLoopWorker")
-    stopped.state, stopped.wakes, stopped.still_s = "T", 0, 60.0
-    verdict = job.verdict()
-    assert verdict.state == "stuck"
-    assert f"pid {pid}" in verdict.summary
-    assert "is stopped" in verdict.summary
-    assert any(f"kill -CONT {pid}" in command for command in verdict.confirm)
-
-
-def test_controllers_are_who_asks_and_who_polls() -> None:
-    job = VerlJob()
-    job.scores(*SCORES)
-    model = view.build(job.build.build())
-    assert [proc.pid for proc in tasks.controllers(model)] == [DRIVER, RUNNER]
-    assert [proc.pid for proc in tasks.at_work(model)] == [REWARD]
-
-
 def test_a_library_s_pool_and_ray_s_agents_have_no_task() -> None:
     job = VerlJob()
     beside = (f"poll {LIBRARY}/site-packages/zmq/poll.py:9", *SCORES[-1:])
@@ -241,30 +176,12 @@ def own(job: VerlJob, pid: int) -> set[int]:
     return set(tasks.own_threads(*found_of(job, pid)))
 
 
-def test_of_an_actor_the_threads_count_that_do_its_tasks() -> None:
-    job = VerlJob()
-    job.scores(*SCORES)
-    job.scores(*SCORES)
-    assert own(job, REWARD) == {72, 73}
-
-
-def test_or_its_event_loop_while_coroutines_of_it_wait() -> None:
-    assert own(VerlJob(), REWARD) == {71}
-
-
 def test_or_all_that_run_python() -> None:
     job = VerlJob()
     job.reward.stack = frames("score /home/me/rewards.py:3", "main /home/me/t.py:9")
     job.reward.threads.append(thread(79, "native", still_s=1.0))
     assert own(job, REWARD) == {REWARD, 71}
     assert own(job, DRIVER) == {DRIVER}
-
-
-def test_of_a_process_that_is_none_of_ray_s_none_counts_more_than_others() -> None:
-    job = VerlJob()
-    helper = job.build.child(0, "helper", pid=95)
-    helper.stack = frames("judge /home/me/judge.py:3")
-    assert own(job, 95) == set()
 
 
 def decides(job: VerlJob, pid: int) -> tuple[int, str]:
@@ -298,14 +215,6 @@ def test_which_thread_decides_for_an_actor(
             python, thread = job.reward.threads[-1]
             job.reward.threads[-1] = (python, replace(thread, last_ran_ns=0))
     assert decides(job, REWARD) == (tid, "still")
-
-
-def test_a_thread_that_gets_on_decides_before_those_that_stand() -> None:
-    job = VerlJob()
-    job.scores(*SCORES, still_s=90.0)
-    job.scores(*SCORES, still_s=0.0)
-    job.works()
-    assert decides(job, REWARD) == (73, "busy")
 
 
 @pytest.mark.parametrize("how", ["stopped", "at its task", "without a stack"])

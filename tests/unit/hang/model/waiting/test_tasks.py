@@ -9,7 +9,7 @@ import pytest
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.matching.model import Matching, Pace
-from grpo_doctor.hang.model.view import JobView, Process
+from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Frame, PythonThread, Role, Thread
@@ -105,14 +105,6 @@ def test_an_actor_that_does_not_answer_is_named_with_its_method() -> None:
     assert [node.id for node in diagnosis.graph.nodes if node.guilty] == [f"pid:{ROLLOUT}"]
 
 
-def test_a_stopped_actor_is_named() -> None:
-    job = RayJob()
-    job.rollout.state = "T"
-    verdict = job.diagnosis().verdict
-    assert verdict.state == "stuck"
-    assert f"RolloutActor.generate (pid {ROLLOUT}) is stopped" in verdict.summary
-
-
 def test_the_driver_itself_may_hold_everybody_up() -> None:
     job = RayJob()
     job.generates_nothing()
@@ -136,15 +128,6 @@ def test_a_driver_may_wait_for_what_nobody_works_out() -> None:
     assert verdict.state == "stuck"
     assert verdict.summary.startswith(f"The driver (pid {DRIVER}) waits for a Ray result")
     assert "train.py:97" in verdict.summary
-
-
-def test_the_only_rank_with_a_task_is_the_culprit() -> None:
-    job = RayJob()
-    job.generates_nothing()
-    job.calls(1, in_method("save /home/me/train.py:40"), "save")
-    diagnosis = job.diagnosis()
-    assert (diagnosis.verdict.state, diagnosis.verdict.culprits) == ("stuck", (1,))
-    assert diagnosis.verdict.victims == (0, 2)
 
 
 def test_a_rank_that_asks_for_a_lost_answer() -> None:
@@ -216,10 +199,6 @@ def scene_of(job: RayJob) -> JobView:
     return view.build(job.build.build())
 
 
-def pids(procs: tuple[Process, ...]) -> list[int]:
-    return [proc.pid for proc in procs]
-
-
 @pytest.mark.parametrize(
     ("role", "command", "stack", "asleep", "state", "asks"),
     [
@@ -246,36 +225,6 @@ def test_who_waits_for_an_answer_or_sleeps_between_asking_for_it(
     assert proc.asks is asks
 
 
-def test_who_has_no_task_wakes_by_ray_s_clock_as_well() -> None:
-    job = RayJob()
-    job.generates_nothing()
-    proc = scene_of(job).by_pid[ROLLOUT]
-    assert (proc.is_idle, proc.asks) == (True, False)
-
-
-def test_who_waits_for_answers_the_driver_first() -> None:
-    job = RayJob()
-    assert pids(tasks.controllers(scene_of(job))) == [DRIVER]
-    job.rollout.stack = in_method(GET, "run /home/me/train.py:72")
-    assert pids(tasks.controllers(scene_of(job))) == [DRIVER, ROLLOUT]
-    job.driver.member = replace(job.driver.member, pid=70)
-    job.build.processes = {process.member.pid: process for process in job.build.processes.values()}
-    assert pids(tasks.controllers(scene_of(job))) == [70, ROLLOUT]
-    job.rollout.member = replace(job.rollout.member, role="helper", command="python judge.py")
-    assert pids(tasks.controllers(scene_of(job))) == [70]  # no actor of Ray's
-
-
-def test_who_may_give_the_answers_ranks_at_a_task_included() -> None:
-    job = RayJob()
-    assert pids(tasks.pending(scene_of(job))) == [ROLLOUT]
-    job.calls(1, in_method("save /home/me/train.py:40"), "save")
-    assert pids(tasks.pending(scene_of(job))) == [101, ROLLOUT]
-    job.calls(2, (*collective("all_reduce")[:2], *in_method("update /home/t.py:31")))
-    assert pids(tasks.pending(scene_of(job))) == [101, ROLLOUT]  # not one that waits for others
-    job.calls(1, in_method(GET, "fetch /home/me/train.py:45"))
-    assert pids(tasks.pending(scene_of(job))) == [ROLLOUT]
-
-
 @pytest.mark.parametrize(
     ("paces", "quiet_s"),
     [
@@ -298,46 +247,3 @@ def test_since_when_no_rank_has_begun_a_collective(
 ) -> None:
     with_rhythms = replace(scene_of(RayJob()), matching=Matching(paces=paces))
     assert tasks.quiet_s(with_rhythms) == quiet_s
-
-
-# Where nobody has a task: engines and servers at work, else who asks deepest.
-
-
-@pytest.mark.parametrize(
-    ("role", "parent", "command", "works", "at_work"),
-    [
-        ("engine", 1, "vllm", True, True),
-        ("server", 1, "serve", True, True),
-        ("engine", 1, "vllm", False, False),
-        ("helper", ROLLOUT, "judge", True, True),  # an actor has started it
-        ("helper", DRIVER, "judge", True, False),
-        ("helper", 1, "judge", True, False),
-        ("helper", ROLLOUT, "/opt/ray/core/src/ray/raylet/raylet", True, False),
-        ("server", 1, "ray::DashboardAgent", True, False),
-    ],
-)
-def test_who_works_for_actors_that_all_wait(
-    role: Role, parent: int, command: str, works: bool, at_work: bool
-) -> None:
-    job = RayJob()
-    job.generates_nothing()
-    other = job.build.child(0, role, pid=90, parent=parent)
-    other.member = replace(other.member, rank=None, command=command)
-    if works:
-        other.works(frames("step /home/me/engine.py:3"), moves=False)
-    assert pids(tasks.at_work(scene_of(job))) == [90 if at_work else DRIVER]
-
-
-def test_of_those_that_ask_who_has_the_user_s_own_code_was_called_last() -> None:
-    job = RayJob()
-    assert pids(tasks.at_work(scene_of(job))) == [ROLLOUT]
-    job.rollout.stack = in_method(GET, "run /home/me/train.py:72")
-    assert pids(tasks.at_work(scene_of(job))) == [ROLLOUT]
-    passes_on = job._other(ROLLOUT + 1, "ray::Controller.run")
-    passes_on.stack = in_method(GET)
-    assert pids(tasks.at_work(scene_of(job))) == [ROLLOUT]
-    job.rollout.stack = in_method(GET)
-    passes_on.stack = in_method(GET, "run /home/me/train.py:72")
-    assert pids(tasks.at_work(scene_of(job))) == [ROLLOUT + 1]
-    passes_on.stack = in_method(GET)
-    assert pids(tasks.at_work(scene_of(job))) == [ROLLOUT + 1]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.matching.model import Matching, Wait
-from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode, ResourceNode
+from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode
 from grpo_doctor.hang.model.waiting import waits
-from grpo_doctor.hang.model.waiting.waits import Graph, absent, asks_engine
-from grpo_doctor_probes.evidence import Blocked, CallArguments, Evidence, Frame, Role
-from tests.evidence import TORCH, EvidenceBuilder, collective, frames
+from grpo_doctor.hang.model.waiting.waits import Graph
+from grpo_doctor_probes.evidence import Evidence, Role
+from tests.evidence import EvidenceBuilder, frames
 
 REWARD = frames("reward /home/me/train.py:40", "main /home/me/train.py:9")
 
@@ -39,12 +38,6 @@ def test_ranks_that_are_both_elsewhere_do_not_wait_for_each_other() -> None:
     assert wait_graph.needed(RankNode(0)) == {RankNode(1), RankNode(2)}
 
 
-def test_the_same_without_recordings() -> None:
-    build = EvidenceBuilder(recorded=False)
-    build.elsewhere(2, REWARD)
-    assert graph(build).waiters(RankNode(2)) == {RankNode(0), RankNode(1), RankNode(3)}
-
-
 def test_a_chain_through_a_pipe_to_a_child() -> None:
     build = EvidenceBuilder()
     build.elsewhere(2, REWARD).blocks("pipe-write", "pipe:[7]", 200)
@@ -58,13 +51,6 @@ def test_a_lock_in_a_stranger_s_hands() -> None:
     build = EvidenceBuilder()
     build.elsewhere(1, REWARD).blocks("file-lock", "/cache/lock", 4711)
     assert graph(build).needed(RankNode(1)) == {ProcessNode(4711)}
-
-
-def test_a_receive_waits_for_its_source_alone() -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(1, collective("recv"))
-    build.arguments = [CallArguments(101, "recv", {"src": "3"})]
-    assert graph(build).needed(RankNode(1)) == {RankNode(3)}
 
 
 def test_two_ranks_in_a_ring() -> None:
@@ -94,20 +80,6 @@ def recorded(*waits_of: Wait, build: EvidenceBuilder | None = None) -> Graph:
     return waits.build(replace(model, matching=Matching(waits=waits_of)))
 
 
-@pytest.mark.parametrize(
-    ("wait", "expected"),
-    [
-        (Wait(1, "0", 7, "gather", (2, 3), "missing"), ("collective", (2, 3), "gather #7")),
-        (Wait(1, "0", 0, "gather", (2,), "queued"), ("collective", (2,), "gather")),
-        (Wait(1, "0", 7, "recv", (2,), "p2p"), ("p2p", (2,), "recv #7")),
-    ],
-)
-def test_a_wait_of_a_recording(wait: Wait, expected: tuple[str, tuple[int, ...], str]) -> None:
-    kind, on, label = expected
-    edges = links(recorded(wait), RankNode(1))
-    assert edges == [(kind, {RankNode(rank) for rank in on}, label)]
-
-
 def test_a_rank_that_has_joined_waits_for_whoever_is_in_no_call() -> None:
     build = EvidenceBuilder()
     build.elsewhere(3, REWARD)
@@ -126,170 +98,7 @@ def test_a_rank_that_got_on_since_or_is_on_another_host() -> None:
     assert links(wait_graph, RankNode(9)) == [("collective", {RankNode(2)}, "gather #7")]
 
 
-@pytest.mark.parametrize(
-    ("lost", "local_ranks", "expected"),
-    [((), 4, (1,)), ((3,), 4, (1, 3)), ((3,), 3, (1, 3))],
-)
-def test_who_is_in_no_call_to_the_others(
-    lost: tuple[int, ...], local_ranks: int, expected: tuple[int, ...]
-) -> None:
-    build = EvidenceBuilder(recorded=False)
-    build.elsewhere(1, REWARD)
-    for rank in lost:
-        build.lose(rank)
-    build.local_ranks = local_ranks
-    assert absent(view.build(build.build())) == expected
-
-
-def test_a_rank_that_nobody_says_is_missing_is_not_waited_for() -> None:
-    build = EvidenceBuilder(recorded=False)
-    build.elsewhere(1, REWARD)
-    del build.processes[103]
-    assert absent(view.build(build.build())) == (1,)
-
-
-@pytest.mark.parametrize(
-    ("stack", "at_store", "kind"),
-    [
-        (collective("barrier"), False, "collective"),
-        (
-            frames(f"init_process_group {TORCH}/distributed_c10d.py:9", "main t.py:9"),
-            False,
-            "store",
-        ),
-        (REWARD, True, "store"),
-        (collective("recv"), False, "p2p"),
-    ],
-)
-def test_in_what_a_rank_without_a_recording_waits(
-    stack: tuple[Frame, ...], at_store: bool, kind: str
-) -> None:
-    build = EvidenceBuilder(recorded=False)
-    build.elsewhere(2, REWARD)
-    build.rank(1).stack = stack
-    evidence = build.build()
-    if at_store:
-        row = Blocked(101, 101, "socket-receive", target="10.0.0.1:5 -> 10.0.0.1:29500")
-        job = replace(evidence.job, address="node0:29500")
-        evidence = replace(evidence, job=job, blocked=(row,))
-    edges = links(waits.build(view.build(evidence)), RankNode(1))
-    assert [(edge[0], edge[1]) for edge in edges] == [(kind, {RankNode(2)})]
-
-
-# What a main thread is blocked on.
-
-
-@pytest.mark.parametrize(
-    ("kind", "target", "peers", "expected"),
-    [
-        ("pipe-read", "pipe:[7]", (300,), [("pipe", {ProcessNode(300)}, "pipe read pipe:[7]")]),
-        ("pipe-read", "pipe:[7]", (102,), [("pipe", {RankNode(2)}, "pipe read pipe:[7]")]),
-        ("pipe-read", "pipe:[7]", (), []),
-        ("file", "/data", (), [("file", {ResourceNode("file", "/data")}, "file /data")]),
-        ("file-lock", "/l", (), [("lock", {ResourceNode("lock", "/l")}, "file lock /l")]),
-        ("socket-send", "a", (), [("socket", {ResourceNode("socket", "a")}, "socket send a")]),
-        ("socket-send", "", (), []),
-        ("futex", "x", (300,), []),
-        ("sleep", "", (), []),
-    ],
-)
-def test_what_a_process_is_blocked_on_is_what_it_waits_for(
-    kind: Any,
-    target: str,
-    peers: tuple[int, ...],
-    expected: list[tuple[str, set[Node], str]],
-) -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(1, REWARD).blocks(kind, target, *peers)
-    build.child(1, "helper", pid=300)
-    assert links(graph(build), RankNode(1)) == expected
-
-
-LOADS = frames("__next__ /x/site-packages/torch/utils/data/dataloader.py:5", "main t.py:9")
-POOLS = (*frames("result /usr/lib/python3.11/concurrent/futures/_base.py:451"), *REWARD)
-CHILD = (*frames("wait /usr/lib/python3.11/subprocess.py:5"), *REWARD)
-
-
-@pytest.mark.parametrize(
-    ("stack", "role", "name", "state", "awaited"),
-    [
-        (LOADS, "dataloader", "python", "S", True),
-        (LOADS, "helper", "python", "S", False),
-        (POOLS, "helper", "python", "S", True),
-        (POOLS, "reward", "python", "S", True),
-        (POOLS, "dataloader", "python", "S", False),
-        (POOLS, "helper", "resource_tracker", "S", False),
-        (CHILD, "helper", "python", "S", True),
-        (CHILD, "helper", "python", "T", False),  # it may not run itself
-        (REWARD, "helper", "python", "S", False),
-    ],
-)
-def test_whose_children_a_process_waits_for(
-    stack: tuple[Frame, ...], role: Role, name: str, state: str, awaited: bool
-) -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(1, stack).state = state
-    child = build.child(1, role, pid=300)
-    child.member = replace(child.member, name=name)
-    edges = links(graph(build), RankNode(1))
-    assert [(edge[0], edge[1]) for edge in edges] == [("child", {ProcessNode(300)})] * awaited
-
-
-@pytest.mark.parametrize("role", ["rank", "helper"])
-def test_the_pipe_of_a_loader_s_queue_says_less_than_its_workers(role: Role) -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, LOADS)
-    if role == "helper":
-        process = build.child(1, "helper", pid=300)
-        process.stack = LOADS
-    process.blocks("pipe-read", "pipe:[7]", 102)
-    node = ProcessNode(300) if role == "helper" else RankNode(1)
-    kinds = [link.kind for link in graph(build).out(node)]
-    assert kinds == (["pipe"] if role == "helper" else [])
-
-
 # Engines.
-
-
-@pytest.mark.parametrize(
-    ("lines", "hold", "asking"),
-    [
-        (("readinto /usr/lib/python3.11/socket.py:5", "generate /me/t.py:5"), None, True),
-        (("select /usr/lib/python3.11/selectors.py:5", "generate /me/t.py:5"), None, True),
-        (("get /usr/lib/python3.11/queue.py:5", "generate /me/t.py:5"), None, True),
-        (("readinto /usr/lib/python3.11/socket.py:5", "sync_weights /me/t.py:5"), None, True),
-        (("readinto /usr/lib/python3.11/socket.py:5", "reward /me/t.py:5"), None, False),
-        (
-            (
-                "readinto /usr/lib/python3.11/socket.py:5",
-                "score /me/t.py:5",
-                "generate /me/t.py:6",
-            ),
-            None,
-            True,
-        ),
-        (
-            (
-                "readinto /usr/lib/python3.11/socket.py:5",
-                "score /me/t.py:5",
-                "sync_weights /me/t.py:6",
-            ),
-            None,
-            False,
-        ),
-        (("sleep /usr/lib/python3.11/time.py:5", "generate /me/t.py:5"), None, False),
-        (("ask /me/t.py:3", "generate /me/t.py:5"), None, False),
-        (("ask /me/t.py:3", "generate /me/t.py:5"), "socket-receive", True),
-        (("ask /me/t.py:3", "generate /me/t.py:5"), "futex", True),
-        (("ask /me/t.py:3", "generate /me/t.py:5"), "pipe-write", False),
-    ],
-)
-def test_who_waits_for_a_rollout_engine(lines: tuple[str, ...], hold: Any, asking: bool) -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, frames(*lines))
-    if hold is not None:
-        process.blocks(hold)
-    assert asks_engine(view.build(build.build()).by_rank[1]) is asking
 
 
 GENERATES = frames("select /usr/lib/python3.11/selectors.py:5", "generate /home/me/t.py:5")
@@ -332,62 +141,3 @@ def test_which_engine_a_rank_waits_for(
     parts: tuple[tuple[int, Role, int | None, int], ...], expected: list[set[Node]]
 ) -> None:
     assert ends_of_engine(engines(*parts)) == expected
-
-
-def test_the_engine_to_which_it_has_a_connection_comes_first() -> None:
-    build = engines((FRONT, "server", 1, 1), (CORE, "engine", 1, FRONT), (OTHER, "server", 2, 1))
-    build.rank(1).blocks("poll", "x", OTHER)
-    assert ends_of_engine(build) == [{ProcessNode(OTHER)}]
-
-
-def test_and_one_of_its_own_host_before_those_of_others() -> None:
-    evidence = engines((FRONT, "server", None, 1), (OTHER, "server", None, 1)).build()
-    for home, expected in ((FRONT, {FRONT}), (None, {FRONT, OTHER})):
-        members = tuple(
-            replace(
-                member, host="b" if member.pid in (FRONT, OTHER) and member.pid != home else "a"
-            )
-            for member in evidence.job.members
-        )
-        ends = ends_of_engine(replace(evidence, job=replace(evidence.job, members=members)))
-        assert ends == [{ProcessNode(pid) for pid in expected}]
-
-
-@pytest.mark.parametrize("how", ["stopped", "in a collective", "elsewhere"])
-def test_who_does_not_wait_for_its_engine(how: str) -> None:
-    build = engines((FRONT, "server", None, 1))
-    rank = build.rank(1)
-    if how == "stopped":
-        rank.state = "T"
-    elif how == "in a collective":
-        rank.stack = (*collective("all_gather")[:2], *frames("generate /home/me/t.py:5"))
-    else:
-        rank.stack = REWARD
-    assert ends_of_engine(build) == []
-
-
-@pytest.mark.parametrize(
-    ("role", "front", "core", "linked"),
-    [
-        ("server", "still", "still", True),
-        ("server", "works", "still", True),  # it wakes for every message of its core's
-        ("engine", "still", "still", True),
-        ("engine", "polls", "still", True),
-        ("engine", "works", "still", False),
-        ("engine", "works", "stopped", True),
-    ],
-)
-def test_a_front_depends_on_its_core_while_it_rests(
-    role: Role, front: str, core: str, linked: bool
-) -> None:
-    build = engines((FRONT, role, None, 1), (CORE, "engine-worker", None, FRONT))
-    helper = build.child(0, "helper", pid=500, parent=FRONT)
-    helper.member = replace(helper.member, rank=None)
-    process = build.processes[FRONT]
-    if front == "works":
-        process.works(REWARD, moves=False)
-    elif front == "polls":
-        process.wakes = 6
-    build.processes[CORE].state = "T" if core == "stopped" else "S"
-    needed = graph(build).needed(ProcessNode(FRONT))
-    assert needed == ({ProcessNode(CORE)} if linked else set())

@@ -12,7 +12,6 @@ from grpo_doctor.hang.model.waiting.wakeups import (
     has_timer,
     only_accepts,
     only_by_signals,
-    place_of_server,
     serving,
 )
 from grpo_doctor_probes.evidence import Frame, PythonThread, Thread
@@ -98,26 +97,6 @@ def test_the_threads_of_a_server_that_may_answer(
     threads: set[int] | None,
 ) -> None:
     assert serving(process(main, *others)) == threads
-
-
-def test_of_a_server_that_was_not_seen_it_may_be_any() -> None:
-    assert serving(process(ACCEPTS, ("handler", HANDLES), observed=False)) is None
-
-
-@pytest.mark.parametrize(
-    ("main", "others", "line"),
-    [
-        (ACCEPTS, (("handler", HANDLES),), HANDLES[0]),
-        (ACCEPTS, (("handler", HANDLES), ("heartbeat", SELECTS)), HANDLES[0]),
-        (ACCEPTS, (("handler", HANDLES), ("handler", HANDLES)), ACCEPTS[1]),
-        (ACCEPTS, (("native", ()),), ACCEPTS[1]),
-        (HANDLES, (("handler", frames("other /x/t.py:1")),), HANDLES[0]),
-    ],
-)
-def test_where_a_server_stands_that_has_one_thread_to_answer(
-    main: tuple[Frame, ...], others: tuple[tuple[str, tuple[Frame, ...]], ...], line: Frame
-) -> None:
-    assert place_of_server(process(main, *others)).user == line
 
 
 # Threads that a time wakes.
@@ -252,7 +231,3 @@ def test_who_was_not_seen_or_shows_no_thread_may_be_woken_by_anything() -> None:
         )
         looks = (evidence.looks[0], replace(evidence.looks[1], processes=rows))
         assert not only_by_signals(view.build(replace(evidence, looks=looks)).by_pid[PID])
-
-
-def test_a_thread_of_which_the_kernel_does_not_tell_when_it_ran_may_have_run() -> None:
-    assert not asleep(("sigsuspend", ()), ran_s=LAST_NS / SECOND)
