@@ -24,7 +24,6 @@ from grpo_doctor.hang.decision.render.document import (
 )
 from grpo_doctor.hang.decision.render.ray_start import without_ranks
 from grpo_doctor.hang.decision.render.verdicts import (
-    Judgement,
     ending,
     healthy,
     job_ended,
@@ -37,7 +36,7 @@ from grpo_doctor.hang.decision.render.verdicts import (
 )
 from grpo_doctor.hang.decision.state import MOMENT_S, Stall, as_of_one_look, stall_of, state_of
 from grpo_doctor.hang.model.matching.model import strongest
-from grpo_doctor.hang.model.nodes import Node, RankNode
+from grpo_doctor.hang.model.nodes import Node, RankNode, name_of
 from grpo_doctor.hang.model.view import JobView, Process, build
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.model.waiting.waits import Graph
@@ -93,7 +92,7 @@ def _verdict(view: JobView, graph: Graph, stall: Stall) -> tuple[Verdict, Candid
     victims = _victims(view, graph, root)
     if root.is_a_guess:
         return undecided(view, stall), None
-    return judged(view, Judgement(root, state, victims, root.certainty, roots[1:])), root
+    return judged(view, root, state, victims, roots[1:]), root
 
 
 def _without_cause(view: JobView, graph: Graph, stall: Stall) -> Verdict:
@@ -157,7 +156,7 @@ def _diagnosis(
         graph=WaitGraph(
             nodes=nodes_of(view, graph, guilty),
             edges=edges_of(graph),
-            cycle=tuple(node.id for node in graph.cycle())
+            cycle=tuple(map(name_of, graph.cycle()))
             if verdict.cause in ("group-order-cycle", "collective-mismatch")
             else (),
         ),
@@ -176,8 +175,6 @@ def proposals(case: Case) -> tuple[Candidate, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """A label in the graph: its ranks, their components, and what each of them waits for."""
-
     label: Candidate
     ranks: frozenset[Node]
     component: frozenset[Node]
@@ -329,7 +326,9 @@ def with_library_threads(view: JobView, root: Candidate) -> Candidate:
         for proc in at_work[:3]
     )
     computes = replace(root, liveness="computing", evidence=(*items, *root.evidence))
-    if not all(map(_waits_within, ranks)):
+    holds = [proc.hold for proc in ranks]
+    alone = all(proc.activity.library_works for proc in ranks)
+    if not alone or any(hold is not None and hold.kind != "futex" for hold in holds):
         return computes
     first = ranks[0]
     return replace(
@@ -342,9 +341,3 @@ def with_library_threads(view: JobView, root: Candidate) -> Candidate:
             first.shell("top -H -b -n 1 -p {pid}  # its threads, and how much each computes"),
         ),
     )
-
-
-def _waits_within(proc: Process) -> bool:
-    """Return whether nothing but such threads can end its wait, as far as that was seen."""
-    hold = proc.hold
-    return proc.activity.library_works and (hold is None or hold.kind == "futex")

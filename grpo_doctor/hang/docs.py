@@ -47,7 +47,7 @@ def updated(page: str) -> str:
 
 def precedence() -> str:
     """Return the table of ends of waits, strongest first, with why each beats the next."""
-    rows = (f"| {row.end} | {row.why or '-'} |" for row in PRECEDENCE)
+    rows = (f"| {end} | {why or '-'} |" for end, why in PRECEDENCE.values())
     return "\n".join((_WHICH, *rows))
 
 

@@ -77,7 +77,6 @@ def _may_still_move(view: JobView, stall: Stall) -> bool:
 
 
 def _early(view: JobView, stall: Stall) -> Iterator[Request]:
-    """Yield what is worth to know of any job that does not clearly progress."""
     ranks = view.by_rank.values()
     moved = any(proc.activity.progressed for proc in ranks)
     loops = [

@@ -23,7 +23,7 @@ from grpo_doctor.hang.causes.candidate import (
     still_item,
 )
 from grpo_doctor.hang.model.matching.match import novel_sequence
-from grpo_doctor.hang.model.matching.model import Blame, Cycle, Wait, strongest
+from grpo_doctor.hang.model.matching.model import Blame, Cycle, strongest
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import partner_of
 from grpo_doctor.hang.verdict import Fix, Item
@@ -115,18 +115,14 @@ def _may_still_come(case: Case, blame: Blame) -> bool:
     late = {suspect.rank for suspect in case.suspects}
     if CLASSES[blame.reason] == "p2p-unmatched":
         return blame.rank in late or blame.rank in case.view.elsewhere
-    if blame.reason != "extra" or _is_one_ahead(case.view, blame):
+    one_ahead = any(  # what was called after it shows that the others never made this call
+        (shift.kind, shift.rank, shift.group) == ("extra", blame.rank, blame.group)
+        for shift in case.view.matching.shifts
+    )
+    if blame.reason != "extra" or one_ahead:
         return False
     waits = [w for w in case.view.matching.waits if (w.rank, w.group) == (blame.rank, blame.group)]
     return any(rank in late for wait in waits for rank in wait.on)
-
-
-def _is_one_ahead(view: JobView, blame: Blame) -> bool:
-    """Return whether what was called after it shows that the others never made this call."""
-    return any(
-        (shift.kind, shift.rank, shift.group) == ("extra", blame.rank, blame.group)
-        for shift in view.matching.shifts
-    )
 
 
 def _reason_of(view: JobView, cause: str, blames: list[Blame]) -> str:
@@ -186,7 +182,6 @@ def unrecorded_calls(case: Case) -> Iterator[Candidate]:
 
 
 def _unpaired(case: Case) -> Iterator[Candidate]:
-    """Yield ranks in send or recv whose partner is in another call."""
     view = case.view
     for proc in view.by_rank.values():
         if proc.cannot_run or proc.place.call != "p2p" or case.waits_for_work(proc):
@@ -286,7 +281,6 @@ def _is_unrecorded(proc: Process) -> bool:
 
 
 def _operations(view: JobView) -> Iterator[Candidate]:
-    """Yield ranks that are in another operation than most."""
     sides: dict[str, list[Process]] = {}
     for proc in view.by_rank.values():
         recorded = proc.rank in view.matching.heard
@@ -332,7 +326,6 @@ def group_order(case: Case) -> Iterator[Candidate]:
 
 
 def _ring(view: JobView) -> Candidate | None:
-    """Waits over two process groups or more that come back to where they began."""
     rings = [ring for ring in view.matching.cycles if len(ring.groups) > 1]
     if not rings:
         return None
@@ -341,11 +334,11 @@ def _ring(view: JobView) -> Candidate | None:
     explained = any(b.rank in culprits and b.reason in CLASSES for b in view.matching.blame)
     if explained and not view.by_rank:
         return None  # the ring follows from another mistake of a rank in it
-    sites = [
-        f"{wait.operation} in {_title(view, wait.group)} at {site}"
-        for wait in ring.waits[:2]
-        if (site := _site(view, wait))
-    ]
+    sites = []
+    for wait in ring.waits[:2]:
+        proc = view.by_rank.get(wait.rank)
+        site = wait.site if proc is None else frame_text(proc.place.user)
+        sites += [f"{wait.operation} in {_title(view, wait.group)} at {site}"] if site else []
     against = " against ".join(sites)
     items = []
     for wait in ring.waits:
@@ -363,11 +356,6 @@ def _ring(view: JobView) -> Candidate | None:
         sink=Sink.RING,
     )
     return deadlock(view, mistake)
-
-
-def _site(view: JobView, wait: Wait) -> str:
-    proc = view.by_rank.get(wait.rank)
-    return wait.site if proc is None else frame_text(proc.place.user)
 
 
 def _title(view: JobView, key: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, auto
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from grpo_doctor.hang.model.nodes import Node, RankNode, number_of
 from grpo_doctor.hang.model.process.progress import (
@@ -51,70 +51,50 @@ class Sink(IntEnum):
     KILLED = auto()
 
 
-class Precedence(NamedTuple):
-    """A row of the table: which end of a wait this is, and why it beats the next row."""
-
-    sink: Sink
-    end: str
-    why: str
-
-
-# The only order between causes of the same ranks, strongest first; docs/hang.md shows it.
-PRECEDENCE: Final = (
-    Precedence(
-        Sink.KILLED,
+# The only order between causes of the same ranks, strongest first: which end of a wait it is, and
+# why it beats the next; docs/hang.md shows it.
+PRECEDENCE: Final = {
+    Sink.KILLED: (
         "a process that the kernel killed for memory, or that never started",
         "it says how the process ended",
     ),
-    Precedence(
-        Sink.PROCESS,
+    Sink.PROCESS: (
         "a process that is stopped, wants an abandoned lock, or died while others needed it",
         "it is the first to stop; at the end of a job, ranks exit one after the other",
     ),
-    Precedence(
-        Sink.ENDED, "a process that has exited", "a rank that has exited makes no more calls"
-    ),
-    Precedence(
-        Sink.RING,
+    Sink.ENDED: ("a process that has exited", "a rank that has exited makes no more calls"),
+    Sink.RING: (
         "calls that wait for each other in a cycle, or a send or receive without a partner",
         "the cycle contains the call that does not match",
     ),
-    Precedence(
-        Sink.ORDER,
+    Sink.ORDER: (
         "calls of ranks that do not match",
         "an engine may wait for the same transfer of weights",
     ),
-    Precedence(
-        Sink.ENGINE, "a rollout engine", "its own locks and connections are inside the engine"
-    ),
-    Precedence(
-        Sink.HOLDER,
+    Sink.ENGINE: ("a rollout engine", "its own locks and connections are inside the engine"),
+    Sink.HOLDER: (
         "a lock, a device or the interpreter, with a known holder",
         "a known holder shows who has to act",
     ),
-    Precedence(
-        Sink.HELPER,
+    Sink.HELPER: (
         "a child, a dataloader worker, a file, a lock or a core",
         "it makes no progress; a busy process does",
     ),
-    Precedence(
-        Sink.WORKER,
+    Sink.WORKER: (
         "a process of the rank that is busy",
         "it is seen; the other end of a connection may not be",
     ),
-    Precedence(
-        Sink.ANSWER,
+    Sink.ANSWER: (
         "a response, a pipe or a terminal",
         "a blocked call is seen; counters are compared",
     ),
-    Precedence(
-        Sink.COUNTERS,
+    Sink.COUNTERS: (
         "counts of bytes or launches, or stacks compared with each other",
         "it involves several ranks, a line only one",
     ),
-    Precedence(Sink.LINE, "a line of code alone", "a line of code shows where to look"),
-    Precedence(Sink.NOTHING, "nothing shows what the rank waits for", ""),
-)
+    Sink.LINE: ("a line of code alone", "a line of code shows where to look"),
+    Sink.NOTHING: ("nothing shows what the rank waits for", ""),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +164,8 @@ class Candidate:
         sign: str = "the rank must resume immediately",
         pid: int | None = None,
     ) -> Candidate:
-        """Return a copy for a stopped process: how to resume it, and a `sign` of success.
-
-        Args:
-            proc: the process, or one of its host.
-            sign: what shows that it worked.
-            pid: the process where that is another one.
+        """Return a copy for a stopped process: how to resume it, and a `sign` of success. `pid` is
+        the process where `proc` is only one of its host.
         """
         number = number_of(proc.pid if pid is None else pid)
         where = f" ({proc.on_host.strip()})" if proc.on_host else ""

@@ -280,7 +280,6 @@ def _does(end: Process) -> str:
 
 
 def _terminal(proc: Process, hold: Blocked) -> Candidate:
-    """`input()`, a debugger's prompt, or a terminal whose output was stopped."""
     debugs = any(_DEBUGGER.search(frame.file) for frame in proc.place.frames)
     types = "waits for keyboard input, or for paused output,"
     does = "is in a debugger" if debugs else types
@@ -329,7 +328,6 @@ def _ends_stand(view: JobView, hold: Blocked) -> bool:
 
 
 def _behind_stopped(proc: Process, hold: Blocked, does: str) -> Candidate:
-    """Return the cause of a wait for a process that is stopped."""
     first = hold.stopped_peers[0]
     candidate = Candidate(
         cause=blocked_class(proc),

@@ -72,7 +72,6 @@ def output(view: JobView, proc: Process, engine: RolloutEngine) -> Candidate:
 def _without_tokens(
     view: JobView, proc: Process, engine: RolloutEngine, counts: Counted
 ) -> Candidate:
-    """It has requests, and no token came out between two answers."""
     core = engine.core
     share = Item("proc", core.rank, f"{title(core)} used {core.activity.cpu_share:.0%} of a core")
     if counts.asleep:
@@ -133,7 +132,6 @@ def _told_to_pause(proc: Process, engine: RolloutEngine, counts: Counted) -> Can
 
 
 def _calls_tool(view: JobView, engine: RolloutEngine) -> bool:
-    """Whether one of its processes asks somebody who is not seen, or a child of one computes."""
     if any(asks_strangers(view, process) for process in engine.parts):
         return True
     below = family(view, [child for part in engine.parts for child in view.children(part.pid)])
@@ -141,7 +139,6 @@ def _calls_tool(view: JobView, engine: RolloutEngine) -> bool:
 
 
 def _generates(view: JobView, proc: Process, engine: RolloutEngine) -> Candidate:
-    """Return the explanation that the engine is generating or still starting."""
     counts = engine.counted
     did = f" ({counts.text()})" if counts is not None and counts.asked else ""
     does = "is still starting" if engine.starts else f"works{did}"
@@ -192,7 +189,6 @@ def _long_for_a_pause(proc: Process, engine: RolloutEngine) -> bool:
 
 
 def _room(view: JobView, counts: Counted) -> tuple[Fix, ...]:
-    """More cache, or less to hold in it."""
     framework = view.evidence.job.framework
     sequences = max(1, round((counts.running + counts.queued) / 2))
     return (
@@ -213,14 +209,12 @@ def _room(view: JobView, counts: Counted) -> tuple[Fix, ...]:
 
 
 def _shares(engine: RolloutEngine) -> Iterator[Item]:
-    """How much of a core its processes used between the looks."""
     for part in engine.parts[:3]:
         used = f"{title(part)} used {part.activity.cpu_share:.0%} of a core"
         yield Item("proc", part.rank, used)
 
 
 def _stacks(engine: RolloutEngine) -> Iterator[Item]:
-    """Where those stand that compute."""
     return (stack_item(part) for part in engine.parts[1:3] if part.place.frames)
 
 
@@ -291,7 +285,6 @@ def _dead(view: JobView, proc: Process, engine: RolloutEngine) -> Candidate:
 
 
 def _halted(proc: Process, engine: RolloutEngine, node: Process) -> Candidate:
-    """A process of it may not run."""
     item = Item("proc", node.rank, f"{title(node)} is {node.activity.kind}, the others wait for it")
     if node.activity.kind == "frozen":
         candidate = stalled(proc, engine, node, "is frozen by its control group", item)
@@ -326,7 +319,6 @@ def _deadlocked(proc: Process, engine: RolloutEngine, sender: Process) -> Candid
 
 
 def _not_up_yet(proc: Process) -> Candidate:
-    """Return the cause of a job without progress so far whose server may still load a model."""
     return Candidate(
         cause="",
         reason=f"waits{in_phase(proc)} for its server to start",

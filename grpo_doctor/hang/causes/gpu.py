@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from grpo_doctor.hang.catalogue import advice
@@ -86,15 +86,15 @@ def _in_kernel_log(case: Case) -> Iterator[Item]:
     for line in gpus.xids(view.evidence):
         if not line.fatal or line.age_s > RECENT_S:
             continue
-        owner = gpus.owner(line, on_gpus, rank_of)
-        if owner.foreign:  # of another job, or of an earlier run of this one
+        ranks = gpus.owner(line, on_gpus, rank_of)
+        if ranks is None:  # of another job, or of an earlier run of this one
             continue
-        if not owner.ranks:
+        if not ranks:
             if _since_the_wait(view, line.age_s) and not _all_get_on(case):
                 yield Item("kernel", None, line.text)
             continue
-        names_pid = line.pid is not None and rank_of.get(line.pid) in owner.ranks
-        for rank in owner.ranks:
+        names_pid = line.pid is not None and rank_of.get(line.pid) in ranks
+        for rank in ranks:
             proc = view.by_rank.get(rank)
             recent = names_pid or _since_the_wait(view, line.age_s)
             if recent and (proc is None or not _got_over_it(case, proc)):
@@ -102,8 +102,7 @@ def _in_kernel_log(case: Case) -> Iterator[Item]:
 
 
 def _by_nvml(case: Case) -> Iterator[Item]:
-    """GPUs that NVML has lost, or that have new errors in their memory."""
-    for gpu in case.view.gpus.failed():
+    for gpu in (gpu for gpu in case.view.gpus.gpus if gpu.doing == "failed"):
         procs = [case.view.by_rank.get(rank) for rank in gpu.ranks]
         if not all(proc is not None and _got_over_it(case, proc) for proc in procs):
             yield from gpu.items
@@ -117,7 +116,6 @@ def _since_the_wait(view: JobView, age_s: float) -> bool:
 
 
 def _all_get_on(case: Case) -> bool:
-    """Return whether every rank that the others wait for is making progress."""
     kinds = {suspect.activity.kind for suspect in case.suspects}
     return kinds == {"working"}
 
@@ -136,7 +134,10 @@ def _in_logs(case: Case) -> Iterator[Item]:
         if owner is None or owner.rank is None or log.written_s_ago > RECENT_S:
             continue
         errors = [number for number, line in enumerate(log.lines) if _CUDA_ERROR.search(line)]
-        if not errors or _went_on(log.lines[errors[-1] + 1 :]):
+        after = log.lines[errors[-1] + 1 :] if errors else ()
+        # More than the report of the error was written after it.
+        went_on = sum(not _OF_A_REPORT.match(line) for line in after) > MOST_LINES_AFTER
+        if not errors or went_on:
             continue
         line = log.lines[errors[-1]]
         prefix = re.search(r"\[rank(\d+)\]", line)
@@ -144,11 +145,6 @@ def _in_logs(case: Case) -> Iterator[Item]:
         proc = view.by_rank.get(rank) if prefix else owner
         if proc is None or not _got_over_it(case, proc):
             yield Item("log", rank, line)
-
-
-def _went_on(lines: Sequence[str]) -> bool:
-    """Return whether what was written after an error is more than its report."""
-    return sum(not _OF_A_REPORT.match(line) for line in lines) > MOST_LINES_AFTER
 
 
 def _uses_gpus(view: JobView) -> bool:

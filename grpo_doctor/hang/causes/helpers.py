@@ -59,7 +59,8 @@ def _loader(view: JobView, proc: Process) -> Iterator[Candidate]:
     workers = [child for child in own if child.member.role == "dataloader"]
     # One that has succeeded read its shard to the end.
     workers = [worker for worker in workers if not has_succeeded(worker)]
-    if not workers and not _has_workers(proc):
+    names = {short(frame.function) for frame in proc.place.frames}
+    if not workers and names.isdisjoint(("_try_get_data", "_get_data")):
         return  # it loads in the training process
     stuck = [worker for worker in workers if not worker.activity.progresses]
     halted = [worker for worker in workers if worker.cannot_run]
@@ -80,12 +81,6 @@ def _loader(view: JobView, proc: Process) -> Iterator[Candidate]:
     ).of(proc)
     stopped = bool(guilty) and guilty[0].activity.kind == "stopped"
     yield candidate.continued(guilty[0]) if stopped else candidate
-
-
-def _has_workers(proc: Process) -> bool:
-    return any(
-        short(frame.function) in ("_try_get_data", "_get_data") for frame in proc.place.frames
-    )
 
 
 _LOST_FOR_EVER = (
@@ -152,7 +147,6 @@ def _beside(view: JobView, proc: Process) -> Candidate | None:
 
 
 def _works_for(proc: Process, child: Process) -> bool:
-    """Return whether a child computes for what its rank is in."""
     same = proc.phase is not None and proc.phase in (child.member.role, child.phase)
     return same and child.activity.progresses and child.activity.cpu_share >= BUSY_SHARE
 
@@ -389,7 +383,6 @@ def _at_work(case: Case, proc: Process) -> Candidate:
 
 
 def _callers(view: JobView, proc: Process) -> tuple[Item, ...]:
-    """The driver and the controllers, which wait for this one's answer."""
     callers = [caller for caller in tasks.controllers(view) if caller.pid != proc.pid]
     return tuple(
         Item("proc", None, f"{title(caller)} waits for the result{in_phase(caller)}")
@@ -429,7 +422,6 @@ def _in_coroutine(proc: Process) -> Candidate:
 
 
 def _phase(proc: Process) -> str | None:
-    """The phase of its stack, else of its name: `RewardLoopWorker`, `RolloutServer`."""
     name = proc.actor.lower()
     named_after = "reward" if "reward" in name else None
     generates = any(word in name for word in _ROLLOUT)

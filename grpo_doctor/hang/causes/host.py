@@ -217,13 +217,12 @@ def cpu(case: Case) -> Iterator[Candidate]:
         starved = _starved(case.view, proc)
         if starved is not None:
             yield starved
-        elif proc in case.suspects and _computes(proc) and not case.view.all_spin:
+            continue
+        computes = (
+            proc.activity.kind == "busy" and proc.long_work is None and not case.view.all_spin
+        )
+        if proc in case.suspects and computes and proc.place.frames:  # else it may just be ending
             yield _busy(proc)
-
-
-def _computes(proc: Process) -> bool:
-    """Return whether it computes at one line; without a stack, it may just be ending."""
-    return proc.activity.kind == "busy" and proc.long_work is None and bool(proc.place.frames)
 
 
 def _starved(view: JobView, proc: Process) -> Candidate | None:

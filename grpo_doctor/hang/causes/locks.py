@@ -104,7 +104,6 @@ def _without_room(proc: Process, disk: Disk) -> Candidate:
 
 
 def _slow(view: JobView, proc: Process) -> Candidate:
-    """The file system answers, and takes its time."""
     moved = f"{bytes_text(proc.activity.io_bytes)} in {seconds_text(proc.activity.seconds)}"
     return replace(
         _blocked(view, proc),
@@ -369,19 +368,14 @@ def _thread_lock(view: JobView, proc: Process) -> Candidate | None:
     # One that is at work may have the lock, and give it back.
     deadlocked = bool(wanting) and all(thread in wanting for thread in busy)
     if not _wants_lock(proc, main):
-        joins = deadlocked and _waits_for_thread(proc)
+        timed = proc.main is not None and has_time_limit(proc.main)
+        joins = deadlocked and proc.place.call == "lock" and not timed
         return _waits_for_waiting(proc, main, wanting) if joins else None
     if deadlocked:
         return _two_want(proc, main, wanting)
     if len(busy) == 1 and place_of(busy[0]).communicates and others_wait(view, proc.rank):
         return _lock_in_collective(proc, main, busy[0])
     return _never_released(proc, main, wanting, busy)
-
-
-def _waits_for_thread(proc: Process) -> bool:
-    """Whether its main thread joins another one, or waits without a limit for one to wake it."""
-    timed = proc.main is not None and has_time_limit(proc.main)
-    return proc.place.call == "lock" and not timed
 
 
 def _two_want(proc: Process, main: PythonThread, wanting: Sequence[PythonThread]) -> Candidate:

@@ -163,7 +163,6 @@ def _has_communication_threads(proc: Process) -> bool:
 
 
 def _left_over(view: JobView, proc: Process) -> Candidate:
-    """The rank of a helper that outlived it is dead."""
     exited = [proc for proc in view.procs if proc.activity.kind == "gone" and proc.rank is None]
     codes = [proc.look.exit_code for proc in exited if proc.look is not None]
     how = _exit_text(codes[0]) if len(codes) == 1 else ""
@@ -309,7 +308,6 @@ def _joining_s(view: JobView, ranks: tuple[int, ...]) -> float:
 def _not_joined(
     ranks: tuple[int, ...], joining: list[Process], reason: str, fact: Item, *, never: bool
 ) -> Candidate:
-    """The others wait for these at the rendezvous."""
     return Candidate(
         cause="rank-missing",
         culprits=ranks,
@@ -337,7 +335,9 @@ def _elsewhere(view: JobView, unseen: tuple[int, ...], joining: list[Process]) -
             confirm=looks,
         )
     waiting = any(proc.waits for proc in view.by_rank.values())
-    wait = f"{'wait' if waiting else 'may wait'}{_in(view)}"
+    calls = {proc.place.operation for proc in view.by_rank.values() if proc.waits} - {""}
+    where = f" in {calls.pop()}" if len(calls) == 1 else ""
+    wait = f"{'wait' if waiting else 'may wait'}{where}"
     return Candidate(
         cause="unknown",
         culprits=unseen,
@@ -389,7 +389,6 @@ def _wrongly_started(
 
 
 def _claimed_twice(placements: Sequence[Placement]) -> tuple[list[str], tuple[int, ...]]:
-    """Hosts that have processes of the same ranks at the same time, and these ranks."""
     claims: dict[int, list[Placement]] = {}
     for placement in placements:
         for rank in placement.ranks:
@@ -405,14 +404,8 @@ def _claimed_twice(placements: Sequence[Placement]) -> tuple[list[str], tuple[in
 
 
 def _seen_ranks(view: JobView) -> str:
-    """Who waits: those of this host, or of all that were looked at."""
     several = len(view.evidence.job.placements) > 1
     return "the inspected ranks" if several else "the ranks of this host"
-
-
-def _in(view: JobView) -> str:
-    operations = {proc.place.operation for proc in view.by_rank.values() if proc.waits} - {""}
-    return f" in {operations.pop()}" if len(operations) == 1 else ""
 
 
 def _not_here(view: JobView, unseen: tuple[int, ...]) -> str:

@@ -31,7 +31,7 @@ from grpo_doctor.bounded import BUNDLE, DUMP, DUMPS, TAR_HEADER
 from grpo_doctor.errors import OutputError, TraceError
 from grpo_doctor.files import replacing
 from grpo_doctor.hang.verdict import Diagnosis, encoded, encoded_document
-from grpo_doctor_probes.evidence import Evidence, FlightDump, HostFacts, Job
+from grpo_doctor_probes.evidence import Evidence, FlightDump, Job
 from grpo_doctor_probes.record.redact import redact_text
 from grpo_doctor_probes.record.rundir import make_private
 
@@ -139,8 +139,6 @@ def _bounded_headers() -> type[tarfile.TarInfo]:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that refuses to give more than so many bytes."""
-
     def __init__(self, stream: IO[bytes] | gzip.GzipFile, limit: int) -> None:
         super().__init__()
         self._stream = stream
@@ -284,11 +282,14 @@ class UnreadableError(Exception):
 
 def packed(evidence: Evidence) -> bytes:
     """The evidence file's content."""
+    host = evidence.host
+    if host is not None:
+        host = replace(host, kernel=tuple((age, redact_text(text)) for age, text in host.kernel))
     clean = replace(
         evidence,
         job=_job(evidence.job),
         logs=tuple(replace(log, lines=tuple(map(redact_text, log.lines))) for log in evidence.logs),
-        host=_host(evidence.host),
+        host=host,
         dumps=tuple(map(_packed_dump, evidence.dumps)),
         ras=tuple(
             replace(row, text=redact_text(row.text), problem=redact_text(row.problem))
@@ -335,12 +336,6 @@ def _distinct_run_id(run_id: str) -> str:
     """A run id without its secret: bundles of one job must still be known as such."""
     clean = redact_text(run_id)
     return run_id if clean == run_id else f"{clean} {sha256(run_id.encode()).hexdigest()[:8]}"
-
-
-def _host(host: HostFacts | None) -> HostFacts | None:
-    if host is None:
-        return None
-    return replace(host, kernel=tuple((age, redact_text(text)) for age, text in host.kernel))
 
 
 def _packed_dump(dump: FlightDump) -> FlightDump:

@@ -227,7 +227,6 @@ def _look_again(visit: Visit, options: ExamineOptions, progress: Callable[[str],
 def _native(
     visit: Visit, request: Request, options: ExamineOptions, progress: Callable[[str], None]
 ) -> bool:
-    """Read the C and C++ frames of a rank, which stops it for about a second."""
     late = visit.seconds() + NATIVE_S > options.at_most_s
     if request.pid is None or late or not options.stop:
         return False
@@ -246,7 +245,11 @@ def look_closer(
     """Fills in `positions` and `locals_seen`. `stop`: threads may be stopped for 50 us; `wait_s` is
     how long a host that still seems to spin is given to come back to its line.
     """
-    if not _pids(visit, "busy", "spinning") and not _works_beneath(visit):
+    observed = index(visit.evidence())
+    asked = [member.pid for member in visit.job.members if member.role in _ASKED]
+    # Or a rank sleeps while a thread of a library uses a core: NCCL's, or one that works.
+    beneath = any(observed[pid].activity.library_works for pid in asked)
+    if not _pids(visit, "busy", "spinning") and not beneath:
         return
     progress("sampling ranks that use a core at one line")
     with visit.part("spinning"):
@@ -269,20 +272,9 @@ def look_closer(
 
 
 def _pids(visit: Visit, *kinds: str) -> list[int]:
-    """The ranks, and processes of engines, that moved like that."""
     observed = index(visit.evidence())
     chosen = [member.pid for member in visit.job.members if member.role in _ASKED]
     return [pid for pid in chosen if pid in observed and observed[pid].activity.kind in kinds]
-
-
-def _works_beneath(visit: Visit) -> bool:
-    """Whether a rank sleeps while a thread of a library uses a core: NCCL's, or one that works."""
-    observed = index(visit.evidence())
-    return any(
-        observed[member.pid].activity.library_works
-        for member in visit.job.members
-        if member.role in _ASKED
-    )
 
 
 def _digest(visit: Visit, pids: list[int]) -> None:
@@ -310,7 +302,6 @@ def ask_ras(visit: Visit, at_most_s: float = RAS_S) -> None:
 
 
 def _stood_ns(visit: Visit) -> int:
-    """For how long the rank that stands longest may have stood."""
     observed, ranks = index(visit.evidence()), visit.job.ranks()
     kinds = {observed[member.pid].activity.kind for member in ranks if member.pid in observed}
     ages = [SPUN_NS if "spinning" in kinds and "working" not in kinds else 0]
@@ -322,7 +313,6 @@ def _stood_ns(visit: Visit) -> int:
 
 
 def _open(visit: Visit) -> set[int]:
-    """The ranks' processes that nothing was heard of yet."""
     heard = {dump.rank for dump in visit.dumps if dump.data} - {None}
     pids = {dump.pid for dump in visit.dumps if dump.data}
     return {m.pid for m in visit.job.ranks() if m.pid not in pids and m.rank not in heard}

@@ -121,12 +121,7 @@ class Stall:
     working: tuple[Process, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _WaitAsRead:
-    """Since when a rank waits, and when that was read off it, in nanoseconds of Unix time."""
-
-    since_unix_ns: int
-    read_unix_ns: int
+_Wait = tuple[int, int]  # since when, and when that was read, in nanoseconds of Unix time
 
 
 def stall_of(view: JobView) -> Stall:
@@ -191,10 +186,9 @@ def _moved_on(view: JobView) -> bool:
     return set(by_host) == {""} and _called_meanwhile(live, _transfer_waits(view))
 
 
-def _recorded_waits(view: JobView, recordings: Sequence[Recording]) -> list[_WaitAsRead]:
-    """Of the ranks whose recorder has an unfinished operation."""
+def _recorded_waits(view: JobView, recordings: Sequence[Recording]) -> list[_Wait]:
     return [
-        _WaitAsRead(pace.waiting_since_ns, recording.at_unix_ns)
+        (pace.waiting_since_ns, recording.at_unix_ns)
         for recording in recordings
         if recording.rank is not None
         and (pace := view.matching.pace(recording.rank)) is not None
@@ -203,7 +197,7 @@ def _recorded_waits(view: JobView, recordings: Sequence[Recording]) -> list[_Wai
     ]
 
 
-def _transfer_waits(view: JobView) -> list[_WaitAsRead]:
+def _transfer_waits(view: JobView) -> list[_Wait]:
     """Return the waits of ranks whose stack is in a send or recv, which gloo does not record: they
     count since the call before. An attach begins shortly before its first sample, so a time is
     rather too early than too late.
@@ -219,7 +213,7 @@ def _transfer_waits(view: JobView) -> list[_WaitAsRead]:
             read_ns = proc.stack.at_ns + to_unix_ns
             calls = (entry.created_ns or 0 for entry in recording.entries)
             since_ns = max((created for created in calls if created <= read_ns), default=0)
-            waits.append(_WaitAsRead(since_ns, read_ns))
+            waits.append((since_ns, read_ns))
     return waits
 
 
@@ -232,14 +226,13 @@ def called_since_first_look(view: JobView) -> bool:
     return 0 < began_ns < newest_ns
 
 
-def _called_meanwhile(recordings: Sequence[Recording], waits: Sequence[_WaitAsRead]) -> bool:
+def _called_meanwhile(recordings: Sequence[Recording], waits: Sequence[_Wait]) -> bool:
     """Return whether a rank called something while another one waited. Groups with calls during the
     whole wait do not count: a thread other than the main one uses them.
     """
     if not waits:
         return False
-    since_ns = min(wait.since_unix_ns for wait in waits)
-    read_ns = min(wait.read_unix_ns for wait in waits)
+    since_ns, read_ns = map(min, zip(*waits))
     for recording in recordings:
         calls: dict[tuple[str, str], list[int]] = {}
         for entry in recording.entries:
@@ -284,7 +277,6 @@ def _works(proc: Process) -> bool:
 
 
 def _stands(view: JobView, proc: Process) -> bool:
-    """Return whether a rank made no progress for longer than a moment."""
     if proc.device_wait:
         return True  # two looks and a closer one, some seconds, at one line
     if proc.waits:
@@ -344,13 +336,13 @@ def _wait_kind(
 
 
 def _somebody_works(view: JobView, graph: Graph, root: Candidate) -> bool:
-    """Return whether a process that the culprits wait for, such as an engine, makes progress."""
     alive = frozenset(
         proc.node
         for proc in view.procs
         if (proc.activity.progresses or proc.ended_meanwhile)
         and proc.member.role != "rank"
-        and not _is_held_up_by(graph, proc, root)
+        # A process may spin while it waits for the root's own.
+        and not (proc.node == root.node or root.node in graph.reach.get(proc.node, ()))
     )
     return not graph.moved_by(alive).isdisjoint(map(RankNode, root.culprits))
 
@@ -362,13 +354,6 @@ def _may_wait_for_work(view: JobView, culprits: Sequence[Process]) -> bool:
     blamed = {proc.rank for proc in culprits}
     peers = (proc for rank, proc in view.by_rank.items() if rank not in blamed)
     return any(proc.activity.progresses and not proc.waits for proc in peers)
-
-
-def _is_held_up_by(graph: Graph, helper: Process, root: Candidate) -> bool:
-    """Return whether it is the root's own process or waits for that: a process may spin while it
-    waits.
-    """
-    return helper.node == root.node or root.node in graph.reach.get(helper.node, ())
 
 
 def _is_long_work(view: JobView, proc: Process) -> bool:

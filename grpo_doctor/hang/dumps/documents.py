@@ -287,9 +287,10 @@ class EntryReader:
     def read(self, raw: Mapping[str, Any], position: int) -> Entry:
         """Raises `TypeError` or `ValueError` where it is not an entry at all."""
         get = raw.get
-        kind = operation(_text(get("profiling_name")))
+        name = get("profiling_name")
+        kind = operation(name if isinstance(name, str) else "")
         group_id = str(get("pg_id", ""))[:40]
-        name, description = self._group(get("process_group"), group_id)
+        group, description = self._group(get("process_group"), group_id)
         is_p2p = bool(get("is_p2p")) or kind.source is not None
         sequence = integer(get("collective_seq_id", get("seq_id")))
         transfers = integer(get("p2p_seq_id"))
@@ -310,7 +311,7 @@ class EntryReader:
         frames = get("frames")
         return Entry(
             record=integer(get("record_id", get("id")), position),
-            group=name,
+            group=group,
             group_id=group_id,
             description=description,
             backend=kind.backend,
@@ -394,10 +395,6 @@ def integer(value: Any, otherwise: int = 0) -> int:
         return int(value)
     except (ValueError, OverflowError):
         return otherwise
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _sizes(raw: Any) -> Sizes:

@@ -142,7 +142,6 @@ def _entries(
 
 
 def _configured(raw: Any, shared: SharedValues) -> Sequence[tuple[str, GroupSeen]]:
-    """The groups of `pg_config`. gloo writes one that has neither name nor ranks."""
     if not isinstance(raw, dict):
         return ()
     listed = []
@@ -170,7 +169,6 @@ def _ranks(raw: Any, shared: SharedValues) -> tuple[int, ...]:
 
 
 def _statuses(raw: Any) -> dict[str, Status]:
-    """The counters of `pg_status`, by group id."""
     kinds = ("enqueued", "started", "completed")
     return {
         str(key)[:40]: Status(*(_counter(counters, kind) for kind in kinds))

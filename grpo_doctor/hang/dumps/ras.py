@@ -140,7 +140,6 @@ def hear(job: Job, answers: tuple[RasAnswer, ...]) -> RasReport:
 
 
 def _is_world(job: Job, communicator: Communicator) -> bool:
-    """Return whether it is that of all ranks of the job, each at its own number."""
     own = {member.pid: member.rank for member in job.members if not member.host}
     addresses = {address for placement in job.placements for address in placement.addresses}
     local = [

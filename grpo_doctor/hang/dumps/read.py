@@ -42,8 +42,6 @@ class _Span(NamedTuple):
 
 
 class _Age(NamedTuple):
-    """How far a file is from the others."""
-
     ns: int
     older: bool
 
@@ -272,7 +270,6 @@ def _settled(
 
 
 def _from_name(recording: Recording) -> Recording:
-    """The rank in a file name that also has a host name in it."""
     if recording.rank is not None:
         return recording
     numbers = _IN_NAME.findall(PurePath(recording.sources[0].partition(":")[2]).name)
@@ -326,7 +323,6 @@ def _is_same_process(first: Recording, second: Recording) -> bool:
 
 
 def _mark(recording: Recording) -> tuple[object, ...]:
-    """What any progress changes."""
     last = recording.entries[-1].record if recording.entries else -1
     counters = sorted((g.group_id, g.status.enqueued, g.status.completed) for g in recording.groups)
     return last, sum(1 for e in recording.entries if e.done), counters

@@ -18,7 +18,6 @@ from typing import Literal
 
 from grpo_doctor.hang.model.nodes import process_in
 from grpo_doctor.hang.verdict import Item
-from grpo_doctor.hang.wording import ranks_text, verb
 from grpo_doctor_probes.evidence import Evidence, GpuLook
 
 Doing = Literal["computes", "waits-in-kernel", "idle", "silent", "failed", "unknown"]
@@ -57,7 +56,6 @@ def trouble(looks: Sequence[GpuLook], count: int) -> str:
 
 
 def _growth(counts: Iterable[int | None]) -> int:
-    """Return by how much a counter grew from the first sample that has it to the last."""
     numbers = [count for count in counts if count is not None]
     return max(numbers[-1] - numbers[0], 0) if numbers else 0
 
@@ -120,7 +118,6 @@ def _power_shares(looks: Sequence[GpuLook]) -> list[float]:
 
 
 def _is_throttled(looks: Sequence[GpuLook]) -> bool:
-    """Return whether its clock is low in all looks although a kernel runs."""
     clocks = [
         look.sm_mhz / look.sm_max_mhz
         for look in looks
@@ -206,28 +203,16 @@ def xids(evidence: Evidence) -> Iterator[Xid]:
             yield Xid(age_s, int(match["code"]), bus, None, fatal, text)
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose GPU it is: `ranks` that are on it, `foreign` where it is known that no rank is."""
-
-    ranks: tuple[int, ...] = ()
-    foreign: bool = False
-
-
 def owner(
     xid: Xid,
     on_gpus: Mapping[tuple[str, str], tuple[int, ...]],
     rank_of: Mapping[int, int | None],
-) -> Owner:
-    """Whose GPU a line is about.
+) -> tuple[int, ...] | None:
+    """The ranks on the GPU that a line is about; None where it is known that no rank is.
 
-    Args:
-        xid: the line.
-        on_gpus: as `gpus.ranks_of_gpus` gives them.
-        rank_of: ranks by process number; those that compute on GPUs.
-
-    The address decides where NVML knows it: in a container a process number of the host may be that
-    of somebody else. Several hosts may have the same address: then the line names its host.
+    `on_gpus` is as `ranks_of_gpus` gives it, `rank_of` has ranks by process number. The address
+    decides where NVML knows it: in a container a process number of the host may be that of somebody
+    else. Several hosts may have the same address: then the line names its host.
     """
     matches = [
         (host, ranks)
@@ -240,9 +225,11 @@ def owner(
     if matches and any(on_gpus.values()):
         ranks = tuple(sorted({rank for _, ranks in matches for rank in ranks}))
         if claimed is not None and (claimed in ranks or not ranks):
-            return Owner((claimed,))
-        return Owner(ranks, foreign=not ranks)
-    return Owner((claimed,)) if claimed is not None else Owner(foreign=xid.pid is not None)
+            return (claimed,)
+        return ranks or None
+    if claimed is not None:
+        return (claimed,)
+    return () if xid.pid is None else None
 
 
 Conclusion = Literal["collective-wait", "one-computes", "unknown"]
@@ -280,10 +267,6 @@ class GpuJudgement:
         """What the GPU of this rank does; `unknown` where it is not known or shared by several."""
         return next((gpu.doing for gpu in self.gpus if gpu.ranks == (rank,)), "unknown")
 
-    def failed(self) -> tuple[GpuState, ...]:
-        """GPUs that are lost or have uncorrectable errors."""
-        return tuple(gpu for gpu in self.gpus if gpu.doing == "failed")
-
 
 def judge_gpus(evidence: Evidence) -> GpuJudgement:
     """What the looks at the GPUs of `evidence` say of its ranks."""
@@ -295,12 +278,14 @@ def judge_gpus(evidence: Evidence) -> GpuJudgement:
         if key[1] >= 0
     )
     of_job = tuple(gpu for gpu in states if gpu.ranks)
-    conclusion, ranks = _conclusion(of_job)
+    conclusion = _CONCLUSIONS.get(frozenset(gpu.doing for gpu in of_job), "unknown")
+    computing = {rank for gpu in of_job if gpu.doing == "computes" for rank in gpu.ranks}
+    ranks = tuple(sorted(computing)) if conclusion == "one-computes" else ()
     return GpuJudgement(
         conclusion,
         ranks,
         of_job,
-        _items(conclusion, ranks, of_job),
+        _items(ranks, of_job),
         tuple(_silences(histories)),
     )
 
@@ -354,24 +339,11 @@ def _state(
     return GpuState(index, host, ranks, doing, items)
 
 
-def _conclusion(gpus: Sequence[GpuState]) -> tuple[Conclusion, tuple[int, ...]]:
-    conclusion = _CONCLUSIONS.get(frozenset(gpu.doing for gpu in gpus), "unknown")
-    ranks = {rank for gpu in gpus if gpu.doing == "computes" for rank in gpu.ranks}
-    return conclusion, tuple(sorted(ranks)) if conclusion == "one-computes" else ()
-
-
-def _items(
-    conclusion: Conclusion, ranks: tuple[int, ...], gpus: Sequence[GpuState]
-) -> tuple[Item, ...]:
-    """The sentence for the whole, and the numbers of those that it is about, one of the others'."""
-    text = "all GPUs are busy at low power: they wait in a collective"
-    if conclusion == "one-computes":
-        names = ranks_text(ranks)
-        text = f"{names} {verb(ranks, 'computes')} on the GPU while the others' GPUs wait"
+def _items(ranks: tuple[int, ...], gpus: Sequence[GpuState]) -> tuple[Item, ...]:
+    """The numbers of those that it is about, and of one of the others."""
     subjects = [gpu for gpu in gpus if not set(gpu.ranks).isdisjoint(ranks)]
     remaining = [gpu for gpu in gpus if gpu not in subjects]
-    summary = [Item("gpu", None, text)] if conclusion != "unknown" else []
-    return (*summary, *(item for gpu in [*subjects[:3], *remaining[:1]] for item in gpu.items))
+    return tuple(item for gpu in [*subjects[:3], *remaining[:1]] for item in gpu.items)
 
 
 def _silences(histories: Mapping[tuple[str, int], Sequence[GpuLook]]) -> Iterator[Item]:

@@ -22,10 +22,7 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,252}\Z", re.ASCII)
 
 def elsewhere(job: Job, locals_of: Mapping[int, int | None]) -> frozenset[int]:
     """Missing ranks that may be on another host: all but those that a seen host should have.
-
-    Args:
-        job: as it was found.
-        locals_of: the ranks that were seen, each with its local rank where that is known.
+    `locals_of` has the ranks that were seen, each with its local rank where that is known.
     """
     missing = frozenset(job.ranks_missing) - locals_of.keys()
     if len(job.placements) > 1:
@@ -38,7 +35,6 @@ def elsewhere(job: Job, locals_of: Mapping[int, int | None]) -> frozenset[int]:
 
 
 def _expected_ranks(job: Job) -> frozenset[int]:
-    """The ranks that the hosts should have of which bundles were joined."""
     locals_by_host = _locals_by_host(job)
     return frozenset(
         rank
@@ -49,7 +45,6 @@ def _expected_ranks(job: Job) -> frozenset[int]:
 
 
 def _locals_by_host(job: Job) -> defaultdict[str, dict[int, int | None]]:
-    """The ranks that were found on each host, each with its local rank."""
     locals_by_host: defaultdict[str, dict[int, int | None]] = defaultdict(dict)
     for member in job.ranks():
         if member.rank is not None:
@@ -58,7 +53,6 @@ def _locals_by_host(job: Job) -> defaultdict[str, dict[int, int | None]]:
 
 
 def _block(locals_of: Mapping[int, int | None], size: int) -> frozenset[int]:
-    """The ranks of a host, which a launcher numbers one after the other."""
     firsts = {rank - local for rank, local in locals_of.items() if local is not None}
     return frozenset(first + number for first in firsts for number in range(size))
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from grpo_doctor_probes.evidence import Member
 
+Order: TypeAlias = tuple[int, str, int]
 # In joined evidence a process of host k is k times this plus its number there: Linux numbers
 # processes below 2**22, and 9,000 hosts stay exact in JavaScript.
 HOST_STEP = 10**12
@@ -39,12 +40,7 @@ class RankNode:
     rank: int
 
     @property
-    def id(self) -> str:
-        """Its name in the document of `attach --json`."""
-        return f"rank:{self.rank}"
-
-    @property
-    def order(self) -> tuple[int, str, int]:
+    def order(self) -> Order:
         """Ranks come first, by their number."""
         return 0, "rank", self.rank
 
@@ -56,12 +52,7 @@ class ProcessNode:
     pid: int
 
     @property
-    def id(self) -> str:
-        """Its name in the document of `attach --json`."""
-        return f"pid:{self.pid}"
-
-    @property
-    def order(self) -> tuple[int, str, int]:
+    def order(self) -> Order:
         """After the ranks, by its number."""
         return 1, "pid", self.pid
 
@@ -74,14 +65,14 @@ class ResourceNode:
     name: str
 
     @property
-    def id(self) -> str:
-        """Its name in the document of `attach --json`."""
-        return f"{self.kind}:{self.name}"
-
-    @property
-    def order(self) -> tuple[int, str, int]:
+    def order(self) -> Order:
         """After the processes, by kind and name."""
-        return 2, self.id, 0
+        return 2, f"{self.kind}:{self.name}", 0
 
 
 Node: TypeAlias = RankNode | ProcessNode | ResourceNode
+
+
+def name_of(node: Node) -> str:
+    """A node's name in the document of `attach --json`."""
+    return node.order[1] if isinstance(node, ResourceNode) else "{1}:{2}".format(*node.order)

@@ -65,7 +65,10 @@ def counted(looks: Sequence[EngineLook]) -> Counted | None:
     """
     fronts: dict[tuple[int, str], list[tuple[int, dict[str, float]]]] = defaultdict(list)
     for look in sorted(looks, key=lambda look: look.at_ns):
-        values = _by_name(look.values or {})
+        values = {  # without an engine's prefix and labels
+            name.partition("{")[0].rpartition(":")[2]: value
+            for name, value in (look.values or {}).items()
+        }
         if "num_requests_running" in values:
             fronts[look.pid, look.url].append((look.at_ns, values))
     pairs = [(answers[0], answers[-1]) for answers in fronts.values() if len(answers) > 1]
@@ -93,11 +96,6 @@ def _sum(answers: Sequence[dict[str, float]]) -> dict[str, float]:
         for name, value in values.items():
             sums[name] += value
     return dict(sums)
-
-
-def _by_name(values: dict[str, float]) -> dict[str, float]:
-    """Without an engine's prefix and labels."""
-    return {key.partition("{")[0].rpartition(":")[2]: value for key, value in values.items()}
 
 
 _DIED = re.compile(
@@ -202,7 +200,12 @@ def engine_of(view: JobView, graph: Graph, proc: Process) -> RolloutEngine | Non
             return None
         reached = graph.reach.get(proc.node, frozenset())
         fronts = tuple(process for process in candidates if process.node in reached)
-    fronts = tuple(process for process in fronts if not _serves_others(view, process))
+    # An agent asks servers of rewards or data in its rollout as well.
+    fronts = tuple(
+        front
+        for front in fronts
+        if front.phase not in _OTHERS or front.cannot_run or _is_engine(view, front)
+    )
     parts = _with_descendants(fronts, candidates)
     if not parts:
         return None
@@ -225,15 +228,7 @@ def _is_engine(view: JobView, proc: Process) -> bool:
     return below or counted(view.engine_looks(proc.pid)) is not None
 
 
-def _serves_others(view: JobView, proc: Process) -> bool:
-    """Return whether a server is, by its own code, one of rewards or data: an agent asks those in
-    its rollout as well.
-    """
-    return proc.phase in _OTHERS and not proc.cannot_run and not _is_engine(view, proc)
-
-
 def _fronts(proc: Process, parts: Sequence[Process]) -> tuple[Process, ...]:
-    """The fronts to which this rank has a request open, on any of its threads."""
     peers = {
         pid
         for row in proc.blocked
@@ -244,7 +239,6 @@ def _fronts(proc: Process, parts: Sequence[Process]) -> tuple[Process, ...]:
 
 
 def _with_descendants(fronts: Sequence[Process], parts: Sequence[Process]) -> tuple[Process, ...]:
-    """These, and the parts that they started, parents first."""
     family = {proc.pid: proc for proc in fronts}
     while below := [p for p in parts if p.pid not in family and p.member.parent in family]:
         family |= {proc.pid: proc for proc in below}
@@ -276,7 +270,6 @@ def refusals(view: JobView, proc: Process) -> tuple[Item, ...]:
 
 
 def _last_words(view: JobView, proc: Process, pids: set[int]) -> tuple[Item, ...]:
-    """Lines on an engine's death: in its own log, or in one that the whole job writes."""
     ranks = {process.pid for process in view.by_rank.values()} - {proc.pid}
     lines = [
         line

@@ -22,7 +22,7 @@ from grpo_doctor.hang.model.matching.model import Matching
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.proc import Process, index, native_calls, process_of
 from grpo_doctor.hang.wording import seconds_text
-from grpo_doctor_probes.evidence import EngineLook, Evidence, FlightDump, Job, Member
+from grpo_doctor_probes.evidence import EngineLook, Evidence, FlightDump, Job
 
 __all__ = ["JobView", "Process", "build"]
 
@@ -84,7 +84,9 @@ class JobView:
 
     def engine_parts(self) -> tuple[Process, ...]:
         """Engines, their workers, and the fronts that started them or answer for them."""
-        cores = {proc.pid for proc in self.procs if _is_engine(proc.member)}
+        # By its name where it has died and nothing else of it can be read.
+        named = {proc.pid for proc in self.procs if proc.member.name.startswith("VLLM::")}
+        cores = named | {proc.pid for proc in self.procs if proc.is_part_of_engine}
         fronts = {
             proc.member.parent
             for proc in self.procs
@@ -115,11 +117,6 @@ def _matched(
     return recordings, match(recordings, world_size)
 
 
-def _is_engine(member: Member) -> bool:
-    """By its role, or by its name where it has died and nothing else of it can be read."""
-    return member.role in ("engine", "engine-worker") or member.name.startswith("VLLM::")
-
-
 def build(evidence: Evidence) -> JobView:
     """Joins one visit's evidence."""
     recordings, matched = _matched(evidence.dumps, evidence.job.world_size)
@@ -148,7 +145,6 @@ def build(evidence: Evidence) -> JobView:
 
 
 def _lost(job: Job) -> bool:
-    """Return whether a rank of the hosts that were looked at has no process."""
     present = {member.rank for member in job.ranks()}
     return bool(set(job.ranks_missing) - present - set(unseen(job)))
 
@@ -206,11 +202,6 @@ class Limit:
     times_longest: float
     untold_s: float
 
-    def exceeded(self, waited_s: float, longest_s: float | None, *, history: bool) -> bool:
-        """Return whether a wait is unusual; `longest_s` is the longest earlier one, if known."""
-        floor_s = self.floor_s if history else self.untold_s
-        return waited_s >= max(floor_s, self.times_longest * (longest_s or 0.0))
-
 
 # Floors are what healthy jobs were seen to take. No recorded healthy or slow job would be called
 # stuck at 1.5 times its longest earlier wait; three times leaves room for longer tails.
@@ -247,7 +238,8 @@ class WaitHistory:
         limit, longest = LIMITS[wait_kind], self.longest_gap_s
         # Work is held against any history; who sleeps only against waits like its own.
         has_history = longest is not None and (self.familiar or limit.untold_s == math.inf)
-        return limit.exceeded(waited, longest, history=has_history)
+        floor_s = limit.floor_s if has_history else limit.untold_s
+        return waited >= max(floor_s, limit.times_longest * (longest or 0.0))
 
     def text(self, still_s: float | None = None) -> str:
         """`8.1 s, where 0.4 s was the longest before`. `still_s` of who is to blame, if longer."""
@@ -277,8 +269,11 @@ def recorded_history(matching: Matching) -> WaitHistory:
 
     They count as endless where a watchdog gave up, and where copied files have no time to go by.
     """
-    still_s = [pace.still_for_ns() for pace in matching.paces]
-    times_s = [still_ns / 1e9 for still_ns in still_s if still_ns is not None]
+    times_s = [
+        max(pace.taken_ns - pace.last_enqueued_ns, 0) / 1e9
+        for pace in matching.paces
+        if pace.last_enqueued_ns is not None and pace.taken_ns
+    ]
     waited_s = 0.0 if matching.moved else min(times_s, default=math.inf)
     if any(status.timed_out for status in matching.statuses):
         waited_s = math.inf

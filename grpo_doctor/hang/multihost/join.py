@@ -45,8 +45,6 @@ class DifferentJobsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Papers:
-    """What distinguishes jobs."""
-
     host: str
     address: str
     run_id: str
@@ -72,7 +70,7 @@ def check_same_job(evidences: Sequence[Evidence]) -> None:
         else:
             jobs.append([papers])
     if len(jobs) > 1:
-        lines = "\n".join(f"  {_hosts(job)}: {_best(job).text()}" for job in jobs)
+        lines = "\n".join(map(_named, jobs))
         raise DifferentJobsError(
             f"These are bundles of {len(jobs)} jobs; give those of one:\n{lines}"
         )
@@ -126,16 +124,11 @@ def _is_number(host: str) -> bool:
     return True
 
 
-def _best(job: Sequence[_Papers]) -> _Papers:
-    return max(
-        job, key=lambda papers: (bool(papers.address), bool(papers.run_id), bool(papers.job_id))
-    )
-
-
-def _hosts(job: Sequence[_Papers]) -> str:
+def _named(job: Sequence[_Papers]) -> str:
     names = sorted({papers.host for papers in job})
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+    best = max(job, key=lambda own: (bool(own.address), bool(own.run_id), bool(own.job_id)))
+    return f"  {', '.join(names[:_MOST_NAMED])}{more}: {best.text()}"
 
 
 _Look = TypeVar("_Look")
@@ -163,15 +156,14 @@ def joined(evidences: Sequence[Evidence]) -> Evidence:
     if len(visits) == 1:
         return visits[0]
     check_same_job(visits)
-    chosen = newest_of_each_host(visits)
-    current, aged = of_one_moment(chosen.evidences)
+    newest, doubles = newest_of_each_host(visits)
+    current, aged = of_one_moment(newest)
     if len(current) == 1:
         only = current[0]
-        return replace(only, problems=(*only.problems, *chosen.problems, *aged))
-    settled = one_of_each_rank(current)
+        return replace(only, problems=(*only.problems, *doubles, *aged))
+    settled, rivals = one_of_each_rank(current)
     claims = [tuple(sorted(started_ranks(evidence.job))) for evidence in current]
-    problems = (*chosen.problems, *aged, *settled.problems)
-    return _join(settled.evidences, claims, problems)
+    return _join(settled, claims, (*doubles, *aged, *rivals))
 
 
 def _join(
@@ -334,7 +326,6 @@ def _met(
 
 
 def _homes(evidence: Evidence) -> dict[str, int]:
-    """Addresses, and the number of the host that has each."""
     numbers = {member.host: host_of(member.pid) for member in evidence.job.members}
     homes = {
         address: numbers[placement.host]

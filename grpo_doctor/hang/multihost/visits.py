@@ -29,6 +29,8 @@ AT_ONCE_S = 60.0  # hosts that are reached one after the other by hand, and cloc
 SLACK_S = 5.0  # between looks at the same time; clocks of hosts differ by less, as a rule
 _TOGETHER = "Inspect all hosts at the same time; `grpo-doctor attach --help` has the commands."
 
+Chosen = tuple[tuple[Evidence, ...], tuple[Problem, ...]]  # what is left to join; what is not
+
 
 def apart_s(evidence: Evidence, other: Evidence) -> float:
     """Return the seconds between two samples."""
@@ -40,9 +42,7 @@ def is_old(taken_unix_ns: int, newest_unix_ns: int) -> bool:
     return newest_unix_ns - taken_unix_ns > AT_ONCE_S * 1e9
 
 
-def of_one_moment(
-    evidences: Sequence[Evidence],
-) -> tuple[tuple[Evidence, ...], tuple[Problem, ...]]:
+def of_one_moment(evidences: Sequence[Evidence]) -> Chosen:
     """Older looks are used with a word of doubt, and not at all if the job has moved since."""
     newest_ns = max(evidence.taken_unix_ns for evidence in evidences)
     usable: list[Evidence] = []
@@ -61,7 +61,6 @@ def of_one_moment(
 
 
 def _moved_since(evidences: Sequence[Evidence]) -> list[bool]:
-    """Return for each sample whether a later one, of another host, has recorded later calls."""
     newest_ns = max(evidence.taken_unix_ns for evidence in evidences)
     oldest_ns = min(evidence.taken_unix_ns for evidence in evidences)
     if newest_ns - oldest_ns <= SLACK_S * 1e9:
@@ -78,7 +77,6 @@ def _moved_since(evidences: Sequence[Evidence]) -> list[bool]:
 
 
 def _last_call_ns(evidence: Evidence) -> int:
-    """When the last collective was called that a rank of it recorded."""
     return max(
         (
             entry.created_ns or 0
@@ -97,14 +95,6 @@ def without_doubles(evidence: Evidence) -> Evidence:
     files = {key for key in dumps if key[0].startswith("file:")}
     live = [dump for dump in evidence.dumps if not dump.source.startswith("file:")]
     return replace(evidence, dumps=(*live, *(dumps[key] for key in sorted(files, key=str))))
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """What is left to join, and what was left out, in words."""
-
-    evidences: tuple[Evidence, ...]
-    problems: tuple[Problem, ...] = ()
 
 
 def ordered(evidences: Sequence[Evidence]) -> tuple[Evidence, ...]:
@@ -126,7 +116,7 @@ def newest_of_each_host(evidences: Sequence[Evidence]) -> Chosen:
             problems.append(
                 Problem(f"There are two bundles of {host}, {age} apart; the newer is used.")
             )
-    return Chosen(ordered(newest), tuple(problems))
+    return ordered(newest), tuple(problems)
 
 
 def one_of_each_rank(evidences: Sequence[Evidence]) -> Chosen:
@@ -155,7 +145,7 @@ def one_of_each_rank(evidences: Sequence[Evidence]) -> Chosen:
         _without(evidence, lost[at]) if at in lost else evidence
         for at, evidence in enumerate(evidences)
     ]
-    return Chosen(tuple(settled), tuple(problems))
+    return tuple(settled), tuple(problems)
 
 
 def host_names(evidences: Sequence[Evidence]) -> tuple[str, ...]:
@@ -337,7 +327,6 @@ def _gpu(look: GpuLook, home: Home) -> GpuLook:
 
 
 def _facts(facts: HostFacts, home: Home) -> HostFacts:
-    """Name the host of kernel messages, which have its numbers, and of disks."""
     return replace(
         facts,
         kernel=tuple((age_s, f"{text} (on {home.name})") for age_s, text in facts.kernel),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,11 +18,11 @@ from grpo_doctor import knobs
 from grpo_doctor.hang.catalogue import BY_NAME
 from grpo_doctor.hang.dumps.model import GroupSeen, Recordings
 from grpo_doctor.hang.model import nodes
-from grpo_doctor.hang.model.nodes import RankNode, ResourceNode, host_of, number_of
+from grpo_doctor.hang.model.nodes import RankNode, ResourceNode, host_of, name_of, number_of
 from grpo_doctor.hang.model.process.progress import HALTED
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import Graph
-from grpo_doctor.hang.verdict import Edge, Fix, Item, Node, Problem, RankState, StackGroup, Verdict
+from grpo_doctor.hang.verdict import Edge, Item, Node, Problem, RankState, StackGroup, Verdict
 from grpo_doctor.hang.wording import (
     awaited_text,
     call_text,
@@ -52,15 +51,18 @@ def with_layout(view: JobView, verdict: Verdict) -> Verdict:
     if not verdict.culprits:
         return verdict
     layout = coordinates(known_groups(view.recordings), len(view.world))
-    places = [layout[rank] for rank in verdict.culprits[:_MOST] if rank in layout]
-    placed = [place for place in places if place.places]
-    if not placed:
+    axes = {
+        rank: ", ".join(f"{axis} {at}" for axis, at in layout[rank].items())
+        for rank in verdict.culprits[:_MOST]
+        if rank in layout
+    }
+    if not axes:
         return verdict
-    items = tuple(Item("layout", place.rank, place.text) for place in placed)
+    items = (Item("layout", rank, f"rank {rank} = {text}") for rank, text in axes.items())
     summary = verdict.summary
     if len(verdict.culprits) == 1:  # `Rank 9 (TP 1, PP 0) is stopped ...`, where it is first named
-        axes = placed[0].text.partition(" = ")[2]
-        summary = re.sub(rf"\b([Rr]ank {placed[0].rank})\b", rf"\1 ({axes})", summary, count=1)
+        ((rank, text),) = axes.items()
+        summary = re.sub(rf"\b([Rr]ank {rank})\b", rf"\1 ({text})", summary, count=1)
     evidence = (*verdict.evidence, *items)
     return msgspec.structs.replace(verdict, summary=summary, evidence=evidence)
 
@@ -92,16 +94,17 @@ def with_timeout(view: JobView, verdict: Verdict) -> Verdict:
 
 def with_spelled_fixes(verdict: Verdict, framework: str) -> Verdict:
     """Return the verdict with each fix's setting under this framework's own name."""
-    return msgspec.structs.replace(
-        verdict, fixes=tuple(_spelled(fix, framework) for fix in verdict.fixes)
-    )
-
-
-def _spelled(fix: Fix, framework: str) -> Fix:
-    if fix.spelling is not None or fix.knob not in _VALUES or framework not in knobs.FRAMEWORKS:
-        return fix
-    spelling = knobs.spell(framework, None, fix.knob, _VALUES[fix.knob])
-    return msgspec.structs.replace(fix, spelling=spelling)
+    if framework not in knobs.FRAMEWORKS:
+        return verdict
+    spelled = [
+        msgspec.structs.replace(
+            fix, spelling=knobs.spell(framework, None, fix.knob, _VALUES[fix.knob])
+        )
+        if fix.spelling is None and fix.knob in _VALUES
+        else fix
+        for fix in verdict.fixes
+    ]
+    return msgspec.structs.replace(verdict, fixes=tuple(spelled))
 
 
 def with_outlook(verdict: Verdict, of_case: str = "") -> Verdict:
@@ -170,7 +173,6 @@ def rank_states(view: JobView, graph: Graph) -> tuple[RankState, ...]:
 
 
 def _recorded(view: JobView, rank: int) -> RankState:
-    """Return what a rank's recording shows of it."""
     wait = next((wait for wait in view.matching.waits if wait.rank == rank), None)
     hung = any(b.rank == rank and b.reason == "device-hung" for b in view.matching.blame)
     return RankState(
@@ -226,7 +228,7 @@ def _parted(needed: frozenset[nodes.Node]) -> tuple[str, tuple[nodes.Node, ...]]
     """The ranks in words, and the rest; hundreds of ranks may wait for the same hundreds."""
     ranks = sorted(node.rank for node in needed if isinstance(node, RankNode))
     resources = [node for node in needed if not isinstance(node, RankNode)]
-    return ranks_text(ranks), tuple(sorted(resources, key=lambda node: node.id))
+    return ranks_text(ranks), tuple(sorted(resources, key=name_of))
 
 
 def nodes_of(view: JobView, graph: Graph, guilty: frozenset[nodes.Node]) -> tuple[Node, ...]:
@@ -240,14 +242,14 @@ def nodes_of(view: JobView, graph: Graph, guilty: frozenset[nodes.Node]) -> tupl
 
 def _node(view: JobView, node: nodes.Node, *, guilty: bool) -> Node:
     if isinstance(node, RankNode):
-        return Node(node.id, f"rank {node.rank}", "rank", guilty)
+        return Node(name_of(node), f"rank {node.rank}", "rank", guilty)
     if isinstance(node, ResourceNode):
-        return Node(node.id, shorten(node.name, 40), node.kind, guilty)
+        return Node(name_of(node), shorten(node.name, 40), node.kind, guilty)
     proc = view.by_pid.get(node.pid)
     if proc is None:
         host = next((p.on_host for p in view.procs if host_of(p.pid) == host_of(node.pid)), "")
-        return Node(node.id, f"pid {number_of(node.pid)}{host}", "other", guilty)
-    return Node(node.id, f"{proc.member.role} ({proc.name})", proc.member.role, guilty)
+        return Node(name_of(node), f"pid {number_of(node.pid)}{host}", "other", guilty)
+    return Node(name_of(node), f"{proc.member.role} ({proc.name})", proc.member.role, guilty)
 
 
 def edges_of(graph: Graph) -> tuple[Edge, ...]:
@@ -276,7 +278,7 @@ def edges_of(graph: Graph) -> tuple[Edge, ...]:
 def _ends(drawn: Set[nodes.Node]) -> tuple[str, ...]:
     """All ranks as one end, `rank:0-3,7`, and everything else as it is."""
     ranks = [node.rank for node in drawn if isinstance(node, RankNode)]
-    resources = sorted(node.id for node in drawn if not isinstance(node, RankNode))
+    resources = sorted(name_of(node) for node in drawn if not isinstance(node, RankNode))
     return (f"rank:{runs(ranks, ',')}", *resources) if ranks else tuple(resources)
 
 
@@ -303,13 +305,11 @@ def _group(frames: tuple[str, ...], procs: list[Process]) -> StackGroup:
 
 # In the order in which they are said.
 AXES = ("TP", "PP", "DP", "CP", "SP", "EP", "ETP", "rollout TP")
-_WITH_CP = "DP with CP"
 # Megatron's parallel_state.py, and the dimensions of device meshes in FSDP2, verl, torchtitan, TRL.
 _BY_DESCRIPTION = {
     "TENSOR_MODEL_PARALLEL_GROUP": "TP",
     "PIPELINE_MODEL_PARALLEL_GROUP": "PP",
     "DATA_PARALLEL_GROUP": "DP",
-    "DATA_PARALLEL_GROUP_WITH_CP": _WITH_CP,
     "CONTEXT_PARALLEL_GROUP": "CP",
     "EXPERT_MODEL_PARALLEL_GROUP": "EP",
     "EXPERT_TENSOR_PARALLEL_GROUP": "ETP",
@@ -324,7 +324,6 @@ _BY_DIMENSION = {
     "data_parallel": "DP",
     "fsdp": "DP",
     "dp_shard": "DP",
-    "dp_shard_cp": _WITH_CP,
     "cp": "CP",
     "sp": "SP",
     "sequence_parallel": "SP",
@@ -332,22 +331,7 @@ _BY_DIMENSION = {
     "infer_tp": "rollout TP",
 }
 _MESH = re.compile(r"(?:device_)?mesh_(\w+)")
-Places = dict[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Coordinates:
-    """The place of a rank on each axis of more than one rank: `(("TP", 1), ("PP", 0))`."""
-
-    rank: int
-    places: tuple[tuple[str, int], ...]
-
-    @property
-    def text(self) -> str:
-        """As in "rank 9 = TP 1, PP 0, EP 2"; the rank alone where the job has no axes."""
-        if not self.places:
-            return f"rank {self.rank}"
-        return f"rank {self.rank} = " + ", ".join(f"{axis} {at}" for axis, at in self.places)
+Places = dict[str, int]
 
 
 def known_groups(recordings: Recordings) -> tuple[GroupSeen, ...]:
@@ -355,54 +339,35 @@ def known_groups(recordings: Recordings) -> tuple[GroupSeen, ...]:
     return tuple({group: None for recording in recordings.ranks for group in recording.groups})
 
 
-def coordinates(groups: Iterable[GroupSeen], world: int) -> dict[int, Coordinates]:
-    """Return the place of each rank; ranks of which nothing is known are left out.
-
-    Args:
-        groups: process groups as ranks know them, of which some may be missing.
-        world: how many ranks the job has.
+def coordinates(groups: Iterable[GroupSeen], world: int) -> dict[int, Places]:
+    """The place of each of `world` ranks on each axis of more than one: `{9: {"TP": 1, "PP": 0}}`.
+    Some of the groups may be missing.
     """
-    by_axis = _from_groups(groups, world)
-    ranks = sorted({rank for places in by_axis.values() for rank in places})
-    return {
-        rank: Coordinates(
-            rank,
-            tuple((axis, by_axis[axis][rank]) for axis in AXES if rank in by_axis.get(axis, ())),
-        )
-        for rank in ranks
-    }
+    lists: defaultdict[str, dict[tuple[int, ...], None]] = defaultdict(dict)
+    for group in groups:
+        axis = _axis(group.description)
+        if axis is not None and len(group.ranks) > 1:
+            lists[axis][group.ranks] = None
+    layout: defaultdict[int, Places] = defaultdict(dict)
+    for axis in filter(lists.__contains__, AXES):
+        for rank, at in _places(list(lists[axis]), world).items():
+            layout[rank][axis] = at
+    return dict(layout)
 
 
-def _axis_or_joint(description: str) -> str | None:
+def _axis(description: str) -> str | None:
     if description in _BY_DESCRIPTION:
         return _BY_DESCRIPTION[description]
     mesh = _MESH.fullmatch(description)
     return _BY_DIMENSION.get((mesh[1] if mesh else description).lower())
 
 
-def _from_groups(groups: Iterable[GroupSeen], world: int) -> dict[str, Places]:
-    lists: defaultdict[str, dict[tuple[int, ...], None]] = defaultdict(dict)
-    for group in groups:
-        axis = _axis_or_joint(group.description)
-        if axis is not None and len(group.ranks) > 1:
-            lists[axis][group.ranks] = None
-    axes = {axis: _places(list(members), world) for axis, members in lists.items()}
-    # Within a group over both, CP varies faster than DP.
-    joint = axes.pop(_WITH_CP, None)
-    if joint is not None and "DP" not in axes:
-        cp_size = max((len(members) for members in lists.get("CP", ())), default=1)
-        places = {rank: at // cp_size for rank, at in joint.items()}
-        if any(places.values()):
-            axes["DP"] = places
-    return {axis: places for axis, places in axes.items() if places}
-
-
-def _places(groups: Sequence[tuple[int, ...]], world: int) -> Places:
+def _places(groups: Sequence[tuple[int, ...]], world: int) -> dict[int, int]:
     """Return the place of each rank in its group. Of groups in no file, by the others' stride.
 
     Nothing where a rank is at two places, as where two meshes have a dimension of the same name.
     """
-    places: Places = {}
+    places: dict[int, int] = {}
     for members in groups:
         for at, rank in enumerate(members):
             if places.setdefault(rank, at) != at:

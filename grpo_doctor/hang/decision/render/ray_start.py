@@ -68,7 +68,6 @@ def _died(view: JobView, driver: Process, died: Sequence[RayFact]) -> Verdict:
 
 
 def _pending(view: JobView, driver: Process, pending: Sequence[RayFact], age_s: float) -> Verdict:
-    """Something does not start, because the cluster lacks resources."""
     first = max(pending, key=lambda fact: bool(lacking(view, fact)))
     stands = age_s >= JOINING_S and not _works(view)
     soon = "" if stands else f"; the last process was started {seconds_text(age_s)} ago"

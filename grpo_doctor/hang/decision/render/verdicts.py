@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes import Candidate
@@ -29,7 +28,7 @@ from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.model.waiting.wakeups import family
-from grpo_doctor.hang.verdict import Certainty, Item, State, Verdict
+from grpo_doctor.hang.verdict import Item, State, Verdict
 from grpo_doctor.hang.wording import (
     bytes_text,
     conjugated,
@@ -194,20 +193,14 @@ _WATCH_POWER = "nvidia-smi dmon -s pu -c 10  # a hang is 100% busy at low, flat 
 _ENDPOINT = re.compile(r"--(?:rdzv[-_]endpoint|master[-_]addr)[= ](\S+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What was decided about a root cause. `others` are further causes that were found."""
-
-    root: Candidate
-    state: State
-    victims: tuple[int, ...]
-    certainty: Certainty
-    others: tuple[Candidate, ...] = ()
-
-
-def judged(view: JobView, judgement: Judgement) -> Verdict:
-    """The verdict that a root cause gives."""
-    root, state, victims = judgement.root, judgement.state, judgement.victims
+def judged(
+    view: JobView,
+    root: Candidate,
+    state: State,
+    victims: tuple[int, ...],
+    others: Sequence[Candidate] = (),
+) -> Verdict:
+    """The verdict that a root cause gives. `others` are further causes that were found."""
     waiting = "" if root.whole else _waiting(view, victims, len(root.culprits))
     statement = root.whole or (
         f"{ranks_text(root.culprits)} {conjugated(root.reason, len(root.culprits))}"
@@ -221,7 +214,7 @@ def judged(view: JobView, judgement: Judgement) -> Verdict:
         soft = f" (waiting for {waits}{yet})" if waits else " (not yet unusual)"
     also = [
         Item("also", rank, f"{ranks_text((rank,))} {label.reason}")
-        for label in judgement.others[:3]
+        for label in others[:3]
         for rank in label.culprits[:1]
     ]
     pause = (Item("history", None, f"waiting for {waits}"),) if waits else ()
@@ -230,7 +223,7 @@ def judged(view: JobView, judgement: Judgement) -> Verdict:
         cause=root.cause,
         culprits=root.culprits,
         victims=victims,
-        certainty=judgement.certainty,
+        certainty=root.certainty,
         phase=root.phase,
         summary=sentence(f"{statement}{waiting}{soft}"),
         evidence=(*root.evidence, *pause, *also),
@@ -310,7 +303,6 @@ def recorders_are_off(view: JobView) -> bool:
 
 
 def _native_items(proc: Process) -> tuple[Item, ...]:
-    """Its C and C++ frames, where they were looked at."""
     threads = proc.native.threads if proc.native is not None else ()
     lines = [frame.function for thread in threads[:1] for frame in thread.frames[:8]]
     return (Item("native stack", proc.rank, " < ".join(lines)),) if lines else ()
@@ -363,7 +355,6 @@ def not_started(view: JobView, starters: Sequence[Process]) -> Verdict:
 
 
 def _other_hosts(view: JobView) -> int:
-    """Return how many hosts of the launcher's settings were not inspected."""
     job = view.evidence.job
     nodes = max((placement.nodes or 0 for placement in job.placements), default=0)
     nodes = nodes or (job.world_size or 0) // (job.local_ranks or job.world_size or 1)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from math import prod
 from pathlib import PurePath
 from typing import TypeVar
-
-import msgspec
 
 from grpo_doctor.hang.dumps import Entry, GroupSeen, Recordings, Status
 from grpo_doctor.hang.dumps.documents import GIVES_UP
@@ -354,7 +351,7 @@ def gather(recordings: Recordings, world_size: int | None) -> tuple[Gathered, ..
         for ranks, same in _by_ranks([*same_name, *counters]).items():
             if any(sight.entries or sight.group.status != Status() for sight in same):
                 groups.append(_gathered(name, backend, ranks, same, world_size))
-    return _with_implied_members(tuple(groups), recordings)
+    return tuple(groups)
 
 
 def _by_ranks(sights: Sequence[_Sight]) -> dict[tuple[int, ...], list[_Sight]]:
@@ -434,39 +431,6 @@ def _uncounted(track: Track) -> Track:
 def _short(ranks: Sequence[int]) -> str:
     shown = ",".join(map(str, ranks[:8]))
     return shown + (f",..{ranks[-1]}({len(ranks)})" if len(ranks) > 8 else "")
-
-
-def _with_implied_members(
-    groups: tuple[Gathered, ...], recordings: Recordings
-) -> tuple[Gathered, ...]:
-    """Members of gloo groups that have not used them yet. A rank numbers the groups it is in from
-    0, and names count over the whole job, so a gap between two of its numbers that is as wide as
-    the gap between their names means that it is in all groups between.
-    """
-    names = sorted(
-        int(g.group.name) for g in groups if g.group.inferred and g.group.name.isdecimal()
-    )
-    implied: dict[int, set[int]] = defaultdict(set)
-    for recording in recordings.ranks:
-        numbered = sorted(
-            (int(group.group_id), int(group.name))
-            for group in recording.groups
-            if group.name.isdecimal() and group.group_id.isdecimal()
-        )
-        for (number, name), (next_number, next_name) in pairwise(numbered):
-            if recording.rank is not None and next_name - name == next_number - number:
-                for between in (n for n in names if name < n < next_name):
-                    implied[between].add(recording.rank)
-    return tuple(_joined_by(gathered, implied) for gathered in groups)
-
-
-def _joined_by(gathered: Gathered, implied: dict[int, set[int]]) -> Gathered:
-    group = gathered.group
-    more = implied.get(int(group.name), set()) if group.name.isdecimal() else set()
-    if not group.inferred or more <= set(group.members):
-        return gathered
-    members = tuple(sorted({*group.members, *more}))
-    return replace(gathered, group=msgspec.structs.replace(group, members=members))
 
 
 def world(recordings: Recordings, declared: int | None) -> int | None:

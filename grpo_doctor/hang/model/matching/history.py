@@ -218,7 +218,6 @@ def _shift(
 
 
 def _run(calls: Mapping[int, int], start: int) -> list[int]:
-    """Consecutive calls from `start`."""
     return [calls[number] for number in takewhile(calls.__contains__, count(start))]
 
 

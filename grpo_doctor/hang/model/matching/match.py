@@ -103,7 +103,6 @@ def _of_sink(
 
 
 def _of_shifts(shifts: Iterable[Shift], context: MatchContext) -> Iterator[Blame]:
-    """A rank that is some collectives ahead of, or behind, its count."""
     for shift in shifts:
         did = "issued" if shift.kind == "extra" else "skipped"
         extra = " that the others did not" if shift.kind == "extra" else " that the others issued"
@@ -117,7 +116,6 @@ def _of_shifts(shifts: Iterable[Shift], context: MatchContext) -> Iterator[Blame
 
 
 def _of_camps(context: MatchContext, joint_op: JointOp) -> Iterator[Blame]:
-    """Ranks that called something else than most."""
     sides, even = sides_of(context, joint_op)
     if len(sides) < 2:
         return
@@ -347,6 +345,5 @@ def _key(entry: Entry) -> tuple[str, int, str]:
 
 
 def _since(entries: Sequence[Entry], shared: set[tuple[str, int, str]]) -> tuple[str, ...]:
-    """What a rank called after the last that all have called."""
     last = max((i for i, entry in enumerate(entries) if _key(entry) in shared), default=-1)
     return tuple(entry.op for entry in entries[last + 1 :])

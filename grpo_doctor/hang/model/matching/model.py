@@ -146,12 +146,6 @@ class Pace(msgspec.Struct, frozen=True):
     longest_gap_ns: int | None = None
     familiar: bool | None = None
 
-    def still_for_ns(self) -> int | None:
-        """For how long, when recorded, the rank had enqueued nothing."""
-        if self.last_enqueued_ns is None or not self.taken_ns:
-            return None
-        return max(self.taken_ns - self.last_enqueued_ns, 0)
-
 
 class Backlog(msgspec.Struct, frozen=True):
     """What a rank has called and not seen end, by its entries or its counters.

@@ -335,15 +335,12 @@ def _order(members: Sequence[int], rank: int, own: Sequence[Entry]) -> Sequence[
     """Which member each rank of the group is: as the group lists them, unless the rank's own
     operations fit the sorted list and not that one (torch sorts the ranks of some groups).
     """
+    ends = ({"send": entry.source, "recv": entry.target}.get(entry.op) for entry in own)
+    local = {end for end in ends if end is not None}
     for candidate in (members, sorted(members)):
-        if all(_is_own(entry, candidate, rank) for entry in own):
+        if all(tuple(candidate[end : end + 1]) == (rank,) for end in local):
             return candidate
     return members
-
-
-def _is_own(entry: Entry, members: Sequence[int], rank: int) -> bool:
-    local = {"send": entry.source, "recv": entry.target}.get(entry.op)
-    return local is None or (local < len(members) and members[local] == rank)
 
 
 Role = tuple[tuple[str, int], ...]  # places in the groups that have transfers: a pipeline stage

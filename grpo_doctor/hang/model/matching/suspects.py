@@ -110,7 +110,11 @@ def hung(context: MatchContext) -> Iterator[Blame]:
                 tracks = context.gathered[unit.group].tracks
                 finishers[key] = sorted(r for r in tracks if tracks[r].done(unit.number))
             through = _through(context, unit, finishers[key])
-            if through and _went_on(context, rank, through):
+            # One is always the first to be through.
+            called = len(context.queues[rank].units) > 1 or any(
+                context.queues[peer].units for peer in through
+            )
+            if through and called:
                 yield _blame_device(
                     context, unit, f"{ranks_text(through)} {verb(through, 'has')} finished it"
                 )
@@ -126,11 +130,6 @@ def _through(context: MatchContext, unit: QueuedOp, finishers: list[int]) -> lis
         return peers
     members = context.gathered[unit.group].group.members
     return peers if unit.behind is None and len(peers) == len(members) - 1 > 1 else []
-
-
-def _went_on(context: MatchContext, rank: int, peers: list[int]) -> bool:
-    """Return whether anything came after it: one is always the first to be through."""
-    return len(context.queues[rank].units) > 1 or any(context.queues[peer].units for peer in peers)
 
 
 def _same(context: MatchContext, rank: int, unit: QueuedOp) -> bool:

@@ -20,10 +20,12 @@ from grpo_doctor.hang.model.process.progress import (
     spins_in,
 )
 from grpo_doctor.hang.model.process.stacks import (
+    IN_TORCH,
     Call,
     Place,
     Purpose,
     awaited,
+    is_of_framework,
     place_of,
     works_for_pool,
 )
@@ -149,15 +151,12 @@ def native_calls(processes: Iterable[Observation]) -> NativeCalls:
     for process in processes:
         if process.native is None or process.stack is None:
             continue
-        call = _native_call(process.native)
-        if call and process.stack.threads:
-            calls[process.stack.threads[0].frames] = call
+        native = process.native.threads[:1]
+        names = [frame.function for thread in native for frame in thread.frames]
+        found = [call for call, rule in _NATIVE_WAITS if any(map(rule.search, names))]
+        if found and process.stack.threads:
+            calls[process.stack.threads[0].frames] = found[0]
     return calls
-
-
-def _native_call(native: Stack) -> Call:
-    names = [frame.function for thread in native.threads[:1] for frame in thread.frames]
-    return next((call for call, waits in _NATIVE_WAITS if any(map(waits.search, names))), "")
 
 
 NCCL_THREADS = ("pt_nccl_", "NCCL ")  # torch's watchdog and heartbeat, NCCL's own
@@ -286,7 +285,8 @@ class Process:
         """
         frames, own = self.place.frames, (row for row in self.blocked if row.tid == self.tid)
         of_ray = ray_code.is_actor(self.member) or self.member.role == "ray"
-        sleeps = of_ray and ray_code.in_framework(frames) and any(r.kind == "sleep" for r in own)
+        at_framework = bool(frames) and is_of_framework(frames[0].file)
+        sleeps = of_ray and at_framework and any(row.kind == "sleep" for row in own)
         awaits = any(each.what == "ray" for each in self.awaits[:1])
         return not self.cannot_run and (ray_code.asks(frames) or sleeps or awaits)
 
@@ -440,7 +440,8 @@ def _outstanding(matching: Matching, member: Member, place: Place, activity: Act
     if not any(wait.rank == member.rank and wait.why != "joined" for wait in matching.waits):
         return False
     behind = any(member.rank in status.missing for status in matching.statuses)
-    return not behind or (place.in_torch and activity.kind in ("still", "polling"))
+    in_torch = bool(place.frames) and IN_TORCH.search(place.frames[0].file) is not None
+    return not behind or (in_torch and activity.kind in ("still", "polling"))
 
 
 def coroutine_of(awaits: Sequence[Await], beside: PythonThread | None) -> Iterator[PythonThread]:

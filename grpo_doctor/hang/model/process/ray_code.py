@@ -46,11 +46,6 @@ def _is_of_worker(frame: Frame, functions: Sequence[str]) -> bool:
     return short(frame.function) in functions and _WORKER.search(frame.file) is not None
 
 
-def in_framework(frames: Sequence[Frame]) -> bool:
-    """Return whether a thread is in a line of a training framework itself."""
-    return bool(frames) and is_of_framework(frames[0].file)
-
-
 def is_actor(member: Member) -> bool:
     """Return whether it is one of Ray's workers, busy or idle, and none of its agents."""
     return member.command.startswith("ray::") and _AGENTS.match(member.command) is None

@@ -267,11 +267,6 @@ class Place:
         """Return whether it is in a call that needs other ranks."""
         return self.call in ("collective", "p2p", "store")
 
-    @property
-    def in_torch(self) -> bool:
-        """Whether its innermost frame is one of torch's that wait for other ranks' results."""
-        return bool(self.frames) and IN_TORCH.search(self.frames[0].file) is not None
-
     def text(self) -> str:
         """`all_reduce, train.py:31 in step`."""
         inner = self.frames[0] if self.frames else None

@@ -259,7 +259,6 @@ def lacking(view: JobView, fact: RayFact) -> tuple[str, ...]:
 
 
 def _total(view: JobView) -> dict[str, float] | None:
-    """Return the resources of all nodes; None where the cluster was not asked."""
     return next((row.wants for row in of_kind(view, "has")), None)
 
 

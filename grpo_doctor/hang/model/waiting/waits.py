@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from operator import attrgetter
 from typing import Literal
 
 from grpo_doctor.hang.model.matching.graph import reach, ring_from
@@ -20,6 +22,7 @@ from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.wording import call_text
 
 _SHORTEST = 2  # nobody waits for itself
+_BY_ORDER = attrgetter("order")  # ranks, processes, things
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +107,11 @@ class Graph:
         def targets(node: Node) -> list[Node]:
             needed = self.needed(node)
             if needed not in ordered:
-                ordered[needed] = sorted(needed, key=by_order)
+                ordered[needed] = sorted(needed, key=_BY_ORDER)
             return ordered[needed]
 
         best: tuple[Node, ...] = ()
-        for node in sorted((n for n, reached in self.reach.items() if n in reached), key=by_order):
+        for node in sorted((n for n, reached in self.reach.items() if n in reached), key=_BY_ORDER):
             ring = ring_from(node, targets)
             if ring and (not best or len(ring) < len(best)):
                 best = ring
@@ -116,13 +119,8 @@ class Graph:
                 break
         if not best:
             return ()
-        start = best.index(min(best, key=by_order))
+        start = best.index(min(best, key=_BY_ORDER))
         return (*best[start:], *best[:start])
-
-
-def by_order(node: Node) -> tuple[int, str, int]:
-    """Sorts nodes: ranks, processes, things."""
-    return node.order
 
 
 def _of_others(links: Iterable[Link]) -> Iterable[Link]:
@@ -138,7 +136,7 @@ def _order(link: Link) -> tuple[object, ...]:
         link.kind,
         link.label,
         len(link.targets),
-        min(map(by_order, link.targets)),
+        min(map(_BY_ORDER, link.targets)),
     )
 
 
@@ -182,18 +180,10 @@ _PARTNER = ("src", "dst")
 _MOST_DIGITS = 9  # of a rank; whatever else was on the stack may be of any length
 
 
-class _Shared:
-    """Sets of ranks, each made once: a thousand ranks of a collective wait for the same ones."""
-
-    def __init__(self) -> None:
-        self._sets: dict[tuple[int, ...], frozenset[Node]] = {}
-
-    def ranks(self, ranks: Iterable[int]) -> frozenset[Node]:
-        key = tuple(ranks)
-        nodes = self._sets.get(key)
-        if nodes is None:
-            nodes = self._sets[key] = frozenset(map(RankNode, key))
-        return nodes
+@lru_cache(maxsize=64)
+def _nodes(ranks: tuple[int, ...]) -> frozenset[Node]:
+    """Made once: a thousand ranks of a collective wait for the same ones."""
+    return frozenset(map(RankNode, ranks))
 
 
 def build(view: JobView) -> Graph:
@@ -212,14 +202,13 @@ def build(view: JobView) -> Graph:
 
 def _recorded(view: JobView) -> Iterator[Link]:
     """Yield waits of flight recorders; ranks that made progress since then, or died, have none."""
-    shared = _Shared()
     for wait in view.matching.waits:
         proc = view.by_rank.get(wait.rank)
         if wait.why == "joined" or (proc is not None and not proc.waits):
             continue
         label = f"{wait.operation} #{wait.sequence}" if wait.sequence else wait.operation
         kind = "p2p" if wait.why == "p2p" else "collective"
-        yield Link(RankNode(wait.rank), shared.ranks(wait.on), kind, label)
+        yield Link(RankNode(wait.rank), _nodes(wait.on), kind, label)
 
 
 def absent(view: JobView) -> tuple[int, ...]:
@@ -233,18 +222,18 @@ def absent(view: JobView) -> tuple[int, ...]:
 def _by_stack(view: JobView) -> Iterator[Link]:
     """Yield waits of ranks without a recording: they wait for the ranks outside such a call."""
     recorded = {wait.rank for wait in view.matching.waits if wait.why != "joined"}
-    absentees, shared = absent(view), _Shared()
+    absentees = absent(view)
     for rank, proc in view.by_rank.items():
         if not proc.waits or rank in recorded:
             continue
         if proc.place.call == "p2p":
             peer = partner_of(view, proc)
-            targets: Iterable[int] = absentees if peer is None else (peer,)
+            targets = absentees if peer is None else (peer,)
             kind = "p2p"
         else:
             joins = proc.at_store or proc.place.call == "store"
             targets, kind = absentees, "store" if joins else "collective"
-        yield Link(RankNode(rank), shared.ranks(targets), kind, proc.place.operation)
+        yield Link(RankNode(rank), _nodes(targets), kind, proc.place.operation)
 
 
 def _held(view: JobView) -> Iterator[Link]:

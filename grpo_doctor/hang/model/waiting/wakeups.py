@@ -53,17 +53,14 @@ def only_accepts(thread: PythonThread) -> bool:
     """Return whether it waits for a new connection, or for the server's own end."""
     frames = thread.frames
     inner = next((i for i, frame in enumerate(frames) if not _is_wait(frame)), len(frames))
-    if inner < len(frames) and _is_loop(frames[inner]):
+    loop = frames[inner] if inner < len(frames) else None
+    if loop is not None and short(loop.function) in _SERVER_LOOPS and _LOOP_CODE.search(loop.file):
         return True
     return bool(frames) and short(frames[0].function) == "accept" and _is_wait(frames[0])
 
 
 def _is_wait(frame: Frame) -> bool:
     return short(frame.function) in _WAITS and _WAIT_CODE.search(frame.file) is not None
-
-
-def _is_loop(frame: Frame) -> bool:
-    return short(frame.function) in _SERVER_LOOPS and _LOOP_CODE.search(frame.file) is not None
 
 
 def serving(proc: Process) -> frozenset[int] | None:

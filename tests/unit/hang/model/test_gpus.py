@@ -128,7 +128,7 @@ def test_one_look_tells_nothing() -> None:
 
 def test_a_gpu_that_is_gone_at_the_second_look_has_failed() -> None:
     judgement = judge_gpus(evidence((gpu(0, *WAITS), gpu(1, *WAITS)), (gpu(0, *WAITS),)))
-    assert [failed.ranks for failed in judgement.failed()] == [(1,)]
+    assert [gpu.ranks for gpu in judgement.gpus if gpu.doing == "failed"] == [(1,)]
     assert judgement.conclusion == "unknown"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.model.gpus import Owner, Xid, address, owner, xids
+from grpo_doctor.hang.model.gpus import Xid, address, owner, xids
 from grpo_doctor_probes.evidence import Evidence, HostFacts, Job
 
 UNKNOWN = (
@@ -58,17 +58,17 @@ ON_GPUS = {("", "00000000:3B:00.0"): (3,), ("", "00000000:5E:00.0"): ()}
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (UNKNOWN, Owner((3,))),
+        (UNKNOWN, (3,)),
         # The host's number of the rank's process, that is somebody else's in this container.
-        (UNKNOWN.replace("'<unknown>'", "42"), Owner((3,))),
-        (UNKNOWN.replace("'<unknown>'", "103"), Owner((3,))),
-        (UNKNOWN.replace("3b", "5e"), Owner(foreign=True)),
-        (UNKNOWN.replace("3b", "5e").replace("'<unknown>'", "103"), Owner((3,))),
-        (UNKNOWN.replace("3b", "aa"), Owner()),
-        (UNKNOWN.replace("3b", "aa").replace("'<unknown>'", "999"), Owner(foreign=True)),
+        (UNKNOWN.replace("'<unknown>'", "42"), (3,)),
+        (UNKNOWN.replace("'<unknown>'", "103"), (3,)),
+        (UNKNOWN.replace("3b", "5e"), None),
+        (UNKNOWN.replace("3b", "5e").replace("'<unknown>'", "103"), (3,)),
+        (UNKNOWN.replace("3b", "aa"), ()),
+        (UNKNOWN.replace("3b", "aa").replace("'<unknown>'", "999"), None),
     ],
 )
-def test_whose_gpu_it_is(text: str, expected: Owner) -> None:
+def test_whose_gpu_it_is(text: str, expected: tuple[int, ...] | None) -> None:
     (line,) = lines(text)
     assert owner(line, ON_GPUS, {42: 0, 103: 3}) == expected
 
@@ -76,4 +76,4 @@ def test_whose_gpu_it_is(text: str, expected: Owner) -> None:
 def test_two_hosts_have_the_same_addresses() -> None:
     on_gpus = {("a", "00000000:3B:00.0"): (3,), ("b", "00000000:3B:00.0"): (7,)}
     (line,) = lines(f"{UNKNOWN} (on b)")
-    assert owner(line, on_gpus, {}) == Owner((7,))
+    assert owner(line, on_gpus, {}) == (7,)

@@ -103,14 +103,14 @@ def test_of_two_processes_of_a_rank_the_newer_counts(apart_s: float, rivals: boo
     )
     spans = [SimpleNamespace(rank=rank) for rank in (0, 7, -1)]
     old = replace(aged(first, apart_s), spans=tuple(spans))  # type: ignore[arg-type]
-    chosen = visits.one_of_each_rank([old, twin])
+    evidences, problems = visits.one_of_each_rank([old, twin])
     loser = old if apart_s else twin
-    settled = chosen.evidences[0 if apart_s else 1]
+    settled = evidences[0 if apart_s else 1]
     assert visits.started_ranks(settled.job) == set()
     assert {member.pid for member in settled.job.members} == {m.pid for m in loser.job.members}
-    assert chosen.evidences[1 if apart_s else 0] == (twin if apart_s else old)
+    assert evidences[1 if apart_s else 0] == (twin if apart_s else old)
     assert [span.rank for span in settled.spans] == ([7, -1] if apart_s else [])
-    (problem,) = chosen.problems
+    (problem,) = problems
     assert ("at the same time" in problem.what) is rivals
     assert ("later;" in problem.what) is not rivals
     assert "ranks 0, 1" in problem.what.lower()

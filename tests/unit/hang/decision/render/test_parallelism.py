@@ -24,7 +24,7 @@ def test_real_megatron_jobs(recorded: real_nccl.Recorded) -> None:
     tp, pp, dp, ep = REAL[recorded.name]
     places = coordinates(known_groups(read(recorded.files)), 16)
     for rank in range(16):
-        assert dict(places[rank].places) == {
+        assert places[rank] == {
             "TP": rank % tp,
             "DP": rank // tp % dp,
             "PP": rank // (tp * dp) % pp,
@@ -43,11 +43,6 @@ def test_missing_files_of_real_jobs_change_nothing(recorded: real_nccl.Recorded)
     assert coordinates(known_groups(read(recorded.without(range(1, 16)))), 16) == places
 
 
-def test_the_words() -> None:
-    places = coordinates(known_groups(read(real_nccl.recordings()[0].files)), 16)
-    assert places[9].text == "rank 9 = TP 1, PP 2, DP 0, EP 1"
-
-
 def mesh(name: str, *groups: tuple[int, ...]) -> list[GroupSeen]:
     return [GroupSeen(str(i), f"mesh_{name}", ranks) for i, ranks in enumerate(groups)]
 
@@ -55,30 +50,15 @@ def mesh(name: str, *groups: tuple[int, ...]) -> list[GroupSeen]:
 def test_a_device_mesh() -> None:
     groups = [*mesh("tp", (0, 1), (2, 3)), *mesh("fsdp", (0, 2), (1, 3))]
     places = coordinates(groups, 4)
-    assert [position.text for position in places.values()] == [
-        "rank 0 = TP 0, DP 0",
-        "rank 1 = TP 1, DP 0",
-        "rank 2 = TP 0, DP 1",
-        "rank 3 = TP 1, DP 1",
+    assert [places[rank] for rank in range(4)] == [
+        {"TP": tp, "DP": dp} for dp in (0, 1) for tp in (0, 1)
     ]
 
 
 def test_axes_of_one_rank_are_left_out() -> None:
     groups = [*mesh("tp", (0,), (1,)), *mesh("dp", (0, 1))]
-    assert coordinates(groups, 2)[1].text == "rank 1 = DP 1"
+    assert coordinates(groups, 2)[1] == {"DP": 1}
     assert coordinates([], 4) == {}
-
-
-def test_context_parallel_ranks_share_a_place_of_data_parallel_ones() -> None:
-    joint = GroupSeen("1", "DATA_PARALLEL_GROUP_WITH_CP", (0, 1, 2, 3))
-    context = [GroupSeen("2", "CONTEXT_PARALLEL_GROUP", ranks) for ranks in ((0, 1), (2, 3))]
-    assert coordinates([joint, *context], 4)[3].text == "rank 3 = DP 1, CP 1"
-    # Without data parallelism the joint group holds nothing but CP.
-    assert coordinates([replaced(joint, (0, 1)), context[0]], 2)[1].text == "rank 1 = CP 1"
-
-
-def replaced(group: GroupSeen, ranks: tuple[int, ...]) -> GroupSeen:
-    return GroupSeen(group.name, group.description, ranks)
 
 
 def test_two_meshes_of_one_name_that_differ_tell_nothing() -> None:
@@ -87,12 +67,7 @@ def test_two_meshes_of_one_name_that_differ_tell_nothing() -> None:
 
 def test_groups_that_are_not_regular_are_taken_as_they_are() -> None:
     places = coordinates(mesh("tp", (0, 3), (1, 7)), 8)
-    assert {rank: position.places[0][1] for rank, position in places.items()} == {
-        0: 0,
-        3: 1,
-        1: 0,
-        7: 1,
-    }
+    assert places == {0: {"TP": 0}, 3: {"TP": 1}, 1: {"TP": 0}, 7: {"TP": 1}}
 
 
 def test_a_group_that_is_not_whole_gives_ranks_in_no_file_no_place() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.candidate import Candidate, Sink
-from grpo_doctor.hang.decision.render.verdicts import Judgement, judged, not_started, undecided
+from grpo_doctor.hang.decision.render.verdicts import judged, not_started, undecided
 from grpo_doctor.hang.decision.state import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.view import WaitHistory
@@ -135,7 +135,7 @@ def sentence_of(
 ) -> str:
     root = Candidate("lock-held", "is in a lock", (), Sink.LINE, culprits=culprits, **more)
     view = replace(case_of(build).view, wait_history=WaitHistory(None))
-    return judged(view, Judgement(root, "stuck", victims, "likely")).summary
+    return judged(view, root, "stuck", victims).summary
 
 
 @pytest.mark.parametrize(
