@@ -51,7 +51,6 @@ _LONGEST = (
     "integration/test_discover.py",
     "integration/test_trainer_evaluation.py",
     "integration/test_reward_workers.py",
-    "integration/test_attach_ras.py",
     "integration/test_recorder_collectives.py",
     "accuracy/test_accuracy.py",
     "browser/test_legible.py",

@@ -87,7 +87,9 @@ def _verdict(view: JobView, graph: Graph, stall: Stall) -> tuple[Verdict, Candid
         return without_ranks(view) or _without_cause(view, graph, stall), None
     root = with_library_threads(view, roots[0]) if view.evidence.looks else together(roots)
     state = state_of(view, graph, root)
-    if state == "slow" and stall.working and not _named_first(root, stall):
+    of_working = set(root.culprits) <= {proc.rank for proc in stall.working}
+    # A soft cause that says no more than that its rank is busy.
+    if state == "slow" and stall.working and root.sink < Sink.HELPER and of_working:
         return slow_work(view, stall), None
     victims = _victims(view, graph, root)
     if root.is_a_guess:
@@ -112,12 +114,6 @@ def _without_cause(view: JobView, graph: Graph, stall: Stall) -> Verdict:
     if all(proc.activity.kind == "gone" for proc in view.by_rank.values()):
         return job_ended(view.by_rank.values())
     return undecided(view, stall)
-
-
-def _named_first(root: Candidate, stall: Stall) -> bool:
-    """Return whether a soft cause says more than that its rank is busy."""
-    working = {proc.rank for proc in stall.working}
-    return root.sink >= Sink.HELPER or not set(root.culprits) <= working
 
 
 def _victims(view: JobView, graph: Graph, root: Candidate) -> tuple[int, ...]:

@@ -210,7 +210,6 @@ def _answers(view: JobView, peer: Process, proc: Process) -> bool:
 
 
 def _roots(view: JobView) -> Iterator[Candidate]:
-    """Ranks that wait in one collective, each for another source or target."""
     calls: dict[tuple[str, int], dict[int, int]] = {}
     for wait in view.matching.waits:
         proc = view.by_rank.get(wait.rank)
@@ -255,7 +254,6 @@ def _with_wrong_root(roots: dict[int, int]) -> tuple[int, ...]:
 
 
 def _not_come(view: JobView) -> Iterator[Candidate]:
-    """Yield the few ranks that did not reach a barrier or group creation that most are in."""
     ranks = view.by_rank.values()
     calls = Counter(rank.place.operation for rank in ranks if _is_unrecorded(rank))
     operation, count = calls.most_common(1)[0] if calls else ("", 0)
@@ -439,7 +437,6 @@ class _NewGroup:
 
 
 def _new_groups(view: JobView) -> Iterator[Candidate]:
-    """Ranks of which one creates a group under the name that another has for other members."""
     groups = {
         rank: group
         for rank, proc in view.by_rank.items()

@@ -243,7 +243,6 @@ def is_terminal(path: str) -> bool:
 
 
 def _through(view: JobView, candidate: Candidate, proc: Process, end: Process) -> Candidate:
-    """What is at the other end of the wait, where that is a process of the job."""
     writes = is_blocked_in(proc, "pipe-write", "socket-send")
     of_child = not writes and _is_own_child(view, candidate, proc)
     through = replace(

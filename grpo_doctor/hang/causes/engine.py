@@ -172,7 +172,6 @@ def _idle(proc: Process, engine: RolloutEngine) -> Candidate:
 
 
 def _wants(core: Process) -> str:
-    """The lock of a file that it waits for, such as that of a cache of compiled kernels."""
     hold = core.hold
     if hold is None or hold.kind != "file-lock":
         return ""

@@ -61,7 +61,6 @@ def gpu_faults(case: Case) -> Iterator[Candidate]:
 
 
 def _failed(case: Case) -> Iterator[Candidate]:
-    """A fault of a GPU that a rank of the job computes on, and has not got over."""
     faults = [*_in_kernel_log(case), *_in_logs(case), *_by_nvml(case)]
     if not faults or not _uses_gpus(case.view):
         return

@@ -342,7 +342,6 @@ def _not_called(proc: Process) -> Candidate:
 
 
 def _unanswered(view: JobView, proc: Process) -> Candidate:
-    """Return the cause of a call that no actor executes: its actor died, or it never started."""
     asking, fact = _asking(view, proc), tasks.awaited_fact(view)
     return replace(
         asking,
@@ -360,7 +359,6 @@ def _sentence(view: JobView, proc: Process, reason: str) -> str:
 
 
 def _at_work(case: Case, proc: Process) -> Candidate:
-    """The actor, or the driver, in whose task everything stands."""
     alone = replace(case, suspects=(proc,))
     candidates = (
         candidate for cause in _OF_A_TASK for candidate in cause(alone) if not candidate.culprits

@@ -41,7 +41,7 @@ BEFORE_THE_WAIT_S = 10.0  # a rank may be killed a little before others wait for
 def memory(case: Case) -> Iterator[Candidate]:
     """A rank that waits for a process of its own that was killed for memory, or for memory."""
     yield from map(_waits_for_memory, asleep_for("memory", case.hosts))
-    yield from (_swapped(proc) for proc in case.hosts if _swaps(proc))
+    yield from filter(None, map(_swapped, case.hosts))
     view = case.view
     for proc in view.procs:
         if proc.member.role == "rank" or proc.activity.kind != "gone" or proc.rank is None:
@@ -74,18 +74,13 @@ def _waits_for_memory(proc: Process) -> Candidate:
     ).of(proc)
 
 
-def _swaps(proc: Process) -> bool:
+def _swapped(proc: Process) -> Candidate | None:
     activity, look = proc.activity, proc.look
     if proc.cannot_run or look is None or not activity.seconds:
-        return False
+        return None
     faults_per_s = activity.major_faults / activity.seconds
-    return faults_per_s >= _SWAPS_PER_S and look.swap_bytes >= _SWAPPED_BYTES
-
-
-def _swapped(proc: Process) -> Candidate:
-    activity, look = proc.activity, proc.look
-    assert look is not None
-    faults_per_s = activity.major_faults / activity.seconds
+    if faults_per_s < _SWAPS_PER_S or look.swap_bytes < _SWAPPED_BYTES:
+        return None
     swapped = f"{bytes_text(look.swap_bytes)} of its memory is swapped out"
     return Candidate(
         cause="memory-swapped",
@@ -252,7 +247,6 @@ def _starved(view: JobView, proc: Process) -> Candidate | None:
 
 
 def _reasons(view: JobView, proc: Process, peers: list[Process], usual: float) -> list[str]:
-    """Why it gets no core; empty where it does, or where the others do not either."""
     activity = proc.activity
     delayed = activity.delay_share >= DELAYED and activity.delay_share > 2 * usual
     reasons = _by_limits(view, proc, peers, delayed) if proc.limits else []

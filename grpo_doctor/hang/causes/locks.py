@@ -197,8 +197,10 @@ def _file_lock(view: JobView, proc: Process, hold: Blocked) -> Candidate:
         sorted({holder.rank for holder in holders if holder.rank is not None and holder.waits})
     )
     # A holder that merely stands may be in a download, whose next bytes are late.
+    others = any(proc.activity.progresses for proc in view.procs if not proc.waits)
     asleep = all(
-        holder.cannot_run or holder.waits or _sleeps_on(view, holder) for holder in holders
+        holder.cannot_run or holder.waits or (only_by_signals(holder) and not others)
+        for holder in holders
     )
     maybe = () if hold.peers_known else _may_have_it(view, proc)
     abandoned = hold.peers_known and not hold.peers
@@ -232,12 +234,6 @@ def _file_lock(view: JobView, proc: Process, hold: Blocked) -> Candidate:
         return candidate
     keeps = f"holds the lock {hold.target} while it waits in {holders[0].place.operation}"
     return replace(candidate, culprits=ranks, reason=keeps)
-
-
-def _sleeps_on(view: JobView, holder: Process) -> bool:
-    """Return whether it sleeps until a signal arrives and no running process may send one."""
-    free = (proc for proc in view.procs if not proc.waits)
-    return only_by_signals(holder) and not any(proc.activity.progresses for proc in free)
 
 
 def _may_have_it(view: JobView, proc: Process) -> tuple[Process, ...]:

@@ -254,7 +254,6 @@ def missing_ranks(case: Case) -> Iterator[Candidate]:
 
 
 def _absent(view: JobView, ranks: tuple[int, ...]) -> Candidate:
-    """No process of this host is one of these, and no other host can have them."""
     size = view.evidence.job.world_size
     fact = Item("proc", None, f"{len(view.by_rank)} of {size} ranks are on this host")
     joining = [proc for proc in view.by_rank.values() if proc.place.call == "store"]

@@ -163,7 +163,6 @@ def _surroundings(visit: Visit) -> None:
 
 
 def _closer(visit: Visit, options: ExamineOptions, progress: Callable[[str], None]) -> None:
-    """Collect what the diagnosis asks for, until it asks for nothing more."""
     answered: set[What] = set()
     while requests := wants(visit.evidence(), answered):
         for request in requests:

@@ -175,20 +175,10 @@ def _name(data: bytes, at: int) -> str:
 
 
 OPERATIONS = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "barrier",
-    "send",
-    "recv",
-    "coalesced",  # the end of a coalesced group
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather",
+    "scatter", "barrier", "send", "recv", "coalesced",  # the last: the end of a coalesced group
     "other",
-)
+)  # fmt: skip
 LONGEST_TEXT = 300
 _HARMFUL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _PREFIX = re.compile(r"^([A-Za-z0-9_.\-]{1,20}):(?!:)")

@@ -277,7 +277,6 @@ def _from_name(recording: Recording) -> Recording:
 
 
 def _join(rank: int, recordings: Sequence[Recording], problems: list[DumpProblem]) -> Recording:
-    """The newest of each recorder, and whether anything moved since the ones before."""
     by_recorder: dict[str, list[Recording]] = defaultdict(list)
     for recording in recordings:
         by_recorder[_recorder(recording)].append(recording)

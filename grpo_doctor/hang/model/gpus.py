@@ -84,7 +84,6 @@ def doing_of(looks: Sequence[GpuLook]) -> Doing:
 
 
 def _busy(looks: Sequence[GpuLook], power: Sequence[float]) -> Doing:
-    """A GPU on which a kernel runs all the time, at less power than for work."""
     active = [look.sm_active_pct for look in looks if look.sm_active_pct is not None]
     few = bool(active) and max(active) <= FEW_SMS_PCT
     if active and min(active) >= MANY_SMS_PCT:

@@ -274,7 +274,6 @@ def _facts(facts: Sequence[HostFacts]) -> HostFacts | None:
 
 
 def _problems(parts: Sequence[Evidence], names: Sequence[str]) -> tuple[Problem, ...]:
-    """What could not be seen, each once, with the hosts that it holds for."""
     hosts: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     for part, name in zip(parts, names, strict=True):
         for problem in part.problems:

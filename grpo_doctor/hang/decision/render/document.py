@@ -276,7 +276,6 @@ def edges_of(graph: Graph) -> tuple[Edge, ...]:
 
 
 def _ends(drawn: Set[nodes.Node]) -> tuple[str, ...]:
-    """All ranks as one end, `rank:0-3,7`, and everything else as it is."""
     ranks = [node.rank for node in drawn if isinstance(node, RankNode)]
     resources = sorted(name_of(node) for node in drawn if not isinstance(node, RankNode))
     return (f"rank:{runs(ranks, ',')}", *resources) if ranks else tuple(resources)
@@ -305,28 +304,24 @@ def _group(frames: tuple[str, ...], procs: list[Process]) -> StackGroup:
 
 # In the order in which they are said.
 AXES = ("TP", "PP", "DP", "CP", "SP", "EP", "ETP", "rollout TP")
+_WITH_CP = "DP with CP"
 # Megatron's parallel_state.py, and the dimensions of device meshes in FSDP2, verl, torchtitan, TRL.
 _BY_DESCRIPTION = {
     "TENSOR_MODEL_PARALLEL_GROUP": "TP",
     "PIPELINE_MODEL_PARALLEL_GROUP": "PP",
     "DATA_PARALLEL_GROUP": "DP",
+    "DATA_PARALLEL_GROUP_WITH_CP": _WITH_CP,
     "CONTEXT_PARALLEL_GROUP": "CP",
     "EXPERT_MODEL_PARALLEL_GROUP": "EP",
     "EXPERT_TENSOR_PARALLEL_GROUP": "ETP",
 }
 _BY_DIMENSION = {
-    "tp": "TP",
-    "tensor_parallel": "TP",
-    "pp": "PP",
-    "pipeline": "PP",
-    "dp": "DP",
-    "ddp": "DP",
-    "data_parallel": "DP",
-    "fsdp": "DP",
-    "dp_shard": "DP",
+    **dict.fromkeys(("tp", "tensor_parallel"), "TP"),
+    **dict.fromkeys(("pp", "pipeline"), "PP"),
+    **dict.fromkeys(("dp", "ddp", "data_parallel", "fsdp", "dp_shard"), "DP"),
+    **dict.fromkeys(("sp", "sequence_parallel"), "SP"),
+    "dp_shard_cp": _WITH_CP,
     "cp": "CP",
-    "sp": "SP",
-    "sequence_parallel": "SP",
     "ep": "EP",
     "infer_tp": "rollout TP",
 }
@@ -348,9 +343,16 @@ def coordinates(groups: Iterable[GroupSeen], world: int) -> dict[int, Places]:
         axis = _axis(group.description)
         if axis is not None and len(group.ranks) > 1:
             lists[axis][group.ranks] = None
+    # Within a group over both, CP varies faster than DP.
+    cp_size = max(map(len, lists.get("CP", ())), default=1)
     layout: defaultdict[int, Places] = defaultdict(dict)
-    for axis in filter(lists.__contains__, AXES):
-        for rank, at in _places(list(lists[axis]), world).items():
+    for axis in AXES:
+        joint = axis == "DP" and axis not in lists
+        members = lists.get(_WITH_CP if joint else axis, {})
+        places = _places(list(members), world) if members else {}
+        if joint:
+            places = {rank: at // cp_size for rank, at in places.items()}
+        for rank, at in places.items() if any(places.values()) else ():
             layout[rank][axis] = at
     return dict(layout)
 

@@ -51,7 +51,6 @@ def without_ranks(view: JobView) -> Verdict | None:
 
 
 def _died(view: JobView, driver: Process, died: Sequence[RayFact]) -> Verdict:
-    """Nothing that works is left of what the driver waits for, or it no longer notices."""
     last = min(died, key=lambda fact: fact.age_s or 0.0)
     age_s, works = last.age_s or 0.0, _works(view)
     limit_s = LIMITS["polls"].floor_s
@@ -84,7 +83,6 @@ def _pending(view: JobView, driver: Process, pending: Sequence[RayFact], age_s: 
 
 
 def _starting(view: JobView, procs: Sequence[Process], driver: Process, age_s: float) -> Verdict:
-    """Actors that load, or that work before any rank exists, by what /proc shows of them."""
     first, works = procs[0], _works(view)
     # Whom a driver waits for may not be seen; an actor that has not begun to work is.
     stands = first.task.endswith(_INIT) and age_s >= LIMITS["long"].floor_s

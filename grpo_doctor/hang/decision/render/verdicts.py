@@ -278,7 +278,6 @@ def undecided(view: JobView, stall: Stall) -> Verdict:
 
 
 def _on_gpus(view: JobView) -> Verdict:
-    """Every rank waits for its GPU, and no recorder says whether for a collective."""
     procs = list(view.by_rank.values())
     return Verdict(
         state="slow",

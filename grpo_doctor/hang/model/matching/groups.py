@@ -298,7 +298,6 @@ def continuation(past: Sequence[T]) -> T | None:
 
 
 def _common(past: Sequence[object], ago: int) -> int:
-    """How far back the ways to now and to `ago` are the same."""
     longest = min(len(past) - ago, LONGEST_CONTEXT)
     return next((n for n in range(longest) if past[n] != past[ago + n]), longest)
 
@@ -423,7 +422,6 @@ def _contradict(tracks: Iterable[Track]) -> bool:
 
 
 def _uncounted(track: Track) -> Track:
-    """Without its counters, but for whether anything is left to do."""
     busy = track.counts and not track.p2p and track.status.completed < track.status.enqueued
     return replace(track, status=Status(), counts=False, busy=busy)
 

@@ -243,7 +243,6 @@ def _not_met(context: MatchContext, rank: int, grounds: Grounds, awaited: Wait, 
 def _wrong(
     context: MatchContext, ring: frozenset[Node], inside: list[Wait]
 ) -> tuple[Grounds, Sequence[Wait]]:
-    """Return the waits that should not be there yet, and the grounds for that."""
     verdicts: dict[tuple[str, int, JointOp], bool] = {}
     strayed = set()
     for rank, first, later in _turned(ring):
@@ -274,7 +273,6 @@ def _wrong(
 
 
 def _turned(ring: frozenset[Node]) -> Iterator[tuple[int, QueuedOp, JointOp]]:
-    """Every rank of the ring that has one operation at a head while another one waits for it."""
     heads = [node for node in ring if isinstance(node, QueuedOp) and node.behind is None]
     for joint_op in (node for node in ring if isinstance(node, JointOp)):
         late = {*joint_op.missing, *joint_op.queued}

@@ -34,37 +34,15 @@ Call = Literal[
     "",
 ]
 Purpose = Literal[
-    "weight-sync",
-    "dataload",
-    "reward",
-    "checkpoint",
-    "compile",
-    "load",
-    "download",
-    "evaluate",
-    "generate",
-    "logprob",
-    "train",
-    "optimizer",
-    "offload",
-    "init",
-]
+    "weight-sync", "dataload", "reward", "checkpoint", "compile", "load", "download", "evaluate",
+    "generate", "logprob", "train", "optimizer", "offload", "init",
+]  # fmt: skip
 PHASE_OF: dict[Purpose, str | None] = {
-    "weight-sync": "sync",
-    "dataload": "dataload",
-    "reward": "reward",
-    "checkpoint": "checkpoint",
-    "compile": None,
-    "load": "init",
-    "download": "init",
-    "evaluate": "eval",
-    "generate": "rollout",
-    "logprob": "logprob",
-    "train": "train",
-    "optimizer": "optimizer",
-    "offload": "offload",
+    "weight-sync": "sync", "dataload": "dataload", "reward": "reward", "checkpoint": "checkpoint",
+    "compile": None, "load": "init", "download": "init", "evaluate": "eval", "generate": "rollout",
+    "logprob": "logprob", "train": "train", "optimizer": "optimizer", "offload": "offload",
     "init": "init",
-}
+}  # fmt: skip
 # Work that takes minutes in a healthy job and during which nothing is said to the other ranks.
 LONG_WORK: frozenset[Purpose] = frozenset(
     {"checkpoint", "compile", "load", "download", "evaluate", "generate", "offload"}

@@ -164,7 +164,6 @@ def activity_of(view: JobView, pid: int, tid: int) -> Activity:
 
 
 def _of_thread(look: ProcessLook, tid: int) -> ProcessLook | None:
-    """A process as if this were its only thread, and nothing were known of its files."""
     thread = next((candidate for candidate in look.threads if candidate.tid == tid), None)
     if thread is None:
         return None

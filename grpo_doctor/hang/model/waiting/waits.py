@@ -156,18 +156,13 @@ def _rings(reached: dict[Node, frozenset[Node]]) -> dict[Node, frozenset[Node]]:
     return {node: ring for ring in rings for node in ring}
 
 
+_SOCKETS = ("socket-receive", "socket-send", "socket-connect", "socket-accept", "poll")
 _CHANNELS = {
-    "pipe-read": "pipe",
-    "pipe-write": "pipe",
-    "fifo-open": "file",
-    "socket-receive": "socket",
-    "socket-send": "socket",
-    "socket-connect": "socket",
-    "socket-accept": "socket",
-    "file": "file",
+    **dict.fromkeys(("pipe-read", "pipe-write"), "pipe"),
+    **dict.fromkeys(("file", "fifo-open"), "file"),
+    **dict.fromkeys(_SOCKETS, "socket"),
     "file-lock": "lock",
     "child": "child",
-    "poll": "socket",
 }
 _THINGS = ("file", "lock", "socket")
 # The processes that a rank starts for a loader, a pool or a child.

@@ -61,6 +61,15 @@ def test_axes_of_one_rank_are_left_out() -> None:
     assert coordinates([], 4) == {}
 
 
+def test_context_parallel_ranks_share_a_place_of_data_parallel_ones() -> None:
+    joint = GroupSeen("1", "DATA_PARALLEL_GROUP_WITH_CP", (0, 1, 2, 3))
+    context = [GroupSeen("2", "CONTEXT_PARALLEL_GROUP", ranks) for ranks in ((0, 1), (2, 3))]
+    assert coordinates([joint, *context], 4)[3] == {"DP": 1, "CP": 1}
+    # Without data parallelism the joint group holds nothing but CP.
+    alone = GroupSeen("1", "DATA_PARALLEL_GROUP_WITH_CP", (0, 1))
+    assert coordinates([alone, context[0]], 2)[1] == {"CP": 1}
+
+
 def test_two_meshes_of_one_name_that_differ_tell_nothing() -> None:
     assert coordinates(mesh("dp", (0, 1, 2, 3), (1, 0)), 4) == {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.matching.model import Matching, Wait
 from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode
 from grpo_doctor.hang.model.waiting import waits
-from grpo_doctor.hang.model.waiting.waits import Graph
+from grpo_doctor.hang.model.waiting.waits import Graph, asks_engine
 from grpo_doctor_probes.evidence import Evidence, Role
 from tests.evidence import EvidenceBuilder, frames
 
@@ -141,3 +142,71 @@ def test_which_engine_a_rank_waits_for(
     parts: tuple[tuple[int, Role, int | None, int], ...], expected: list[set[Node]]
 ) -> None:
     assert ends_of_engine(engines(*parts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("role", "front", "core", "linked"),
+    [
+        ("server", "still", "still", True),
+        ("server", "works", "still", True),  # it wakes for every message of its core's
+        ("engine", "still", "still", True),
+        ("engine", "polls", "still", True),
+        ("engine", "works", "still", False),
+        ("engine", "works", "stopped", True),
+    ],
+)
+def test_a_front_depends_on_its_core_while_it_rests(
+    role: Role, front: str, core: str, linked: bool
+) -> None:
+    build = engines((FRONT, role, None, 1), (CORE, "engine-worker", None, FRONT))
+    helper = build.child(0, "helper", pid=500, parent=FRONT)
+    helper.member = replace(helper.member, rank=None)
+    process = build.processes[FRONT]
+    if front == "works":
+        process.works(REWARD, moves=False)
+    elif front == "polls":
+        process.wakes = 6
+    build.processes[CORE].state = "T" if core == "stopped" else "S"
+    needed = graph(build).needed(ProcessNode(FRONT))
+    assert needed == ({ProcessNode(CORE)} if linked else set())
+
+
+@pytest.mark.parametrize(
+    ("lines", "hold", "asking"),
+    [
+        (("readinto /usr/lib/python3.11/socket.py:5", "generate /me/t.py:5"), None, True),
+        (("select /usr/lib/python3.11/selectors.py:5", "generate /me/t.py:5"), None, True),
+        (("get /usr/lib/python3.11/queue.py:5", "generate /me/t.py:5"), None, True),
+        (("readinto /usr/lib/python3.11/socket.py:5", "sync_weights /me/t.py:5"), None, True),
+        (("readinto /usr/lib/python3.11/socket.py:5", "reward /me/t.py:5"), None, False),
+        (
+            (
+                "readinto /usr/lib/python3.11/socket.py:5",
+                "score /me/t.py:5",
+                "generate /me/t.py:6",
+            ),
+            None,
+            True,
+        ),
+        (
+            (
+                "readinto /usr/lib/python3.11/socket.py:5",
+                "score /me/t.py:5",
+                "sync_weights /me/t.py:6",
+            ),
+            None,
+            False,
+        ),
+        (("sleep /usr/lib/python3.11/time.py:5", "generate /me/t.py:5"), None, False),
+        (("ask /me/t.py:3", "generate /me/t.py:5"), None, False),
+        (("ask /me/t.py:3", "generate /me/t.py:5"), "socket-receive", True),
+        (("ask /me/t.py:3", "generate /me/t.py:5"), "futex", True),
+        (("ask /me/t.py:3", "generate /me/t.py:5"), "pipe-write", False),
+    ],
+)
+def test_who_waits_for_a_rollout_engine(lines: tuple[str, ...], hold: Any, asking: bool) -> None:
+    build = EvidenceBuilder()
+    process = build.elsewhere(1, frames(*lines))
+    if hold is not None:
+        process.blocks(hold)
+    assert asks_engine(view.build(build.build()).by_rank[1]) is asking
