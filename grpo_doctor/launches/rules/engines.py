@@ -98,10 +98,7 @@ def no_room_beside_the_engine(view: View) -> Flaw | None:
         severity="medium",
         headline=f"vLLM keeps {share:.0%} of each GPU, also during training",
         evidence=(f"gpu_memory_utilization {share:g}{origin}; the engine never sleeps",),
-        fixes=(
-            view.flag("vllm.gpu_memory_utilization", 0.4),
-            f"or {view.flag('vllm.sleep_level', 1)}",
-        ),
+        fixes=(view.flag("vllm.sleep_level", 1), "or a smaller share"),
         source=view.source("vllm.gpu_memory_utilization"),
     )
 
