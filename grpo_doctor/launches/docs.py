@@ -30,10 +30,10 @@ _FORMS = (
         "`swift rlhf`, `swift rollout`, `megatron rlhf`",
         "flags; a YAML or JSON file; `NPROC_PER_NODE`, `NNODES`, `MAX_PIXELS`",
     ),
-    ("`trl grpo`, `trl vllm-serve`", "flags; `--config`; accelerate's options and its file"),
+    ("`trl grpo`, `trl vllm-serve`", "flags; `--config`; accelerate's options and file"),
     (
         "a script under `accelerate launch`, `torchrun`, `deepspeed` or `python`",
-        "flags; literal arguments of `GRPOConfig(...)`, `LoraConfig(...)`, `GRPOTrainer(...)`",
+        "flags; literals and options of its `argparse` in `GRPOConfig(...)`, `LoraConfig(...)` ...",
     ),
     (
         "`python -m verl.trainer.main_ppo`",
