@@ -37,7 +37,9 @@ def ours(spelling: Spelling, kind: Kind, raw: Any) -> Any:
         raw = words[spelling.item] if len(words) > spelling.item else None
     if not spelling.values:
         return parse(kind, raw)
-    return next((own for own, text in spelling.values if _same(text, raw)), None)
+    if raw is None:  # unset is not `null`
+        return None
+    return next((own for own, text in spelling.values if _plain(text) == _plain(raw)), None)
 
 
 def theirs(spelling: Spelling, value: Any) -> tuple[Any] | None:
@@ -62,10 +64,6 @@ def spelled(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return "null" if value is None else str(value)
-
-
-def _same(text: Any, raw: Any) -> bool:
-    return raw is not None and _plain(text) == _plain(raw)  # unset is not `null`
 
 
 def _plain(value: Any) -> str:

@@ -222,7 +222,8 @@ class Lexer:
             return self._unknown(text)
         words = self.value(name)
         if text.startswith("#") and text != "#":
-            is_known = index in ("@", "*") and words is not None and not _open(words)
+            is_known = index in ("@", "*") and words is not None
+            is_known = is_known and not any(word.unset for word in words or ())
             return (str(len(words or ())), []) if is_known else self._unknown(text)
         if index in ("@", "*") or name in ("@", "*"):
             if words is None and mark not in (":-", "-", "+"):
@@ -269,10 +270,6 @@ class Lexer:
 @functools.lru_cache(maxsize=16)
 def _line_ends(text: str) -> list[int]:
     return [match.start() for match in re.finditer("\n", text)]
-
-
-def _open(words: tuple[Word, ...]) -> bool:
-    return any(word.unset for word in words)
 
 
 def _path(program: str, words: list[Word]) -> str:

@@ -60,7 +60,8 @@ def expandable_segments_with_sleep(view: View) -> Flaw | None:
     3.9, verl, and vLLM 0.32 itself switch the setting off around the rollout.
     """
     names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-    set_names = [n for n in names if "expandable_segments:true" in _environment(view, n)]
+    said = {n: view.launch.environment.get(n, "").replace(" ", "").lower() for n in names}
+    set_names = [n for n in names if "expandable_segments:true" in said[n]]
     if not set_names or not view.colocated or not view.sleeps:
         return None
     if view.launch.framework == "ms-swift" and view.at_least("3.9.0"):
@@ -74,10 +75,6 @@ def expandable_segments_with_sleep(view: View) -> Flaw | None:
         fixes=(f"unset {set_names[0]}", f"or {view.flag('vllm.sleep_level', 0)}"),
         source=view.source("vllm.sleep_level"),
     )
-
-
-def _environment(view: View, name: str) -> str:
-    return view.launch.environment.get(name, "").replace(" ", "").lower()
 
 
 _MOST_WITHOUT_SLEEP = 0.8  # what is left of 80 GB holds a 7B with LoRA, and little else
@@ -119,7 +116,8 @@ def engine_too_small_for_weights(view: View) -> Flaw | None:
     weights alone do not fit, vLLM ends with `No available memory for the cache blocks`.
     """
     share, card = view.value("vllm.gpu_memory_utilization"), view.host.card_bytes
-    if view.model is None or not share or not card or not (view.colocated or _serves(view)):
+    serves = view.launch.role == "rollout server"
+    if view.model is None or not share or not card or not (view.colocated or serves):
         return None
     options = str(view.launch.options)
     if any(word in options for word in _OTHER_SHARES):
@@ -143,10 +141,6 @@ def engine_too_small_for_weights(view: View) -> Flaw | None:
         fixes=tuple(fixes),
         source=view.source("vllm.gpu_memory_utilization", "vllm.tensor_parallel_size"),
     )
-
-
-def _serves(view: View) -> bool:
-    return view.launch.role == "rollout server"
 
 
 @rule("GL033", SWIFT_AND_TRL)

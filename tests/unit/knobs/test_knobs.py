@@ -36,41 +36,12 @@ def test_every_spelling_names_a_knob_and_no_version_has_two_names_for_it() -> No
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("3.12.0", (3, 12, 0)),
-        ("4.6.0.dev0", (4, 6, 0)),
-        ("v4.1", (4, 1, 0)),
-        ("4.0rc1", (4, 0, 0)),
-        ("main", None),
-        ("", None),
-        (None, None),
-    ],
-)
-def test_versions(text: str | None, expected: tuple[int, ...] | None) -> None:
-    assert version_of(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("version", "knob", "value", "expected"),
-    [
-        ("3.9.0", "train.type", "full", "--train_type full"),
-        ("4.0.0", "train.type", "full", "--tuner_type full"),
-        ("4.6.0", "train.type", "full", "--tuner_type full"),
-        (None, "train.type", "full", None),  # either name is refused by some version
-        ("3.9.0", "offload.gc_collect", False, "--gc_collect_after_offload false"),
-        ("3.10.0", "offload.gc_collect", False, None),
-        ("3.2.0", "offload.model", False, None),
-        ("4.6.0", "offload.optimizer", False, "--offload_optimizer false"),
-        (None, "offload.optimizer", False, "--offload_optimizer false"),
-        ("3.4.0", "vllm.tensor_parallel_size", 2, "--tensor_parallel_size 2"),
-        ("3.5.0", "vllm.tensor_parallel_size", 2, "--vllm_tensor_parallel_size 2"),
-        ("4.6.0", "vllm.gpu_memory_utilization", 0.55, "--vllm_gpu_memory_utilization 0.55"),
-        ("4.6.0", "deepspeed.stage", 2, None),  # read from the preset, no flag of its own
+        ("3.12.0", (3, 12, 0)), ("4.6.0.dev0", (4, 6, 0)), ("v4.1", (4, 1, 0)),
+        ("4.0rc1", (4, 0, 0)), ("main", None), ("", None), (None, None),
     ],
 )  # fmt: skip
-def test_ms_swift_flags_by_version(
-    version: str | None, knob: str, value: Any, expected: str | None
-) -> None:
-    assert knobs.spell(SWIFT, version, knob, value) == expected
+def test_versions(text: str | None, expected: tuple[int, ...] | None) -> None:
+    assert version_of(text) == expected
 
 
 def test_an_unknown_framework_has_no_spellings() -> None:
@@ -115,18 +86,6 @@ def test_two_dashes_alone_are_no_option() -> None:
     assert options_of(["--a", "1", "--"]) == {"a": ["1", "--"]}
 
 
-def test_unset_and_unreadable_values_are_absent() -> None:
-    config = {
-        "use_vllm": None,
-        "offload_model": "none",
-        "num_generations": "many",
-        "max_completion_length": 0.5,
-        "vllm_gpu_memory_utilization": float("nan"),
-        "save_steps": float("inf"),
-    }
-    assert knobs.canonical(SWIFT, "4.6.0", config) == {}
-
-
 @pytest.mark.parametrize(
     ("value", "stage", "optimizer", "param"),
     [
@@ -149,16 +108,21 @@ def test_what_a_deepspeed_setting_says(
     }
 
 
-@pytest.mark.parametrize("zero", [{"stage": "auto"}, {}, 3, None])
-def test_a_deepspeed_configuration_that_states_no_stage_says_nothing(zero: Any) -> None:
-    assert knobs.canonical(SWIFT, "4.6.0", {"deepspeed": {"zero_optimization": zero}}) == {}
-
-
-def test_only_frameworks_that_take_a_deepspeed_setting_have_one() -> None:
-    assert knobs.canonical("verl", None, {"deepspeed": "zero3"}) == {}
-
-
-def test_a_deepspeed_file_is_kept_as_it_is() -> None:
-    assert knobs.canonical(SWIFT, "4.6.0", {"deepspeed": "ds.json"}) == {
-        "deepspeed.preset": "ds.json"
-    }
+@pytest.mark.parametrize(
+    ("framework", "config", "expected"),
+    [
+        # no stage, no setting of that name, a file, values that are unset or cannot be read
+        *((SWIFT, {"deepspeed": {"zero_optimization": zero}}, {})
+          for zero in ({"stage": "auto"}, {}, 3, None)),
+        ("verl", {"deepspeed": "zero3"}, {}),
+        (SWIFT, {"deepspeed": "ds.json"}, {"deepspeed.preset": "ds.json"}),
+        *((SWIFT, {name: value}, {}) for name, value in (
+            ("use_vllm", None), ("offload_model", "none"), ("num_generations", "many"),
+            ("max_completion_length", 0.5), ("vllm_gpu_memory_utilization", float("nan")),
+            ("save_steps", float("inf")))),
+    ],
+)  # fmt: skip
+def test_only_what_a_configuration_says_is_read(
+    framework: str, config: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert knobs.canonical(framework, "4.6.0", config) == expected

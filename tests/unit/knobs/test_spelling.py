@@ -79,6 +79,20 @@ ACTOR = "actor_rollout_ref.actor."
         ("ms-swift", "3.6.0", "vllm.max_num_seqs", 64, None),
         ("ms-swift", "3.7.0", "vllm.max_num_seqs", 64, "--vllm_max_num_seqs 64"),
         ("ms-swift", None, "vllm.max_num_seqs", 64, None),
+        ("ms-swift", "3.9.0", "train.type", "full", "--train_type full"),
+        ("ms-swift", "4.0.0", "train.type", "full", "--tuner_type full"),
+        ("ms-swift", "4.6.0", "train.type", "full", "--tuner_type full"),
+        ("ms-swift", None, "train.type", "full", None),  # some version refuses either name
+        ("ms-swift", "3.9.0", "offload.gc_collect", False, "--gc_collect_after_offload false"),
+        ("ms-swift", "3.10.0", "offload.gc_collect", False, None),
+        ("ms-swift", "3.2.0", "offload.model", False, None),
+        ("ms-swift", "4.6.0", "offload.optimizer", False, "--offload_optimizer false"),
+        ("ms-swift", None, "offload.optimizer", False, "--offload_optimizer false"),
+        ("ms-swift", "3.4.0", "vllm.tensor_parallel_size", 2, "--tensor_parallel_size 2"),
+        ("ms-swift", "3.5.0", "vllm.tensor_parallel_size", 2, "--vllm_tensor_parallel_size 2"),
+        ("ms-swift", "4.6.0", "vllm.gpu_memory_utilization", 0.55,
+         "--vllm_gpu_memory_utilization 0.55"),
+        ("ms-swift", "4.6.0", "deepspeed.stage", 2, None),  # read from the preset, not a flag
         # DeepSpeed's JSON and vLLM's own command
         ("deepspeed", None, "deepspeed.offload_optimizer", False,
          '"zero_optimization.offload_optimizer.device": "none"'),
