@@ -9,8 +9,6 @@ import pytest
 
 from grpo_doctor_probes.discover.commands import framework_by_script
 from grpo_doctor_probes.discover.modules import (
-    File,
-    Modules,
     environ_pointers,
     live_environment,
     modules_of,
@@ -19,7 +17,6 @@ from grpo_doctor_probes.discover.modules import (
 )
 from grpo_doctor_probes.discover.scan import Process, read_process
 from grpo_doctor_probes.memory.access import parse_maps
-from tests.unit.probes.memory.small_library import SIZE, library_at
 
 TORCH = "/opt/v/lib/python3.12/site-packages/torch"
 MAPS = f"""\
@@ -168,29 +165,3 @@ def test_a_string_is_read_to_its_end_or_to_a_limit(
     held_memory.array(0x900, address, 0)
     expected = value[: size - len("MASTER_ADDR=")]
     assert held_memory.variables() == ({"MASTER_ADDR": expected} if size else {})
-
-
-PROGRAM, LIBC, OTHER = "/v/bin/python", "/lib/x86_64-linux-gnu/libc.so.6", "/v/lib/own.so"
-
-
-@pytest.mark.parametrize(
-    ("exported", "pointers"),
-    [
-        (((PROGRAM, "environ"), (LIBC, "environ")), [0, 1]),  # a copy in the program comes first
-        (((PROGRAM, "main"), (LIBC, "environ")), [1]),
-        (((PROGRAM, "environ"), (OTHER, "environ")), [0]),
-        (((PROGRAM, "main"), (OTHER, "environ"), (LIBC, "__environ")), [2]),
-        (((PROGRAM, "main"), (LIBC, "getenv")), []),
-        (((OTHER, "environ"),), []),
-    ],
-)
-def test_the_environment_is_where_the_program_or_the_c_library_has_it(
-    tmp_path: Path, exported: tuple[tuple[str, str], ...], pointers: list[int]
-) -> None:
-    files = [File(path, SIZE * (number + 1)) for number, (path, _) in enumerate(exported)]
-    images = [library_at(file.start, name) for file, (_, name) in zip(files, exported, strict=True)]
-    (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "mem").write_bytes(bytes(SIZE) + b"".join(images))
-    process = Process(7, 1, 7, 7, "S", "python", 1, executable=PROGRAM)
-    addresses = environ_pointers(tmp_path, process, Modules(tuple(files)))
-    assert addresses == tuple(SIZE * (number + 1) + 0x123 for number in pointers)

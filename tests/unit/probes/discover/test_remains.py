@@ -49,13 +49,6 @@ def test_a_rank_of_a_script_that_still_runs_is_not_left(host: FakeProc, leader: 
     assert rank_pids(host) == [[100]]
 
 
-def test_large_without_torch(host: FakeProc) -> None:
-    leave(host, 100, torch=True)
-    (host.root / "100" / "maps").write_text("55d0-55d1 r--p 00000000 08:01 11 /usr/bin/python3\n")
-    start_job(host)
-    assert rank_pids(host) == [[201, 202]]
-
-
 def test_alone_it_is_named(host: FakeProc) -> None:
     leave(host, 100)
     with pytest.raises(NoJobError) as error:

@@ -57,16 +57,6 @@ def test_a_rank_that_nothing_started_here_has_helpers(
     }  # fmt: skip
 
 
-def test_a_pod_whose_first_process_is_a_rank(host: FakeProc) -> None:
-    environment = by_hand(3, 8)
-    host.add(5, 0, "python train.py", environment, torch=True, image=5, threads=GLOO)
-    host.add(20, 5, "python train.py", environment, torch=True, image=5, group=5)
-    host.add(40, 0, "python -m ipykernel_launcher", environment, torch=True)
-    (job,) = find_jobs([5], host.root)
-    assert ranks(job) == [(5, 3)]
-    assert roles(job)[20] == ("helper", 3)
-
-
 @pytest.mark.parametrize("group", [109, 0], ids=["its script has ended", "a shell outside"])
 def test_a_rank_without_the_leader_of_its_group(host: FakeProc, group: int) -> None:
     host.add(100, 50, "python train.py", by_hand(0, 2), torch=True, threads=GLOO)
@@ -146,25 +136,6 @@ def test_a_pod_says_its_own_number_to_what_starts_the_launcher(host: FakeProc) -
         host.add(100 + local, 90, "python t.py", environment, torch=True)
     (job,) = find_jobs((), host.root)
     assert ranks(job) == [(100, 2), (101, 3)]
-
-
-def test_ranks_that_one_task_has_spawned_are_not_both_its_number(host: FakeProc) -> None:
-    host.add(80, 1, "python go.py", slurm(0, 2), torch=True)
-    spawned = ["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(3)"]
-    for local in range(2):
-        host.add(100 + local, 80, spawned, slurm(0, 2), torch=True, threads=GLOO)
-    (job,) = find_jobs((), host.root)
-    assert ranks(job) == [(100, 0), (101, 1)]
-    assert "order of their start" in job.notes[0]
-
-
-def test_a_wrapper_that_has_imported_torch_itself(host: FakeProc) -> None:
-    for rank in range(2):
-        pid, environment = 100 + 10 * rank, by_hand(rank, 2)
-        host.add(pid, 50, "python wrapper.py", environment, torch=True)
-        host.add(pid + 1, pid, "python train.py", environment, torch=True, threads=GLOO)
-    (job,) = find_jobs((), host.root)
-    assert ranks(job) == [(101, 0), (111, 1)]
 
 
 def test_an_engine_that_a_rank_has_spawned_joins_a_group_of_its_own(host: FakeProc) -> None:

@@ -8,11 +8,9 @@ import pytest
 
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import Sizes
-from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.discover.world import (
     expected_ranks,
-    main_world,
     number_all,
     sizes_of,
 )
@@ -53,43 +51,6 @@ def test_processes_of_several_parents_have_no_order() -> None:
     strangers = {**processes(10), **processes(12, parent=2)}
     nothing = ({10: None, 12: None}, "No process has a rank number.")
     assert number_all({12: None, 10: None}, strangers, []) == nothing
-
-
-def trainers(*rows: tuple[int, int | None, int, int]) -> tuple[dict[int, Candidate], Cast]:
-    """Rows of process, rank, port of the rendezvous and attempt; they started in this order."""
-    members = {
-        pid: Candidate(
-            Process(pid, 1, pid, pid, "S", "python", started_ticks=ticks),
-            "rank",
-            {
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "TORCHELASTIC_RESTART_COUNT": str(attempt),
-            },
-        )
-        for ticks, (pid, _, port, attempt) in enumerate(rows)
-    }
-    return members, Cast({pid: rank for pid, rank, _, _ in rows}, frozenset(), {})
-
-
-@pytest.mark.parametrize(
-    ("rows", "main"),
-    [
-        ([(1, 0, 5, 0), (2, 1, 5, 0)], {1, 2}),
-        ([(1, 0, 5, 0), (2, 1, 6, 0)], {1, 2}),  # the numbers say that they are one group
-        ([(1, 0, 5, 0), (2, 0, 6, 0), (3, 1, 6, 0)], {2, 3}),  # the largest
-        ([(1, 0, 5, 0), (2, 0, 6, 0)], {1}),  # the older of two
-        ([(1, 0, 5, 0), (2, 0, 5, 1)], {2}),  # the launcher's last attempt
-        ([(1, 0, 5, 0), (2, 0, 5, 0), (3, 1, 5, 0)], {1, 3}),  # one process for each rank
-        ([(1, 0, 5, 0), (2, 0, 6, 0), (3, 1, 6, 0), (4, None, 7, 0)], {2, 3, 4}),
-    ],
-)
-def test_the_group_that_trains(
-    rows: list[tuple[int, int | None, int, int]], main: set[int]
-) -> None:
-    members, of_host = trainers(*rows)
-    trains, second = main_world(members, of_host)
-    assert (set(trains), set(second)) == (main, set(members) - main)
 
 
 def trainer_with(**environment: str) -> Candidate:

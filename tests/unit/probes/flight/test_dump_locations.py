@@ -14,6 +14,7 @@ from grpo_doctor_probes.flight.dump_locations import (
     dump_prefixes,
     environment,
     known_dump_files,
+    seen_from_here,
     started_unix_s,
 )
 
@@ -110,3 +111,18 @@ def test_when_a_process_started(proc: Path) -> None:
     assert started_unix_s(replace(member, started_ticks=0), proc) == 0.0
     (proc / "uptime").write_text("?")
     assert started_unix_s(member, proc) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("other_space", "root", "through_root"),
+    [(True, "/", True), (False, "/", False), (False, "/srv/job", True), (True, "/srv/job", True)],
+)
+def test_a_path_is_the_same_for_who_has_our_file_system(
+    proc: Path, other_space: bool, root: str, through_root: bool
+) -> None:
+    own = Path("/proc/self/ns/mnt").readlink()
+    (proc / "10" / "ns").mkdir(parents=True)
+    (proc / "10" / "ns" / "mnt").symlink_to("mnt:[1]" if other_space else own)
+    (proc / "10" / "root").symlink_to(root)
+    expected = proc / "10" / "root" / "tmp/x" if through_root else Path("/tmp/x")
+    assert seen_from_here(10, "/tmp/x", proc) == expected

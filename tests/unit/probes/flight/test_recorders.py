@@ -135,3 +135,12 @@ def test_a_memory_that_gives_no_answer_holds_nobody_up(monkeypatch: pytest.Monke
     (dump,) = read_recorders(member(os.getpid()), at_most_s=0.1)
     never.set()
     assert dump.problem == "its memory gave no answer in time"
+
+
+def test_who_may_not_be_read_says_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> None:
+        raise PermissionError(1, "no")
+
+    monkeypatch.setattr(recorders, "Memory", refuse)
+    monkeypatch.setattr(recorders, "why_refused", lambda _: "run it as root")
+    assert problem_of(os.getpid()) == "run it as root"

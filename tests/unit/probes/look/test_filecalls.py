@@ -26,15 +26,6 @@ def number_of(path: Path) -> str:
 
 
 @pytest.fixture
-def rank(scene: Scene) -> Scene:
-    """A rank and two others."""
-    scene.add(RANK, 1, "python train.py")
-    for pid in (HOLDER, HEIR):
-        scene.add(pid, 1, "python other.py")
-    return scene
-
-
-@pytest.fixture
 def file(rank: Scene) -> Path:
     """A file that the rank has open."""
     path = rank.root / "cache.lock"

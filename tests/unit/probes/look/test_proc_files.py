@@ -74,7 +74,9 @@ def test_a_core_that_we_may_not_use_takes_the_offset_of_another() -> None:
 MOUNTS = rb"""22 1 254:0 / / rw - ext4 /dev/vda rw
 30 22 0:25 / /data rw shared:1 - nfs4 server:/export rw
 31 30 0:26 / /data/a\040b rw - fuse.s3fs s3fs rw
-32 22 0:27 / /data rw - tmpfs tmpfs rw
+32 22 0:27 / /data - tmpfs tmpfs
+33 22 0:28 / - nfs4 without:/point
+34 22 0:29 / /data rw - nfs4
 broken line
 """
 

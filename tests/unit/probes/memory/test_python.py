@@ -5,10 +5,12 @@ from __future__ import annotations
 import dis
 import os
 import sys
+import types
+from collections.abc import Iterator
 
 import pytest
 
-from grpo_doctor_probes.memory.access import Memory
+from grpo_doctor_probes.memory.access import Memory, mapped
 from grpo_doctor_probes.memory.python import (
     Objects,
     UnknownPythonError,
@@ -60,3 +62,64 @@ def test_lines_of_python_310() -> None:
 def test_a_process_without_a_python_says_so() -> None:
     with Memory(os.getpid()) as memory, pytest.raises(UnknownPythonError, match="it has no Python"):
         Objects(memory, ())
+
+
+class Base:
+    pass
+
+
+class Held(Base):
+    def __init__(self) -> None:
+        self.number, self.name = 5, "held"
+
+
+@types.coroutine
+def pauses() -> Iterator[None]:
+    yield
+
+
+async def below() -> None:
+    await pauses()
+
+
+async def waits(number: int) -> None:
+    def inner() -> int:
+        return number
+
+    await below()
+    inner()
+
+
+HELD, WIDE, TABLE = Held(), "Gr\u00fc\u00dfe \u4e16 \U0001f600", {"one": "1", "two": "2"}
+LIST, TUPLE, SET = ["a", "b"], ("c",), {"d", "e"}
+SUSPENDED = waits(7)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="an unknown Python")
+def test_objects_of_this_process() -> None:
+    with Memory(os.getpid()) as memory:
+        objects = Objects(memory, mapped(os.getpid()))
+        names = objects.module(__name__)
+        assert (objects.text(names["CODE"]), objects.text(names["WIDE"])) == (CODE, WIDE)
+        table = {key: objects.text(value) for key, value in objects.items(names["TABLE"]).items()}
+        attributes = objects.attributes(names["HELD"])
+        assert (table, [*attributes]) == (TABLE, ["number", "name"])
+        assert objects.text(attributes["name"]) == "held"
+        for name, held in (("LIST", LIST), ("TUPLE", TUPLE)):
+            assert [objects.text(each) for each in objects.contained(names[name])] == [*held]
+        assert {objects.text(each) for each in objects.members(names["SET"])} == SET
+        assert objects.is_a(names["HELD"], f"{Base.__name__}")
+        assert not objects.is_a(names["HELD"], "str")
+        assert objects.module("absent.for.sure") == {}
+        assert objects.suspended(names["SUSPENDED"]) is None
+        SUSPENDED.send(None)
+        objects = Objects(memory, mapped(os.getpid()))
+        where = objects.suspended(names["SUSPENDED"])
+        assert where is not None
+        assert (where.function.rpartition(".")[2], where.file) == ("waits", __file__)
+        assert where.line == waits.__code__.co_firstlineno + 4
+        assert objects.number(objects.local(where, 0) + 24, "<I") == 7
+        inner = objects.suspended(where.awaits)
+        assert inner is not None
+        assert inner.function.rpartition(".")[2] == "below"
+    SUSPENDED.close()
