@@ -14,25 +14,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_doctor_probes.procs.procfs import status
+from grpo_doctor_probes.procs.procfs import content, status
 
 _CONTAINER_ID = re.compile(r"(?:^|[/\-:.])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
-_SHORT = 12
 _SYS_PTRACE = 1 << 19  # CAP_SYS_PTRACE of linux/capability.h
 _SCOPE_MEANINGS = {
     1: "it allows a process to trace only its own children",
     2: "it allows only administrators to trace",
     3: "it forbids all tracing until the next boot",
 }
-
-
-def container_of(proc: Path, pid: int) -> str:
-    """The short identity of its container, `pid namespace` for an unknown one, else empty."""
-    folder = f"{proc}/{pid}"
-    with contextlib.suppress(OSError):
-        if match := _CONTAINER_ID.search(os.fsdecode(Path(f"{folder}/cgroup").read_bytes())):
-            return match[1][:_SHORT]
-    return "pid namespace" if len(status(folder).get("NSpid", "").split()) > 1 else ""
 
 
 def has_our_network(proc: Path, pid: int) -> bool:
@@ -53,7 +43,7 @@ class Rights:
     uid: int
     may_trace_all: bool
     scope: int
-    container: str
+    contained: bool  # in a container
 
 
 def own_rights(proc: Path = Path("/proc")) -> Rights:
@@ -64,29 +54,14 @@ def own_rights(proc: Path = Path("/proc")) -> Rights:
     scope = 0
     with contextlib.suppress(OSError, ValueError):
         scope = int((proc / "sys" / "kernel" / "yama" / "ptrace_scope").read_bytes())
-    container = ""
-    with contextlib.suppress(OSError):
-        container = container_of(proc, int(os.readlink(proc / "self")))  # noqa: PTH115 - a number
-    return Rights(uid, bool(capabilities & _SYS_PTRACE), scope, container)
+    cgroup = os.fsdecode(content(proc / "self" / "cgroup"))
+    contained = bool(_CONTAINER_ID.search(cgroup)) or len(own.get("NSpid", "").split()) > 1
+    return Rights(uid, bool(capabilities & _SYS_PTRACE), scope, contained)
 
 
 def ptrace_remedy(proc: Path = Path("/proc")) -> str:
     """What to do so that ptrace and /proc/PID/mem are allowed, for this user on this machine."""
-    return remedy(own_rights(proc), shlex.quote(sys.executable))
-
-
-def why_refused(pid: int, proc: Path = Path("/proc")) -> str:
-    """Return why a trace of this process was refused, as far as known, and what to do."""
-    rights, owner = own_rights(proc), status(proc / str(pid)).get("Uid", "").split()[:1]
-    if rights.scope or rights.may_trace_all:
-        return ptrace_remedy(proc)
-    if owner != [str(rights.uid)]:
-        return f"it belongs to user {''.join(owner) or 'unknown'}. {ptrace_remedy(proc)}"
-    return f"not even its own user may trace it (it is not dumpable). {ptrace_remedy(proc)}"
-
-
-def remedy(rights: Rights, interpreter: str) -> str:
-    """Return the advice for these rights. Pure."""
+    rights = own_rights(proc)
     if rights.scope >= 3:
         return (
             f"kernel.yama.ptrace_scope is {rights.scope}: {_SCOPE_MEANINGS[3]}. "
@@ -99,23 +74,35 @@ def remedy(rights: Rights, interpreter: str) -> str:
             "--security-opt apparmor=unconfined`."
         )
     advice = []
-    if rights.container:
+    if rights.contained:
         advice.append(
             "This container lacks the right to trace: start it with `docker run --cap-add "
             "SYS_PTRACE`, or inspect it from outside, with Kubernetes: `kubectl debug "
             "--profile=sysadmin --target=CONTAINER POD -it --image=IMAGE`."
         )
     if rights.uid != 0:
-        advice.append(f"Run it as root: `sudo {interpreter} -m grpo_doctor attach`.")
+        advice.append(
+            f"Run it as root: `sudo {shlex.quote(sys.executable)} -m grpo_doctor attach`."
+        )
         if rights.scope:
             advice.append(
                 f"Or, for processes of your own: kernel.yama.ptrace_scope is {rights.scope}, "
                 f"{_SCOPE_MEANINGS[rights.scope]}; `sudo sysctl kernel.yama.ptrace_scope=0` "
                 f"allows it."
             )
-    elif not rights.container:
+    elif not rights.contained:
         advice.append(
             "This root lacks CAP_SYS_PTRACE: run it from a shell of the host's root, or add "
             "SYS_PTRACE to the capabilities of the service that starts it."
         )
     return " ".join(advice)
+
+
+def why_refused(pid: int, proc: Path = Path("/proc")) -> str:
+    """Return why a trace of this process was refused, as far as known, and what to do."""
+    rights, owner = own_rights(proc), status(proc / str(pid)).get("Uid", "").split()[:1]
+    if rights.scope or rights.may_trace_all:
+        return ptrace_remedy(proc)
+    if owner != [str(rights.uid)]:
+        return f"it belongs to user {''.join(owner) or 'unknown'}. {ptrace_remedy(proc)}"
+    return f"not even its own user may trace it (it is not dumpable). {ptrace_remedy(proc)}"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.discover.permission import (
-    container_of,
     has_our_network,
+    ptrace_remedy,
     why_refused,
 )
 
@@ -47,23 +47,24 @@ def test_why_a_trace_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "spaces", "name"),
+    ("cgroup", "spaces", "contained"),
     [
-        (f"0::/docker/{'ab' * 32}\n", "7", "ab" * 6),
-        ("0::/user.slice\n", "7", ""),
-        ("0::/user.slice\n", "7 1", "pid namespace"),
-        (None, "7 3 1", "pid namespace"),
-        (None, "", ""),
+        (f"0::/docker/{'ab' * 32}\n", "7", True),
+        ("0::/user.slice\n", "7", False),
+        (None, "7 3 1", True),
+        (None, "", False),
     ],
 )
-def test_the_container_of_a_process(
-    tmp_path: Path, cgroup: str | None, spaces: str, name: str
+def test_a_container_without_the_right_to_trace_is_named(
+    tmp_path: Path, cgroup: str | None, spaces: str, contained: bool
 ) -> None:
-    (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "status").write_text(f"Name:\tx\nNSpid:\t{spaces}\n")
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "status").write_text(f"Uid:\t0\t0\t0\t0\nNSpid:\t{spaces}\n")
     if cgroup is not None:
-        (tmp_path / "7" / "cgroup").write_text(cgroup)
-    assert container_of(tmp_path, 7) == name
+        (tmp_path / "self" / "cgroup").write_text(cgroup)
+    remedy = ptrace_remedy(tmp_path)
+    assert ("docker run --cap-add SYS_PTRACE" in remedy) is contained
+    assert ("This root lacks CAP_SYS_PTRACE" in remedy) is not contained
 
 
 @pytest.mark.parametrize(

@@ -245,3 +245,8 @@ def test_a_process_without_a_driver_or_frozen_is_left_alone(
     monkeypatch.setattr(module, "frozen", lambda _: "/sys/fs/cgroup/x/cgroup.freeze")
     assert sampled(BUSY) == ()
     assert traced.seized == []
+
+
+def test_without_time_nothing_is_stopped(traced: Traced) -> None:
+    assert sampled(BUSY, at_most_s=-1.0) == ()
+    assert traced.seized == []

@@ -126,3 +126,11 @@ def test_in_what_the_compiler_makes(tmp_path: Path) -> None:
     assert ctypes.string_at(guard, 1) == b"\0"
     made = get()
     assert struct.unpack("<B7xQ", ctypes.string_at(guard, 16)) == (1, made)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_in_a_function_that_code_of_arm_calls(back: bool) -> None:
+    called = HERE - 0x8000 if back else CALLED
+    call = BL | ((called - HERE - 4) // 4 & 0x3FFFFFF)
+    parts = {HERE: arm(0xD503201F, call), called: arm_getter(2)}
+    assert guard_in(parts, "aarch64") == called + 0x2000 + 0x6D0

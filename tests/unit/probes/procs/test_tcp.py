@@ -81,3 +81,9 @@ def test_a_row_goes_up_to_its_inode(words: int, count: int) -> None:
     assert fields[9] == b"55"
     result = list(parse_tcp(HEAD + b" ".join(fields[:words]) + b"\n"))
     assert [socket.inode for socket in result] == [55] * count
+
+
+def test_a_state_that_nobody_knows_is_its_number() -> None:
+    states = [b"0C", b"0D"]
+    sockets = [next(parse_tcp(HEAD + row(HERE, FAR, code, b"0:0", b"0", 5))) for code in states]
+    assert [socket.state for socket in sockets] == ["NEW_SYN_RECV", "13"]
