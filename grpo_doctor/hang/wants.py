@@ -8,6 +8,7 @@ from typing import Literal
 
 from grpo_doctor.hang.decision.state import Stall, stall_of
 from grpo_doctor.hang.diagnose import diagnose_view
+from grpo_doctor.hang.model.process.stacks import short
 from grpo_doctor.hang.model.view import FLOOR_S, JobView, build
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor_probes.evidence import Evidence
@@ -78,6 +79,8 @@ def _may_still_move(view: JobView, stall: Stall) -> bool:
 
 def _early(view: JobView, stall: Stall) -> Iterator[Request]:
     ranks = view.by_rank.values()
+    for proc in list(filter(tasks.asks_again, ranks))[:MOST_ROOTED]:
+        yield Request("variables", proc.pid, frozenset({short(proc.place.frames[0].function)}))
     moved = any(proc.activity.progressed for proc in ranks)
     loops = [
         (proc.pid, loop.tid if loop is not None else proc.pid)

@@ -90,7 +90,6 @@ def silent_network(case: Case) -> Iterator[Candidate]:
 
 
 def _front(matching: Matching) -> GroupStatus | None:
-    """The collective that all came to, where no rank is late for another."""
     if any(status.kind in ("missing", "mismatch") for status in matching.statuses):
         return None
     joined = ("all-joined-none-done", "partial")
@@ -398,6 +397,7 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
     if not does:
         sleeps = proc.blocking_thread is not None and "nanosleep" in proc.blocking_thread.wchan
         kind, does = ("sleep", "sleeps") if sleeps else ("", "makes no progress")
+    for_what = ""
     loop = proc.idle_loop if kind in ("pool", "asyncio") and proc.tid == proc.pid else None
     if proc.coroutine is not None:
         what = proc.coroutine.what
@@ -406,14 +406,14 @@ def _by_place(view: JobView, proc: Process) -> Candidate:
     elif loop is not None:
         does = "awaits a coroutine, and no stack shows its line,"
     elif proc.activity.kind == "polling" and kind in _ASKS:
-        does = _ASKS[kind]
+        does, for_what = _ASKS[kind], tasks.what_for(view, proc)
     in_loop = loop is not None or proc.coroutine is not None
     hidden = asks_engine(proc) and bool(view.engine_parts())
     # What comes from outside may come later, and a call of an actor puts into its queue.
     outside = proc.coroutine is not None and (bool(proc.actor) or kind != "coroutine")
     return Candidate(
         cause=blocked_class(proc),
-        reason=f"{does}{in_phase(proc)}{one_of(proc)}",
+        reason=f"{does}{in_phase(proc)}{for_what}{one_of(proc)}",
         evidence=(*standstill(proc), *coroutine_items(proc)),
         sink=Sink.NOTHING if hidden or not proc.place.frames else Sink.LINE,
         liveness="outside" if outside else "unseen",

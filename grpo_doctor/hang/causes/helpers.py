@@ -190,7 +190,6 @@ def _child(view: JobView, proc: Process) -> Candidate | None:
 
 
 def _lost(proc: Process) -> str:
-    """Why no result comes although all workers are idle."""
     if _takes_results(proc):
         return "a pool worker died and its task is lost: all other workers are idle"
     return (

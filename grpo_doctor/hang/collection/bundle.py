@@ -67,7 +67,9 @@ def read(path: Path) -> Evidence:
         TraceError: it can't be read; the message names the file and the reason.
     """
     try:
-        return unpacked(_evidence_json(path))
+        if path.name.endswith(ARCHIVES) and not path.is_dir():
+            return unpacked(_inflated(_from_archive(_content(path))))
+        return unpacked(_inflated(_content(path / EVIDENCE if path.is_dir() else path)))
     except UnreadableError as problem:
         raise TraceError(f"can't read the bundle {path}: {problem}.") from problem
     except (EOFError, zlib.error, tarfile.TarError) as problem:
@@ -79,12 +81,6 @@ def read(path: Path) -> Evidence:
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise TraceError(f"can't read the bundle {path}: {reason}.") from problem
-
-
-def _evidence_json(path: Path) -> bytes:
-    if path.name.endswith(ARCHIVES) and not path.is_dir():
-        return _inflated(_from_archive(_content(path)))
-    return _inflated(_content(path / EVIDENCE if path.is_dir() else path))
 
 
 def _content(path: Path) -> bytes:

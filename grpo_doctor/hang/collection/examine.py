@@ -311,18 +311,16 @@ def _stood_ns(visit: Visit) -> int:
     return max(ages)
 
 
-def _open(visit: Visit) -> set[int]:
-    heard = {dump.rank for dump in visit.dumps if dump.data} - {None}
-    pids = {dump.pid for dump in visit.dumps if dump.data}
-    return {m.pid for m in visit.job.ranks() if m.pid not in pids and m.rank not in heard}
-
-
 def read_memory(visit: Visit, *, at_most_s: float) -> None:
     """The recorders of ranks of which none has been read, from memory alone."""
-    waiting, until = _open(visit), time.monotonic() + at_most_s
+    until = time.monotonic() + at_most_s
+    heard = {dump.rank for dump in visit.dumps if dump.data} - {None}
+    pids = {dump.pid for dump in visit.dumps if dump.data}
     for member in visit.job.ranks():
         process = visit.looks[-1].of(member.pid)
-        if member.pid not in waiting or process is None or process.state in ("Z", "X"):
+        if member.pid in pids or member.rank in heard:
+            continue
+        if process is None or process.state in ("Z", "X"):
             continue
         remaining_s = until - time.monotonic()
         if remaining_s <= 0.05:

@@ -95,7 +95,6 @@ def _busy(looks: Sequence[GpuLook], power: Sequence[float]) -> Doing:
 
 
 def _carries_data(looks: Sequence[GpuLook]) -> bool:
-    """Return whether data went over its NVLinks between the first sample and the last."""
     first, last = looks[0], looks[-1]
     if first.nvlink_bytes is None or last.nvlink_bytes is None or last.at_ns <= first.at_ns:
         return False
@@ -285,7 +284,11 @@ def judge_gpus(evidence: Evidence) -> GpuJudgement:
         ranks,
         of_job,
         _items(ranks, of_job),
-        tuple(_silences(histories)),
+        tuple(
+            Item("gpu", None, f"NVML{f' on {host}' if host else ''} {silence_text(looks[-1])}")
+            for (host, index), looks in sorted(histories.items())
+            if index < 0 and is_silent(looks[-1])
+        ),
     )
 
 
@@ -343,10 +346,3 @@ def _items(ranks: tuple[int, ...], gpus: Sequence[GpuState]) -> tuple[Item, ...]
     subjects = [gpu for gpu in gpus if not set(gpu.ranks).isdisjoint(ranks)]
     remaining = [gpu for gpu in gpus if gpu not in subjects]
     return tuple(item for gpu in [*subjects[:3], *remaining[:1]] for item in gpu.items)
-
-
-def _silences(histories: Mapping[tuple[str, int], Sequence[GpuLook]]) -> Iterator[Item]:
-    for (host, index), looks in sorted(histories.items()):
-        if index < 0 and is_silent(looks[-1]):
-            where = f" on {host}" if host else ""
-            yield Item("gpu", None, f"NVML{where} {silence_text(looks[-1])}")

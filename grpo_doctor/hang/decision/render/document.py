@@ -340,7 +340,9 @@ def coordinates(groups: Iterable[GroupSeen], world: int) -> dict[int, Places]:
     """
     lists: defaultdict[str, dict[tuple[int, ...], None]] = defaultdict(dict)
     for group in groups:
-        axis = _axis(group.description)
+        mesh = _MESH.fullmatch(group.description)
+        dimension = (mesh[1] if mesh else group.description).lower()
+        axis = _BY_DESCRIPTION.get(group.description) or _BY_DIMENSION.get(dimension)
         if axis is not None and len(group.ranks) > 1:
             lists[axis][group.ranks] = None
     # Within a group over both, CP varies faster than DP.
@@ -355,13 +357,6 @@ def coordinates(groups: Iterable[GroupSeen], world: int) -> dict[int, Places]:
         for rank, at in places.items() if any(places.values()) else ():
             layout[rank][axis] = at
     return dict(layout)
-
-
-def _axis(description: str) -> str | None:
-    if description in _BY_DESCRIPTION:
-        return _BY_DESCRIPTION[description]
-    mesh = _MESH.fullmatch(description)
-    return _BY_DIMENSION.get((mesh[1] if mesh else description).lower())
 
 
 def _places(groups: Sequence[tuple[int, ...]], world: int) -> dict[int, int]:

@@ -378,7 +378,9 @@ def _gathered(
             status, counts = sight.group.status, sight.counts
             tracks[sight.rank] = track(sight.rank, sight.entries, status, counts=counts)
     if any(track.mixed for track in tracks.values()) or _contradict(tracks.values()):
-        tracks = {rank: _uncounted(track) for rank, track in tracks.items()}
+        for rank, own in tracks.items():  # without its counters, but for whether anything is left
+            busy = own.counts and not own.p2p and own.status.completed < own.status.enqueued
+            tracks[rank] = replace(own, status=Status(), counts=False, busy=busy)
     descriptions = Counter(s.group.description for s in sights if s.group.description)
     description = min(descriptions, key=lambda d: (-descriptions[d], d), default="")
     everyone = description == DEFAULT or (name == "0" and not description)
@@ -419,11 +421,6 @@ def _contradict(tracks: Iterable[Track]) -> bool:
         return True
     statuses = [track.status for track in tracks if not track.calls and track.status != Status()]
     return bool(statuses) and max(s.completed for s in statuses) > min(s.enqueued for s in statuses)
-
-
-def _uncounted(track: Track) -> Track:
-    busy = track.counts and not track.p2p and track.status.completed < track.status.enqueued
-    return replace(track, status=Status(), counts=False, busy=busy)
 
 
 def _short(ranks: Sequence[int]) -> str:

@@ -330,7 +330,10 @@ def novel_sequence(
     if len(rings) < 3:
         return (), ()
     shared = set.intersection(*({_key(entry) for entry in entries} for entries in rings.values()))
-    called = {rank: _since(entries, shared) for rank, entries in rings.items()}
+    called = {}  # after the last that all have called
+    for rank, entries in rings.items():
+        last = max((i for i, entry in enumerate(entries) if _key(entry) in shared), default=-1)
+        called[rank] = tuple(entry.op for entry in entries[last + 1 :])
 
     def followers(usual: tuple[str, ...]) -> int:
         return sum(usual[: len(calls)] == calls for calls in called.values())
@@ -342,8 +345,3 @@ def novel_sequence(
 
 def _key(entry: Entry) -> tuple[str, int, str]:
     return entry.group, entry.sequence, entry.op
-
-
-def _since(entries: Sequence[Entry], shared: set[tuple[str, int, str]]) -> tuple[str, ...]:
-    last = max((i for i, entry in enumerate(entries) if _key(entry) in shared), default=-1)
-    return tuple(entry.op for entry in entries[last + 1 :])

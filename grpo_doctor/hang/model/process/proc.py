@@ -51,6 +51,7 @@ _NATIVE_WAITS: tuple[tuple[Call, re.Pattern[str]], ...] = (
     ("p2p", re.compile(r"^c10d::\w+::(Send|Recv)Work::wait|^gloo::.*::wait(Send|Recv)")),
     ("collective", re.compile(r"^c10d::(\w+::)*\w*Work\w*::(wait|synchronize)")),
 )
+_STORE = ("socket-receive", "socket-connect", "poll")
 NativeCalls = dict[tuple[Frame, ...], Call]
 
 
@@ -424,12 +425,6 @@ class Process:
         return next((thread for thread in threads if thread.tid == tid), None)
 
 
-def _asks_store(port: str, row: Blocked) -> bool:
-    """Every rank asks rank 0's store there; that is no wait for rank 0."""
-    sockets = ("socket-receive", "socket-connect", "poll")
-    return bool(port) and row.kind in sockets and row.target.endswith(f":{port}")
-
-
 def _outstanding(matching: Matching, member: Member, place: Place, activity: Activity) -> bool:
     """Return whether an NCCL rank waits at its next synchronization, or a DDP backward pass for its
     last gradients, not in the collective's call. A rank that also misses one that others are in
@@ -491,5 +486,11 @@ def process_of(
         ended_meanwhile=observed.ended_meanwhile,
         outstanding=_outstanding(matching, member, place, observed.activity),
         positions=observed.closer.positions,
-        at_store=any(_asks_store(store_port, row) for row in rows if row.tid == member.pid),
+        # Every rank asks rank 0's store there; that is no wait for rank 0.
+        at_store=bool(store_port)
+        and any(
+            row.kind in _STORE and row.target.endswith(f":{store_port}")
+            for row in rows
+            if row.tid == member.pid
+        ),
     )

@@ -14,7 +14,7 @@ from dataclasses import replace
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.proc import coroutine_of, without_others
 from grpo_doctor.hang.model.process.progress import Activity, activity
-from grpo_doctor.hang.model.process.stacks import place_of
+from grpo_doctor.hang.model.process.stacks import is_heartbeat, place_of
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.wording import seconds_text
 from grpo_doctor_probes.evidence import ProcessLook, PythonThread, RayFact, Stack
@@ -221,6 +221,25 @@ def asked_s(view: JobView) -> float | None:
     where they do not, or where no recorder shows it.
     """
     return quiet_s(view) if all_ask(view) else None
+
+
+def asks_again(proc: Process) -> bool:
+    """Return whether a line of the user's own sleeps again and again."""
+    own = bool(proc.place.frames) and proc.place.user == proc.place.frames[0]
+    return own and not proc.waits and proc.activity.kind == "polling"
+
+
+def what_for(view: JobView, proc: Process) -> str:
+    """Return what a rank asks for, after the place where it asks; empty where nothing shows it."""
+    values = (row.values.get("path", "") for row in view.evidence.arguments if row.pid == proc.pid)
+    path = next(filter(None, values), "")
+    if path and asks_again(proc):
+        return f" (path {path})"
+    beside = [t for t in proc.python_threads[1:] if t.frames and not is_heartbeat(t.name)]
+    own_queue = any(frame.file.endswith("/queue.py") for frame in proc.place.frames[:3])
+    if own_queue and not beside and proc.place.call == "queue":
+        return ", which no other Python thread of the process can fill"
+    return ""
 
 
 _WHY = {

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor.hang.diagnose import diagnose
+from grpo_doctor.hang.model import view
+from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.verdict import Verdict
-from grpo_doctor_probes.evidence import Frame
-from tests.evidence import UNIX_NS, EvidenceBuilder, frames
+from grpo_doctor_probes.evidence import CallArguments, Frame, PythonThread, Thread
+from tests.evidence import UNIX_NS, EvidenceBuilder, collective, frames
 
 MARKER = frames("wait_for_marker /home/me/train.py:13", "main /home/me/train.py:55")
 QUEUE = frames(
@@ -66,3 +68,40 @@ def test_who_waits_for_a_worker_that_computes_is_not_stuck() -> None:
     build = _polling(QUEUE)
     build.child(0, "helper", pid=200).works(frames("generate /home/me/rollout.py:3"))
     assert _verdict(build).state == "healthy"
+
+
+def test_what_is_asked_for_is_named() -> None:
+    build = _polling(MARKER)
+    build.arguments = [CallArguments(100, "wait_for_marker", {"path": "/data/weights.done"})]
+    assert "(path /data/weights.done)" in _verdict(build).summary
+
+
+def test_a_queue_that_no_thread_can_fill() -> None:
+    assert (
+        "which no other Python thread of the process can fill" in _verdict(_polling(QUEUE)).summary
+    )
+    build = _polling(QUEUE)
+    for rank in range(2):
+        task = Thread(900 + rank, "producer", "S", "futex_do_wait", last_ran_ns=1)
+        producer = PythonThread(900 + rank, "producer", frames("produce /home/me/train.py:31"))
+        build.rank(rank).threads = [(producer, task)]
+    outcome = _verdict(build)
+    assert outcome.state == "stuck"
+    assert "no other Python thread" not in outcome.summary
+
+
+@pytest.mark.parametrize(
+    ("stack", "wakes", "again"),
+    [
+        (MARKER, 4, True),
+        (MARKER, 0, False),  # one long sleep
+        (QUEUE, 4, False),  # its innermost line is a library's
+        (collective("all_reduce"), 4, False),
+    ],
+)
+def test_a_line_of_its_own_that_sleeps_again_and_again(
+    stack: tuple[Frame, ...], wakes: int, again: bool
+) -> None:
+    polling = _polling(MARKER)
+    polling.rank(0).stack, polling.rank(0).wakes = stack, wakes
+    assert tasks.asks_again(view.build(polling.build()).by_rank[0]) is again
