@@ -1,11 +1,10 @@
 """What NCCL's RAS port answers, written after NCCL's sources, one process per server.
 
 Run as `python ras_server.py PORT KIND PID...`; says its process number when it listens. Ranks 0, 1,
-.. of one communicator are the given processes. KIND:
-`trainer`, `engine` (two meshes, JSON, each rank one launch behind the one before), `even`, `behind`
-(rank 2 is one launch behind), `lost` (as 2.28.9 writes it: rank 1 does not answer), `text` (before
-2.28.7: no JSON), `silent` (takes connections, says nothing), `slow` (a letter at a time),
-`stranger` (another service), `broken` (ends in the midst of its answer).
+.. of one communicator are the given processes. KIND: `trainer`, `lost` (as 2.28.9 writes it: all
+but rank 0 are missing), `text` (before 2.28.7: no JSON), `silent` (takes connections, says
+nothing), `slow` (a letter at a time), `stranger` (another service), `broken` (ends in the midst of
+its answer).
 """
 
 from __future__ import annotations
@@ -16,73 +15,22 @@ import socket
 import sys
 import time
 
-STATUS = {
-    "init_state": 0,
-    "async_error": 0,
-    "finalize_called": False,
-    "destroy_flag": False,
-    "abort_flag": False,
-}
 HOST = "127.0.0.1"
 
 
-def rank(number: int, pid: int, count: int) -> dict[str, object]:
-    """A rank of a communicator as verbose JSON has it."""
-    return {
-        "rank": number,
-        "host": HOST,
-        "pid": pid,
-        "cuda_dev": number,
-        "nvml_dev": number,
-        "status": STATUS,
-        "collective_counts": {"Broadcast": 1, "AllReduce": count},
-    }
-
-
-def status(kind: str, pids: list[int]) -> str:
+def status(pids: list[int]) -> str:
     """A mesh of one communicator."""
-    late = {"even": {}, "behind": {2: 1}}.get(kind, {number: number for number in range(len(pids))})
-    ranks = [rank(number, pid, 10 - late.get(number, 0)) for number, pid in enumerate(pids)]
-    communicator = {
-        "hash": f"0x{kind}",
-        "secondary_hash": "0xb7e7187447156001:0xb8242ed28a71381e",
-        "size": len(ranks),
-        "ranks_count": len(ranks),
-        "missing_ranks_count": 0,
-        "ranks": ranks,
-        "missing_ranks": [],
-    }
-    return document("2.29.2", communicator)
-
-
-def document(version: str, communicator: dict[str, object]) -> str:
-    facts = {
-        "nccl_version": version,
-        "communicators_count": 1,
-        "communicators": [communicator],
-        "ras": {"collection_time_sec": 0.01, "timeouts_count": 0},
-    }
-    return json.dumps(facts, indent=2) + "\n"
+    ranks = [{"rank": number, "pid": pid} for number, pid in enumerate(pids)]
+    return json.dumps({"communicators": [{"ranks": ranks, "missing_ranks": []}]}, indent=2) + "\n"
 
 
 def lost(pids: list[int]) -> str:
-    """All but the first are missing, and where a rank is missing a comma is as well."""
-    missing = [
-        {
-            "rank": number, "host": HOST, "pid": pid, "cuda_dev": number, "nvml_dev": number,
-            "status": {"unresponsive": True, "considered_dead": False},
-        }
-        for number, pid in enumerate(pids) if number
-    ]  # fmt: skip
-    communicator = {
-        "hash": "0x1", "secondary_hash": "0x2:0x3", "size": len(pids),
-        "ranks": [rank(0, pids[0], 10)], "missing_ranks": missing,
-    }  # fmt: skip
-    text = document("2.28.9", communicator)
-    head, _, tail = text.partition('"missing_ranks"')
-    for number in range(1, len(pids)):
-        tail = tail.replace(f'"nvml_dev": {number},', f'"nvml_dev": {number}')
-    return head + '"missing_ranks"' + tail
+    """Where a rank is missing a comma is as well."""
+    unresponsive = '"status": {"unresponsive": true}'
+    missing = (
+        f'{{"pid": {pid}, "nvml_dev": {number}\n{unresponsive}}}' for number, pid in enumerate(pids)
+    )
+    return f'{{"communicators": [{{"ranks": [], "missing_ranks": [{", ".join(missing)}]}}]}}\n'
 
 
 def talk(connection: socket.socket, answer: str, kind: str) -> None:
@@ -113,7 +61,7 @@ def talk(connection: socket.socket, answer: str, kind: str) -> None:
 def main(port: int, kind: str, pids: list[int]) -> None:
     """Serves for ever."""
     pids = pids or [os.getpid()]
-    answer = lost(pids) if kind == "lost" else status(kind, pids)
+    answer = lost(pids) if kind == "lost" else status(pids)
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -73,10 +73,7 @@ def test_a_mesh_that_names_the_whole_job_is_asked_twice_a_second_apart(
     assert again.text == answer.text
     assert again.at_ns - answer.at_ns >= 1_000_000_000
     ranks = json.loads(answer.text)["communicators"][0]["ranks"]
-    assert [(rank["pid"], rank["collective_counts"]["AllReduce"]) for rank in ranks] == [
-        (501, 10),
-        (502, 9),
-    ]
+    assert [rank["pid"] for rank in ranks] == [501, 502]
 
 
 def test_a_stopped_process_costs_its_tries_and_is_mentioned(
@@ -121,7 +118,7 @@ def test_the_json_of_2_28_9_is_mended(serve: Serve, port: int, tmp_path: Path) -
     answer, _ = ras(ranks_of_job, 5, proc)
     (communicator,) = json.loads(answer.text)["communicators"]
     missing = communicator["missing_ranks"]
-    assert [(rank["pid"], rank["nvml_dev"]) for rank in missing] == [(71, 1), (72, 2)]
+    assert [(rank["pid"], rank["nvml_dev"]) for rank in missing] == [(70, 0), (71, 1), (72, 2)]
     assert missing[1]["status"]["unresponsive"]
 
 
@@ -136,7 +133,7 @@ def answering(port: int, meshes: Sequence[Sequence[int]]) -> Iterator[list[int]]
                 connection, _ = server.accept()
                 indices.append(min(len(indices), len(meshes) - 1))
                 with connection, contextlib.suppress(OSError):
-                    talk(connection, status("trainer", list(meshes[indices[-1]])), "trainer")
+                    talk(connection, status(list(meshes[indices[-1]])), "trainer")
 
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

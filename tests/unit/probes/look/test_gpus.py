@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -190,26 +189,3 @@ def test_what_is_known_of_where_a_process_computes(
     processes = module.processes(Job("here", (member,)), tmp_path)
     expected = () if visible is None else (Process(7, visible=visible[0], local_rank=visible[1]),)
     assert processes == expected
-
-
-def test_how_long_a_slow_driver_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its start may take long; from its first question on there is a time for all answers, and one
-    for each."""
-    clock, limits_s = [100.0], []
-    took_s = [(9.0, ask()), (1.0, ask(0)), (2.5, numbers(0)), (1.0, ask(1))]
-
-    class Slow(Answering):
-        def line(self, limit_s: float) -> str | None:
-            limits_s.append(limit_s)
-            after_s, line = took_s.pop(0) if took_s else (limit_s, None)
-            clock[0] += after_s
-            return None if line is None else json.dumps(line)
-
-    times = SimpleNamespace(monotonic=lambda: clock[0], monotonic_ns=lambda: int(clock[0] * 1e9))
-    monkeypatch.setattr(module, "time", times)
-    monkeypatch.setattr(module, "Child", lambda *_: Slow([]))
-    _, silent = module.gpus(answer_s=3.0)
-    assert (module.STARTS_S, module.MOST_S) == (10.0, 6.0)
-    assert limits_s == [10.0, 3.0, 3.0, 2.5, 1.5]
-    assert (silent.index, silent.silent_call, silent.silent_s) == (1, "GPU 1", 1.5)
-    assert clock[0] == 115.0
