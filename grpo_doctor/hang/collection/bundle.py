@@ -150,7 +150,8 @@ class _Bounded(io.RawIOBase):
 
 
 def write(folder: Path, evidence: Evidence, diagnosis: Diagnosis, page: bytes = b"") -> Path:
-    """Writes a bundle and returns its path; one that is there is replaced.
+    """Writes a bundle and returns its path; one that is there is replaced, unless it is of other
+    ranks of the same job on a host of the same name.
 
     Args:
         folder: where; a name that ends in `.tar.gz` or `.tgz` makes one file.
@@ -161,6 +162,11 @@ def write(folder: Path, evidence: Evidence, diagnosis: Diagnosis, page: bytes = 
     Raises:
         OutputError: it can't be written.
     """
+    if _is_of_namesake(folder, evidence.job):
+        raise OutputError(
+            f"{folder} has the evidence of another host that is called {evidence.job.host} too. "
+            "Choose another name for this one with -o."
+        )
     files = _contents(folder.name, evidence, diagnosis, page)
     if folder.name.endswith(ARCHIVES):
         _make_folder(folder.parent)
@@ -172,6 +178,16 @@ def write(folder: Path, evidence: Evidence, diagnosis: Diagnosis, page: bytes = 
         with replacing(folder / name) as file:
             file.write(content)
     return folder
+
+
+def _is_of_namesake(folder: Path, job: Job) -> bool:
+    try:
+        owner = read(folder).job
+    except TraceError:  # nothing is there, or nothing that can be read
+        return False
+    ranks, others = ({m.rank for m in each.members if m.rank is not None} for each in (job, owner))
+    is_same_job = (owner.host, owner.world_size) == (job.host, job.world_size)
+    return is_same_job and bool(ranks and others) and ranks.isdisjoint(others)
 
 
 def _contents(name: str, evidence: Evidence, diagnosis: Diagnosis, page: bytes) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.errors import TraceError
+from grpo_doctor.errors import OutputError, TraceError
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.multihost.join import joined
@@ -49,6 +49,18 @@ def test_a_folder_of_bundles_is_all_of_them(tmp_path: Path) -> None:
     assert bundle.bundles_in([tmp_path]) == tuple(paths)
     assert bundle.bundles_in([*paths, paths[0]]) == tuple(paths)
     assert bundle.bundles_in([tmp_path / "empty"]) == (tmp_path / "empty",)
+
+
+def test_hosts_of_one_name_do_not_replace_the_evidence_of_each_other(tmp_path: Path) -> None:
+    first, second = (
+        replace(part, job=replace(part.job, host="localhost"))
+        for part in on_hosts(EvidenceBuilder(ranks=4).build(), 2)
+    )
+    for part in (first, first):  # the same host again replaces its own
+        bundle.write(tmp_path / "localhost", part, diagnose(part))
+    with pytest.raises(OutputError, match="another host that is called localhost too"):
+        bundle.write(tmp_path / "localhost", second, diagnose(second))
+    assert bundle.read(tmp_path / "localhost") == first
 
 
 def test_placement_and_host_survive_the_bundle(tmp_path: Path) -> None:
