@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 CASE, FOLDER = sys.argv[1], Path(sys.argv[2])
 DUE = 8
-ROLLOUT_S = 4.0  # longer than the time between two samples
+ROLLOUT_S = 2.5  # longer than the time between two samples, shorter than between the first and last
 
 
 def wait_for_marker(path: str) -> None:
