@@ -112,7 +112,8 @@ class RunView(Readings):
     def seconds(self, phase: str) -> float:
         """A phase's own work per step, the mean over used steps and ranks; see `must_time`."""
         self.must_time(phase)
-        return float(self.analysis.phase_work(phase).mean())
+        work_s = self.analysis.phase_work(phase)
+        return float(work_s.mean()) if work_s.size else math.nan
 
     def share(self, phase: str) -> float:
         """Return the share of the step time that a phase's own work takes."""
