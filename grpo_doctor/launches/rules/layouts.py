@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from grpo_doctor.launches.rule import (
@@ -17,12 +18,14 @@ from grpo_doctor.launches.rule import (
     rule,
 )
 
+_ENGINE = "vllm.tensor_parallel_size"
+
 
 def _divided(
-    view: View, knob: str, number: int, headline: str, evidence: str, *others: str
+    view: View, knob: str, valid: Sequence[int], headline: str, evidence: str, *others: str
 ) -> Flaw:
-    """Return the problem that a number is not divisible by a setting: the fix is a divisor."""
-    fixes = (view.flags(knob, divisors(number, 8)), *others)
+    """Return the problem that a number is not divisible by a setting, and its valid values."""
+    fixes = (view.flags(knob, valid), *others)
     return fatal_flaw(
         headline=headline, evidence=(evidence,), fixes=fixes, source=view.source(knob)
     )
@@ -78,7 +81,7 @@ def megatron_layout(view: View) -> Flaw | None:
     if experts and experts % expert:
         text = f"{experts} experts are not divisible by {expert} ranks"
         has = f"the model has {experts} experts per layer"
-        return _divided(view, "parallel.expert", experts, text, has)
+        return _divided(view, "parallel.expert", divisors(experts, 8), text, has)
     each = view.value("parallel.expert_tensor") or view.degree("parallel.tensor")
     stages = view.degree("parallel.pipeline")
     if experts and view.processes % (expert * each * stages):
@@ -110,7 +113,8 @@ def megatron_layers_and_heads(view: View) -> Flaw | None:
     if model.heads % tensor:
         has = f"{model.heads} attention heads"
         text = f"{has} are not divisible by {tensor} tensor ranks"
-        return _divided(view, "parallel.tensor", model.heads, text, f"the model has {has}")
+        valid = divisors(model.heads, 8)
+        return _divided(view, "parallel.tensor", valid, text, f"the model has {has}")
     uneven = any(word in key for key in view.launch.options for word in _UNEVEN)
     if model.layers % pipeline == 0 or uneven:
         return None
@@ -118,7 +122,7 @@ def megatron_layers_and_heads(view: View) -> Flaw | None:
     text = f"{has} are not divisible by {pipeline} stages"
     own = "or give the first and last stage their own number of layers"
     knob, layers = "parallel.pipeline", model.layers
-    return _divided(view, knob, layers, text, f"the model has {has}", own)
+    return _divided(view, knob, divisors(layers, 8), text, f"the model has {has}", own)
 
 
 @rule("GL019", EVERY_COMMAND)
@@ -128,16 +132,12 @@ def tensor_parallel_and_heads(view: View) -> Flaw | None:
     vLLM gives each GPU of a replica the same number of attention heads, and refuses a tensor
     parallelism that does not divide them. Qwen2.5-7B has 28 heads: 1, 2, 4 and 7 work, 8 does not.
     """
-    tensor = view.integer("vllm.tensor_parallel_size")
+    tensor = view.integer(_ENGINE)
     if view.model is None or not tensor or view.model.heads % tensor == 0:
         return None
     has = f"{view.model.heads} attention heads"
-    return fatal_flaw(
-        headline=f"{has} are not divisible by {tensor} GPUs",
-        evidence=(f"the model has {has}",),
-        fixes=(view.flags("vllm.tensor_parallel_size", view.engine_sizes),),
-        source=view.source("vllm.tensor_parallel_size"),
-    )
+    text = f"{has} are not divisible by {tensor} GPUs"
+    return _divided(view, _ENGINE, view.engine_sizes, text, f"the model has {has}")
 
 
 @rule("GL020", EVERY_COMMAND)
@@ -158,7 +158,7 @@ def tensor_parallel_and_gpus(view: View) -> Flaw | None:
         if cards is None or needed <= cards * (hosts if isinstance(hosts, int) else 1):
             return None
         text = f"the server needs {needed} GPUs of {cards}"
-        flaw = _divided(view, "vllm.tensor_parallel_size", cards, text, must)
+        flaw = _divided(view, _ENGINE, divisors(cards, 8), text, must)
         if alone:
             return flaw
         fixes = (*flaw.fixes, "or start it in a Ray cluster of more hosts")
@@ -167,12 +167,8 @@ def tensor_parallel_and_gpus(view: View) -> Flaw | None:
     openrlhf = view.launch.framework == "openrlhf"
     if not view.colocated or openrlhf or not ranks or ranks % engine == 0:
         return None
-    return fatal_flaw(
-        headline=f"{ranks} training processes are not divisible by engines of {engine} GPUs",
-        evidence=(must,),
-        fixes=(view.flags("vllm.tensor_parallel_size", view.engine_sizes),),
-        source=view.source("vllm.tensor_parallel_size"),
-    )
+    text = f"{ranks} training processes are not divisible by engines of {engine} GPUs"
+    return _divided(view, _ENGINE, view.engine_sizes, text, must)
 
 
 @rule("GL045", PLAIN_SWIFT_AND_TRL)
