@@ -205,29 +205,23 @@ def _file_lock(view: JobView, proc: Process, hold: Blocked) -> Candidate:
     maybe = () if hold.peers_known else _may_have_it(view, proc)
     abandoned = hold.peers_known and not hold.peers
     held_by = f", held by {names}" if names else ", which an earlier run left behind" * abandoned
-    liveness: Liveness = "computing" if maybe else "unseen"
+    never = abandoned or (holders and asleep and not strangers)
+    liveness: Liveness = "never-wakes" if never else "computing" if maybe else "unseen"
+    # A file that is nothing but a lock may be deleted; a database would lose its data.
+    kind = "lock file" if hold.target.endswith(_LOCKS) else "locked file"
     fact = f"lock on {hold.target}; held by {names or 'no visible process'}"
+    look = f"lsof {hold.target}  # who holds the lock"
     if abandoned:
-        fact = f"{hold.target}: {hold.note}"
+        kind, fact = "abandoned lock", f"{hold.target}: {hold.note}"
+        look = f"ls -l {hold.target}  # from when it is"
     candidate = Candidate(
         cause="lock-held",
         reason=f"waits for the file lock {hold.target}{held_by},{in_phase(proc)}".rstrip(","),
         evidence=(Item("fd", proc.rank, fact), *map(process_item, maybe[:1]), *standstill(proc)),
         sink=Sink.PROCESS if abandoned else Sink.HOLDER,
-        liveness="never-wakes" if abandoned or (holders and asleep and not strangers) else liveness,
-        fixes=advice(
-            # A file that is nothing but a lock may be deleted; a database would lose its data.
-            "abandoned lock"
-            if abandoned
-            else ("lock file" if hold.target.endswith(_LOCKS) else "locked file"),
-            "lock on one rank",
-            path=hold.target,
-        ),
-        confirm=(
-            f"ls -l {hold.target}  # from when it is"
-            if abandoned
-            else f"lsof {hold.target}  # who holds the lock",
-        ),
+        liveness=liveness,
+        fixes=advice(kind, "lock on one rank", path=hold.target),
+        confirm=(look,),
         can_go_on="Yes, as soon as the file is deleted." if abandoned else "",
     ).of(proc)
     if not ranks:

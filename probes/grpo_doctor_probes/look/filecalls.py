@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence import Blocked
 from grpo_doctor_probes.look import syscalls
 from grpo_doctor_probes.look.hostview import (
@@ -79,7 +80,7 @@ def wait_between_tries(waiting: Waiting) -> Iterator[Blocked]:
     for fd, path in own:
         if not path.startswith("/") or access(view.proc, pid, fd) == os.O_RDONLY:
             continue
-        lock = locks.get(file_number(f"{view.proc}/{pid}/fd/{fd}"))
+        lock = locks.get(_number(_status(f"{view.proc}/{pid}/fd/{fd}")))
         if lock is None or lock.file in mine:
             continue
         holders = tuple(holder for holder in _holders(waiting, lock, path) if holder != pid)
@@ -90,11 +91,17 @@ def wait_between_tries(waiting: Waiting) -> Iterator[Blocked]:
             return
 
 
-def file_number(inside: str) -> str:
-    """Device and inode of a file, as /proc/locks writes them; empty where it is not to be seen."""
+def _status(inside: str) -> os.stat_result | None:
+    """What the file system says of a file; None where it is not to be seen."""
     try:
-        status = within(_STAT_AT_MOST_S, lambda: os.stat(inside))  # noqa: PTH116
+        return within(_STAT_AT_MOST_S, lambda: os.stat(inside))  # noqa: PTH116
     except OSError:  # TimeoutError is one: its file system does not answer
+        return None
+
+
+def _number(status: os.stat_result | None) -> str:
+    """Device and inode of a file, as /proc/locks writes them; empty for None."""
+    if status is None:
         return ""
     return f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
 
@@ -163,14 +170,19 @@ def lock_file(pid: int, path: str, proc: Path = Path("/proc")) -> Blocked:
     """
     view = HostView(proc)
     is_build = path.endswith("/lock")
-    number = file_number(f"{proc}/{pid}/root{path}")
+    status = _status(f"{proc}/{pid}/root{path}")
+    number = _number(status)
     locks = [lock for lock in view.locks if not lock.waits and lock.file == number and number]
     holders = set(view.holders.pids(path)) if is_build else set()
     for lock in locks:
         inherited = holding_descriptors(proc, view.holders.of(path), lock)
         holders |= set(inherited) or {lock.pid} & view.processes.keys()
     holders -= {pid}
-    abandoned = is_build and not holders and _is_abandoned(view, pid, path)
+    asks = view.processes.get(pid)
+    abandoned = (
+        is_build and not holders and status is not None and asks is not None
+        and status.st_mtime < _started_s(asks) - _BUILD_AT_MOST_S
+    )  # fmt: skip
     if not number:
         note = "the file does not exist, or is not visible from here"
     elif holders:
@@ -190,13 +202,7 @@ def lock_file(pid: int, path: str, proc: Path = Path("/proc")) -> Blocked:
     )
 
 
-def _is_abandoned(view: HostView, pid: int, path: str) -> bool:
-    """Return whether a lock file is older than the process by more than a build takes."""
+def _started_s(process: Process) -> float:
+    """When a process was started, in seconds of Unix time."""
     boot_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    try:
-        started_s = boot_s + view.processes[pid].started_ticks / CLOCK_TICKS_PER_S
-        inside = f"{view.proc}/{pid}/root{path}"
-        status = within(_STAT_AT_MOST_S, lambda: os.stat(inside))  # noqa: PTH116
-    except (OSError, KeyError):
-        return False
-    return status.st_mtime < started_s - _BUILD_AT_MOST_S
+    return boot_s + process.started_ticks / CLOCK_TICKS_PER_S
