@@ -218,8 +218,9 @@ def read_python(path: Path, shown: str, given: Mapping[str, Any]) -> Contents:
             elif not isinstance(word.value, ast.Constant):
                 computed.append(key)
     values.update(_model_of_trainer(tree, constants, lines))
-    computed += _take_quantization(tree, values)
-    if not made and "Parser" not in ast.unparse(tree):
+    source = ast.unparse(tree)
+    computed += _take_quantization(tree, values, is_used="quantization_config" in source)
+    if not made and "Parser" not in source:
         computed.append("**")
     return Contents(shown, values, lines, tuple(computed))
 
@@ -302,17 +303,20 @@ def _model_of_trainer(
     return always
 
 
-def _take_quantization(tree: ast.Module, values: dict[str, Any]) -> list[str]:
-    """Add in how many bits a script loads its model; returns the name of what it computes."""
+def _take_quantization(tree: ast.Module, values: dict[str, Any], *, is_used: bool) -> list[str]:
+    """Add in how many bits a script loads its model; returns the name of what it computes.
+
+    `is_used`: a configuration of the quantization is given to something.
+    """
     depends = {
         inner for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp)
         for inner in ast.walk(node)
     }  # fmt: skip
-    is_used = "quantization_config" in ast.unparse(tree)
     for node in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         for word in node.keywords:
-            of_model = is_used or ast.unparse(node.func).endswith(".from_pretrained")
-            if word.arg not in ("load_in_4bit", "load_in_8bit") or not of_model:
+            if word.arg not in ("load_in_4bit", "load_in_8bit"):
+                continue
+            if not (is_used or ast.unparse(node.func).endswith(".from_pretrained")):
                 continue
             value = _literal(word.value, {})
             if not isinstance(value, bool) or (value and node in depends):
