@@ -94,12 +94,12 @@ def answer(text: str) -> Answer:
     if not findings and not shown and not _FAILS.search(text):
         shown.append("no line names an error, a time-out or a signal")
     kinds = _kinds(text, of_text)
-    unknown = next(say for kind, say in _TO_COLLECT if kind in kinds or not kind)
-    if (raised and not raised[0].frames) or (not raised and "Traceback (most recent" in text):
-        unknown = _REST_OF_AN_ERROR
-    elif cause and cause.certainty == "possible":
-        unknown = ""
-    asked = next((finding.next for finding in findings if finding.next), "")
+    asked = cause.next if cause else next((each.next for each in findings if each.next), "")
+    is_cut = not raised[0].frames if raised else "Traceback (most recent" in text
+    if not asked and is_cut and (cause is None or cause.certainty == "possible"):
+        asked = _REST_OF_AN_ERROR
+    if not asked and cause is None:
+        asked = next(say for kind, say in _TO_COLLECT if kind in kinds or not kind)
     return Answer(
         schema=SCHEMA,
         kinds=kinds,
@@ -107,8 +107,7 @@ def answer(text: str) -> Answer:
         cause=cause,
         others=causes[1:6],
         shown=shown,
-        next_step=(cause.next if cause else asked)
-        or (unknown if cause is None or cause.certainty == "possible" else ""),
+        next_step=asked,
     )
 
 

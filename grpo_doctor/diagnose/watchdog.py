@@ -150,6 +150,6 @@ def _read(text: str, waits: list[_Wait], first: _Wait) -> tuple[str, Certainty, 
 
 def _ranks(ranks: list[int]) -> str:
     numbers = sorted(set(ranks))
-    named = ", ".join(map(str, numbers[:_MOST_NAMED]))
+    named = ", ".join("unknown" if n < 0 else str(n) for n in numbers[:_MOST_NAMED])
     more = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
-    return f"{'Rank' if len(numbers) == 1 else 'Ranks'} {named}{more}".replace("-1", "unknown")
+    return f"{'Rank' if len(numbers) == 1 else 'Ranks'} {named}{more}"
