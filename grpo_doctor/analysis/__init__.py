@@ -12,7 +12,6 @@ from grpo_doctor.analysis.accounting import Accounting, Table, account, idle, ph
 from grpo_doctor.analysis.device import DEVICE_PHASES, device_seconds, on_device_clock
 from grpo_doctor.analysis.driven import by_rank
 from grpo_doctor.analysis.gpu import GpuMemory, busy_percent, gpu_memory, truly_busy_percent
-from grpo_doctor.analysis.intervals import Intervals, together
 from grpo_doctor.analysis.regimes import Regimes, find_regimes
 from grpo_doctor.analysis.rows import (
     CODES,
@@ -26,6 +25,7 @@ from grpo_doctor.analysis.steps import Steps, find_steps
 from grpo_doctor.analysis.stragglers import Blame, duties, find_blame
 from grpo_doctor.analysis.waits import Waits, find_waits
 from grpo_doctor.phases import UNATTRIBUTED
+from grpo_doctor.trace.intervals import Intervals, together
 from grpo_doctor.trace.model import Trace
 
 __all__ = ["Analysis", "Table", "analyse"]
@@ -146,13 +146,12 @@ class Analysis:
         """The mean length of the used steps; None without any."""
         return float(self.step_seconds.mean()) if len(self.step_seconds) else None
 
-    def share(self, phase: str, *, work: bool = False) -> float:
-        """Return a phase's share of the used steps' time, or that of its work; 0 without steps."""
+    def share(self, phase: str) -> float:
+        """Return a phase's share of the used steps' time; 0 without steps."""
         if not self.step_s:
             return 0.0
         code = UNATTRIBUTED_CODE if phase == UNATTRIBUTED else CODES[phase]
-        table = self.phase_work(phase) if work else self.used_seconds[:, :, code]
-        return float(table.mean() / self.step_s)
+        return float(self.used_seconds[:, :, code].mean() / self.step_s)
 
     @cached_property
     def used_windows(self) -> Intervals:

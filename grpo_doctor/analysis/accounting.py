@@ -13,26 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import (
-    Intervals,
-    gaps,
-    intersect,
-    none,
-    overlaps,
-    subtract,
-    together,
-    union,
-)  # fmt: skip
 from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE, PhaseTrack, RankRows
 from grpo_doctor.analysis.steps import NS_PER_S, Steps
-from grpo_doctor.analysis.waits import Claims
+from grpo_doctor.trace import intervals
 from grpo_doctor.trace.model import Kind, Trace
 
 Table = NDArray[np.float64]
 
 
 def phase_seconds(
-    steps: Steps, tracks: Sequence[PhaseTrack], only: Sequence[Intervals] | None = None
+    steps: Steps, tracks: Sequence[PhaseTrack], only: Sequence[intervals.Intervals] | None = None
 ) -> Table:
     """Seconds of each phase, shape (steps, ranks, COLUMNS); NaN where a rank has no such step.
 
@@ -48,11 +38,11 @@ def phase_seconds(
             length_ns = (windows.end_ns - windows.start_ns).astype(np.float64)
             pieces, phase = track.pieces, track.phase
         else:
-            inside = overlaps(only[column], windows)
+            inside = intervals.overlaps(only[column], windows)
             length_ns = _sums(inside.right, inside.length_ns, len(windows))
-            parts = overlaps(track.pieces, inside.intervals)
+            parts = intervals.overlaps(track.pieces, inside.intervals)
             pieces, phase = parts.intervals, track.phase[parts.left]
-        overlap = overlaps(pieces, windows)
+        overlap = intervals.overlaps(pieces, windows)
         cell = overlap.right * COLUMNS + phase[overlap.left]
         sums = _sums(cell, overlap.length_ns, len(windows) * COLUMNS).reshape(-1, COLUMNS)
         sums[:, UNATTRIBUTED_CODE] = length_ns - sums.sum(axis=1)
@@ -76,30 +66,36 @@ def has_engine(trace: Trace) -> bool:
     return bool(trace.run.setting("vllm.mode").fact == "server")
 
 
-def engine_waits(trace: Trace, main: RankRows) -> Intervals:
+def engine_waits(trace: Trace, main: RankRows) -> intervals.Intervals:
     """When a rank waited for completions that others make; never where the engine is inside it."""
     waits = (ROLLOUT_WAIT_SPAN, ENGINE_SPAN) if has_engine(trace) else (ROLLOUT_WAIT_SPAN,)
     names = [trace.names.index(name) for name in waits if name in trace.names]
     spans = trace.spans
     is_wait = np.isin(spans.name[main.rows], names)
     rows = main.rows[is_wait & (spans.kind[main.rows] == Kind.SPAN)]
-    return union(spans.start_ns[rows], spans.end_ns[rows])
+    return intervals.union(spans.start_ns[rows], spans.end_ns[rows])
 
 
 def idle(
-    trace: Trace, steps: Steps, column: int, main: RankRows, accounted: tuple[Intervals, Intervals]
-) -> Intervals:
+    trace: Trace,
+    steps: Steps,
+    column: int,
+    main: RankRows,
+    accounted: tuple[intervals.Intervals, intervals.Intervals],
+) -> intervals.Intervals:
     """One rank's idle time within its steps, next to its waits and transfers, `accounted`."""
     if trace.run.origin and trace.run.origin.durations_only:
-        return none()  # what no timer covers is unknown
+        return intervals.none()  # what no timer covers is unknown
     spans, rows = trace.spans, main.rows
     windows, _ = steps.windows(column)
     rows = rows[np.isin(spans.kind[rows], _OPEN)]
-    nothing = intersect(windows, gaps(union(spans.start_ns[rows], spans.end_ns[rows])))
+    nothing = intervals.intersect(
+        windows, intervals.gaps(intervals.union(spans.start_ns[rows], spans.end_ns[rows]))
+    )
     engine = engine_waits(trace, main)
     for stretches in accounted:
-        engine = subtract(engine, stretches).intervals
-    return together([nothing, engine])
+        engine = intervals.subtract(engine, stretches).intervals
+    return intervals.together([nothing, engine])
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,21 +125,3 @@ def account(seconds: Table, waited: Table, transferred: Table, idled: Table) -> 
     """From tables by phase, shape (S, R, COLUMNS); the last three are parts of the first."""
     wait, transfer, idle = (table.sum(axis=2) for table in (waited, transferred, idled))
     return Accounting(seconds.sum(axis=2) - wait - transfer - idle, wait, transfer, idle)
-
-
-def waited_for(steps: Steps, claims: Claims) -> NDArray[np.intp]:
-    """Whose arrival each rank waited for longest in each step, shape (S, R): a column, -1: none.
-
-    Waits count to the step in which they began.
-    """
-    ranks = len(steps.stepping)
-    step = steps.of(claims.waiter, claims.start_ns)
-    inside = np.flatnonzero(step >= 0)
-    cell = (step[inside] * ranks + claims.waiter[inside]) * ranks + claims.culprit[inside]
-    cells, group = np.unique(cell, return_inverse=True)
-    length = (claims.end_ns - claims.start_ns)[inside]
-    total = np.bincount(group, weights=length, minlength=len(cells))
-    result = np.full(len(steps.numbers) * ranks, -1, dtype=np.intp)
-    order = np.argsort(total, kind="stable")  # the longest is written last
-    result[cells[order] // ranks] = cells[order] % ranks
-    return result.reshape(len(steps.numbers), ranks)

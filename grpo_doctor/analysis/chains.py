@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.analysis.collectives import Arrivals, Members, group_part
-from grpo_doctor.analysis.intervals import Rows, Times
 from grpo_doctor.analysis.waits import Claims, Waits
+from grpo_doctor.trace.intervals import Rows, Times
 
 # Each round follows every chain by one wait. Chains longer than this are cut, and what is left of
 # them stays with the rank that was reached: 8 groups deep with 8 waits each are rare.

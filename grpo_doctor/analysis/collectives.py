@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import Rows, Times
+from grpo_doctor.trace.intervals import Rows, Times
 from grpo_doctor.trace.model import Trace
 
 Keys = NDArray[np.int64]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from grpo_doctor.analysis.accounting import engine_waits
-from grpo_doctor.analysis.intervals import Intervals, Rows, holding, innermost
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
+from grpo_doctor.trace.intervals import Intervals, Rows, holding, innermost
 from grpo_doctor.trace.model import Kind
 
 if TYPE_CHECKING:

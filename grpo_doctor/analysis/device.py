@@ -23,11 +23,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from grpo_doctor.analysis.intervals import Rows, Times, covers
 from grpo_doctor.analysis.steps import Steps
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.columns import in_order
-from grpo_doctor.trace.model import Kind, Process, Spans, Trace
+from grpo_doctor.trace.intervals import Rows, Times, covers
+from grpo_doctor.trace.model import Kind, Spans, Trace
 
 # The others wait for files, processes and networks, and queue little.
 DEVICE_PHASES = ("rollout", "logprob", "train", "optimizer", "sync", "offload")
@@ -41,8 +41,9 @@ def device_seconds(trace: Trace, ranks: tuple[int, ...], steps: Steps) -> dict[s
     totals: dict[str, float] = {}
     measured = 0
     own: dict[int, list[int]] = {}
-    for computing in filter(_computes, trace.processes):
-        own.setdefault(computing.rank, []).append(computing.index)
+    for computing in trace.processes:
+        if computing.carries_steps or computing.role == "actor":
+            own.setdefault(computing.rank, []).append(computing.index)
     for column, rank in enumerate(ranks):
         windows, _ = steps.windows(column, used=True)
         seconds: dict[str, float] = {}
@@ -58,10 +59,6 @@ def device_seconds(trace: Trace, ranks: tuple[int, ...], steps: Steps) -> dict[s
             for phase, length_s in seconds.items():
                 totals[phase] = totals.get(phase, 0.0) + length_s / len(windows)
     return {phase: total / measured for phase, total in totals.items()}
-
-
-def _computes(process: Process) -> bool:
-    return process.carries_steps or process.role == "actor"
 
 
 def _by_phase(trace: Trace, spans: Spans) -> list[tuple[str, float]]:

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from grpo_doctor.analysis.intervals import innermost, overlaps, subtract, union
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace import columns
+from grpo_doctor.trace.intervals import innermost, overlaps, subtract, union
 from grpo_doctor.trace.model import Kind, Process, Spans, Trace
 
 _TRAINS = "actor"

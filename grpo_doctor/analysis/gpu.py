@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_doctor.analysis.intervals import Intervals
 from grpo_doctor.analysis.rows import CODES, PhaseTrack
 from grpo_doctor.analysis.sampled import max_over, mean_over, series_named, value_at
+from grpo_doctor.trace.intervals import Intervals
 from grpo_doctor.trace.model import Gpu, Process, Series, Trace
 
 BUSY = ("gpu.sm_active", "gpu.util")  # the first one that was sampled is used

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.collectives import groups_of
-from grpo_doctor.analysis.intervals import Rows, holding
 from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
+from grpo_doctor.trace.intervals import Rows, holding
 
 if TYPE_CHECKING:
     from grpo_doctor.analysis import Analysis

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import gaps, holding, intersect, overlaps, union
 from grpo_doctor.analysis.rows import NO_PHASE
 from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.phases import PHASES
+from grpo_doctor.trace.intervals import gaps, holding, intersect, overlaps, union
 from grpo_doctor.trace.model import Kind
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.accounting import Table
-from grpo_doctor.analysis.intervals import Rows
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.analysis.steps import Steps
+from grpo_doctor.trace.intervals import Rows
 
 STEADY, WARMUP, EVAL, CHECKPOINT, OPEN = range(5)
 KINDS = ("steady", "warmup", "eval", "checkpoint", "open")

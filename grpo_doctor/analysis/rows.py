@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import Intervals, Rows, innermost
 from grpo_doctor.phases import PHASES, phase_of
+from grpo_doctor.trace.intervals import Intervals, Rows, innermost
 from grpo_doctor.trace.model import Kind, Spans, Trace
 
 NO_PHASE = -1
@@ -69,12 +68,12 @@ def _main_thread(trace: Trace, process: int, codes: Rows) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class PhaseTrack:
-    """One rank's phases. Neighboring pieces that touch differ in phase or in `open`."""
+    """One rank's phases. Neighboring pieces that touch differ in phase; that of a span which never
+    ended reaches to where its process was last seen."""
 
     rank: int
     pieces: Intervals
     phase: Rows
-    open: NDArray[np.bool_]  # the span never ended; the piece reaches to where it was last seen
 
     def of(self, phase: int) -> Intervals:
         """Return the pieces of one phase."""
@@ -90,19 +89,10 @@ def phase_track(spans: Spans, main: RankRows) -> PhaseTrack:
     chosen = (spans.kind[main.rows] == Kind.SPAN) & (main.phase >= 0)
     rows, phase = main.rows[chosen], main.phase[chosen]
     pieces, owner = innermost(spans.start_ns[rows], spans.end_ns[rows])
-    return _merged(main.rank, pieces, phase[owner], spans.open[rows][owner])
-
-
-def _merged(rank: int, pieces: Intervals, phase: Rows, open_: NDArray[np.bool_]) -> PhaseTrack:
+    phase = phase[owner]
     if not len(pieces):
-        return PhaseTrack(rank, pieces, phase, open_)
-    same = (
-        (pieces.start_ns[1:] == pieces.end_ns[:-1])
-        & (phase[1:] == phase[:-1])
-        & (open_[1:] == open_[:-1])
-    )
-    changes = np.flatnonzero(~same)
-    begins = np.concatenate([[0], changes + 1])
-    ends = np.concatenate([changes, [len(pieces) - 1]])
+        return PhaseTrack(main.rank, pieces, phase)
+    apart = (pieces.start_ns[1:] != pieces.end_ns[:-1]) | (phase[1:] != phase[:-1])
+    begins, ends = np.flatnonzero(np.r_[True, apart]), np.flatnonzero(np.r_[apart, True])
     joined = Intervals(pieces.start_ns[begins], pieces.end_ns[ends])
-    return PhaseTrack(rank, joined, phase[begins], open_[begins])
+    return PhaseTrack(main.rank, joined, phase[begins])

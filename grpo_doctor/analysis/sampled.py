@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import Intervals, Times, covers, overlaps
+from grpo_doctor.trace.intervals import Intervals, Times, covers, overlaps
 from grpo_doctor.trace.model import Series, Trace
 
 

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import Intervals, Rows, Times, holding
 from grpo_doctor.analysis.rows import RankRows
+from grpo_doctor.trace.intervals import Intervals, Rows, Times, holding
 from grpo_doctor.trace.model import Kind, Spans, Trace
 
 NS_PER_S = 1e9

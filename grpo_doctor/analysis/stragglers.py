@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.accounting import Table
+from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN, Table
 from grpo_doctor.analysis.chains import Shares, root_causes, same_group_before
-from grpo_doctor.analysis.intervals import Intervals, Times, covered_before, subtract, union
 from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE, RankRows
 from grpo_doctor.analysis.steps import NS_PER_S, Steps
 from grpo_doctor.analysis.waits import Waits
 from grpo_doctor.phases import PHASES
-from grpo_doctor.trace.model import Kind, Run, Trace
+from grpo_doctor.trace.intervals import Intervals, Times, covered_before, subtract, union
+from grpo_doctor.trace.model import Kind, Trace
 
 # What one rank does for all by design: who waits for that waits for the duty, not for a slow rank.
 DUTY_PHASES = ("checkpoint", "eval")
@@ -53,23 +53,21 @@ _WORTH_FOLLOWING = 0.001
 
 
 def duties(trace: Trace, mains: Sequence[RankRows], waits: Waits) -> tuple[Intervals, ...]:
-    """When each rank was at checkpoints, evaluations, logs, or alone at sending weights to an
-    engine of its own, without its waits for others."""
-    spans = trace.spans
-    names = [trace.names.index(name) for name in DUTY_SPANS if name in trace.names]
+    """When each rank was at checkpoints, evaluations, logs, waited for samples of a rollout next to
+    the training, or alone sent weights to an engine of its own, without its waits for others."""
+    spans, run = trace.spans, trace.run
+    beside = ROLLOUT_WAIT_SPAN in trace.names
+    names = [trace.names.index(n) for n in (*DUTY_SPANS, ROLLOUT_WAIT_SPAN) if n in trace.names]
+    # There the first rank alone sends the weights, to engines in processes of their own.
+    alone = beside or run.framework == "openrlhf" or run.facts.get("vllm.mode") == "server"
     busy = []
     for index, (main, waited) in enumerate(zip(mains, waits.per_rank, strict=True)):
-        sends = index == 0 and _first_rank_sends(trace.run)
+        sends = index == 0 and alone
         phases = [CODES[phase] for phase in (*DUTY_PHASES, *["sync"] * sends)]
         is_duty = np.isin(main.phase, phases) | np.isin(spans.name[main.rows], names)
         rows = main.rows[is_duty & (spans.kind[main.rows] == Kind.SPAN)]
         busy.append(subtract(union(spans.start_ns[rows], spans.end_ns[rows]), waited).intervals)
     return tuple(busy)
-
-
-def _first_rank_sends(run: Run) -> bool:
-    """Whether the first rank alone sends the weights, to engines in processes of their own."""
-    return run.framework == "openrlhf" or run.facts.get("vllm.mode") == "server"
 
 
 def find_blame(steps: Steps, waits: Waits, at_duty: Sequence[Intervals]) -> Blame:

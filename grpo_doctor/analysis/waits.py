@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.collectives import Arrivals, Keys, Members, collective_keys, match
-from grpo_doctor.analysis.intervals import Intervals, Rows, Times, subtract, union
 from grpo_doctor.analysis.rows import RankRows
+from grpo_doctor.trace.intervals import Intervals, Rows, Times, subtract, union
 from grpo_doctor.trace.model import Kind, Trace
 
 

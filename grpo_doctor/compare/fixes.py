@@ -36,7 +36,11 @@ def fix_results(before: ComparedRun, after: ComparedRun, measured: Change) -> li
     return [
         FixResult(
             knobs={name: [old, new] for name, (old, new) in changed.items()},
-            findings=_advised(before, changed),
+            findings=[
+                rule.id
+                for rule, finding in before.results.findings
+                if any(fix.knob in changed for fix in finding.fixes)
+            ],
             predicted_low_pct=round(predicted.low, 1) if predicted else None,
             predicted_mid_pct=round(predicted.mid, 1) if predicted else None,
             predicted_high_pct=round(predicted.high, 1) if predicted else None,
@@ -112,15 +116,6 @@ def _has_model(before: ComparedRun, name: str, changed: Changed) -> bool:
 
 def _by_models(before: ComparedRun, changed: Changed) -> Prediction | Withheld:
     return before.view.gain(Settings(tuple((name, new) for name, (_, new) in changed.items())))
-
-
-def _advised(before: ComparedRun, changed: Changed) -> list[str]:
-    """Findings of BEFORE whose fix changes one of these settings."""
-    return [
-        rule.id
-        for rule, finding in before.results.findings
-        if any(fix.knob in changed for fix in finding.fixes)
-    ]
 
 
 def _of_finding(before: ComparedRun, name: str, value: Any) -> Prediction | None:

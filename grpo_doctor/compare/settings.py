@@ -167,7 +167,8 @@ def obstacles(before: ComparedRun, after: ComparedRun) -> list[str]:
         if not len(run.analysis.steps.numbers):
             unmarked = any(rule.id == _NO_PHASES for rule, _ in run.results.findings)
             what = f"no step markers (see {_NO_PHASES})" if unmarked else "no step"
-            reasons.append(f"{name} contains {what}")
+            logged = run.trace.run.origin and len(run.trace.metrics.steps)
+            reasons.append(f"{name} {'has no step times' if logged else f'contains {what}'}")
         elif not len(run.step_seconds):
             reasons.append(f"{name} has no step that ended on all ranks")
     return reasons
@@ -205,6 +206,9 @@ def cautions(before: ComparedRun, after: ComparedRun) -> list[str]:
             and not (what.endswith("version") and first.framework != second.framework)
         ):
             causes.append(f"{what} changed from {a} to {b}")
+    kinds = [run.origin.what if run.origin else "a recording" for run in (first, second)]
+    if kinds[0] != kinds[1]:
+        causes.append(f"{kinds[0]} and {kinds[1]} do not count the same work as a step's time")
     causes += _not_recorded(before, after)
     causes += _other_work(before, after)
     causes += _tokens(before, after)

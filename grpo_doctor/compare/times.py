@@ -9,13 +9,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
-from grpo_doctor.whatif.prediction import (
-    AT_97_5,
-    block_length,
-    draw_blocks,
-    neighbor_means,
-    widened,
-)
+from grpo_doctor.whatif import prediction
 from grpo_doctor_reports.schema.compare import Change, PhaseChange
 
 Values = NDArray[np.float64]
@@ -40,8 +34,8 @@ def change_of_mean(before: Values, after: Values) -> Interval | None:
     if min(len(before), len(after)) < NEEDS_STEPS:
         return None
     mid = float(after.mean() - before.mean())
-    before, after = neighbor_means(before), neighbor_means(after)
-    lengths = block_length(before), block_length(after)
+    before, after = prediction.neighbor_means(before), prediction.neighbor_means(after)
+    lengths = prediction.block_length(before), prediction.block_length(after)
     draws = _means(after, lengths[1], 1) - _means(before, lengths[0], 0)
     blocks = min(len(before) // lengths[0], len(after) // lengths[1])
     return _interval(mid, draws, blocks)
@@ -57,8 +51,8 @@ def change_of_ratio(before: tuple[Values, Values], after: tuple[Values, Values])
     if shortest < NEEDS_STEPS or min(part.sum() for part in (*before, after[1])) <= 0:
         return None
     mid = (after[0].sum() / after[1].sum()) / (before[0].sum() / before[1].sum()) - 1
-    before = neighbor_means(before[0]), neighbor_means(before[1])
-    after = neighbor_means(after[0]), neighbor_means(after[1])
+    before = prediction.neighbor_means(before[0]), prediction.neighbor_means(before[1])
+    after = prediction.neighbor_means(after[0]), prediction.neighbor_means(after[1])
     lengths = _of_ratio(*before), _of_ratio(*after)
     first, second = _ratios(*before, lengths[0], 0), _ratios(*after, lengths[1], 1)
     blocks = min(len(before[0]) // lengths[0], len(after[0]) // lengths[1])
@@ -70,13 +64,13 @@ def change_of_ratio(before: tuple[Values, Values], after: tuple[Values, Values])
 
 def _of_ratio(amount: Values, per: Values) -> int:
     """Return the block length of what moves a ratio: amounts beyond what their `per` explains."""
-    return block_length(amount - amount.sum() / per.sum() * per)
+    return prediction.block_length(amount - amount.sum() / per.sum() * per)
 
 
 def _interval(mid: float, draws: Values, blocks: int) -> Interval:
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(draws[np.isfinite(draws)], [tail, 100 - tail])
-    wider = widened(blocks, AT_97_5)
+    wider = prediction.widened(blocks, prediction.AT_97_5)
     return Interval(mid, mid + (float(low) - mid) * wider, mid + (float(high) - mid) * wider)
 
 
@@ -92,7 +86,7 @@ def _ratios(amount: Values, per: Values, length: int, stream: int) -> Values:
 
 
 def _blocks(count: int, length: int, stream: int) -> NDArray[np.intp]:
-    return draw_blocks(count, length, _DRAWS, np.random.default_rng([_SEED, stream]))
+    return prediction.draw_blocks(count, length, _DRAWS, np.random.default_rng([_SEED, stream]))
 
 
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "no difference", "not enough evidence"

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.trace.model import Kind, Process, Series, Spans, Trace
+from grpo_doctor.trace.model import Kind, Process, Spans, Trace
 
 PHASES, COLLECTIVES, GPU_TIME = 1, 2, 3
 THREADS, THREAD_COLLECTIVES, THREAD_GPU_TIME = 10, 200, 300
@@ -80,7 +80,7 @@ def nest(
         lane itself, 1 and up are overflow lanes. Within a lane spans nest, but for those beyond
         the capacity of MAX_LANES, which are on the last one.
     """
-    if _nests_already(start_ns, end_ns):
+    if (end_ns[:-1] <= start_ns[1:]).all():  # the common case: none overlaps the next
         return end_ns, np.zeros(len(end_ns), dtype=np.int32)
     ends = end_ns.copy()
     lanes = np.zeros(len(ends), dtype=np.int32)
@@ -103,11 +103,6 @@ def _lane_of(stacks: list[list[int]], start: int, end: int) -> tuple[int, int]:
         stacks.append([end])
         return len(stacks) - 1, end
     return MAX_LANES - 1, end
-
-
-def _nests_already(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> bool:
-    """Return the common case without a loop: consecutive spans that do not overlap at all."""
-    return bool(len(start_ns) == 0 or np.all(end_ns[:-1] <= start_ns[1:]))
 
 
 GPU_PID, HOST_PID = 10_000_000, 20_000_000
@@ -268,31 +263,34 @@ def microseconds(ns: int) -> str:
 
 
 def counter_lines(trace: Trace) -> Iterator[str]:
-    """Yield a thinned view of every series: minimum and maximum per interval."""
+    """Yield a thinned view of every series, finite values only."""
     for series, pid in zip(trace.series, series_pids(trace)):
         name = series.name if series.scope != "rank" else f"{series.name} rank {series.rank}"
         label, unit = text(name[:MAX_NAME]), text(series.unit or "value")
-        for t_ns, value in thin(series, MAX_COUNTER_EVENTS):
+        known = np.isfinite(series.values)
+        times, values = thinned(series.t_ns[known], series.values[known], MAX_COUNTER_EVENTS)
+        for t_ns, value in zip(times.tolist(), values.tolist()):
             yield (
                 f'{{"ph":"C","pid":{pid},"tid":1,"name":{label},"ts":{microseconds(t_ns)},'
                 f'"args":{{{unit}:{value!r}}}}}'
             )
 
 
-def thin(series: Series, at_most: int) -> list[tuple[int, float]]:
-    """(time, value) pairs, finite only; of each interval the lowest and the highest."""
-    finite = np.isfinite(series.values)
-    t_ns, values = series.t_ns[finite], series.values[finite]
-    if len(t_ns) > at_most:
-        edges = np.linspace(0, len(t_ns), at_most // 2 + 1).astype(np.intp)[:-1]
-        keep: set[int] = set()
-        for begin, end in zip(edges, [*edges[1:], len(t_ns)]):
-            if end > begin:
-                part = values[begin:end]
-                keep |= {int(begin + part.argmin()), int(begin + part.argmax())}
-        rows = np.array(sorted(keep), dtype=np.intp)
-        t_ns, values = t_ns[rows], values[rows]
-    return list(zip(t_ns.tolist(), values.tolist()))
+def thinned(
+    t_ns: NDArray[np.int64], values: NDArray[np.float64], limit: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """At most `limit` points: the smallest and the largest of each stretch of samples."""
+    if len(values) <= limit:
+        return t_ns, values
+    edges = np.linspace(0, len(values), limit // 2 + 1).astype(np.intp)[:-1]
+    size = np.diff(np.r_[edges, len(values)])
+    bucket = np.repeat(np.arange(len(edges)), size)
+    # Unknown values sort last, so the largest known one is the last before them.
+    order = np.lexsort((values, bucket))
+    finite = np.add.reduceat(np.isfinite(values).astype(np.intp), edges)
+    lowest, highest = order[edges], order[edges + np.maximum(finite - 1, 0)]
+    rows = np.unique(np.concatenate([lowest, highest]))
+    return t_ns[rows], values[rows]
 
 
 def hosts(trace: Trace) -> list[str]:

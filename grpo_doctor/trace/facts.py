@@ -13,15 +13,7 @@ import msgspec
 from grpo_doctor import knobs
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.launches import Launch, read
-from grpo_doctor.trace.jsonfile import (
-    mapping,
-    moment,
-    read_lines,
-    read_object,
-    text_or_none,
-    texts,
-    whole,
-)
+from grpo_doctor.trace import jsonfile
 from grpo_doctor.trace.model import Exit, Run, Uncaught, Unhooked
 from grpo_doctor_probes.record import clock
 from grpo_doctor_probes.record.rundir import ERRORS_JSONL, JOB_JSON, RUN_JSON, UNHOOKED_JSONL
@@ -52,14 +44,14 @@ class RunFacts:
 
 def read_facts(folder: Path) -> RunFacts:
     """Read both files; either may be missing or damaged."""
-    run, run_problem = read_object(folder / RUN_JSON)
-    job, job_problem = read_object(folder / JOB_JSON)
-    errors, errors_problem = read_lines(folder / ERRORS_JSONL)
-    unhooked, unhooked_problem = read_lines(folder / UNHOOKED_JSONL)
-    end = mapping(run.get("end"))
-    command = texts(run.get("command"))
-    version = text_or_none(job.get("framework_version"))
-    config = mapping(job.get("config"))
+    run, run_problem = jsonfile.read_object(folder / RUN_JSON)
+    job, job_problem = jsonfile.read_object(folder / JOB_JSON)
+    errors, errors_problem = jsonfile.read_lines(folder / ERRORS_JSONL)
+    unhooked, unhooked_problem = jsonfile.read_lines(folder / UNHOOKED_JSONL)
+    end = jsonfile.mapping(run.get("end"))
+    command = jsonfile.texts(run.get("command"))
+    version = jsonfile.text_or_none(job.get("framework_version"))
+    config = jsonfile.mapping(job.get("config"))
     launch = None if config else _launch(command, run, folder)
     framework = str(job.get("framework") or framework_of(command, bool(run.get("bundled"))))
     if launch is not None and framework == "unknown":
@@ -70,24 +62,27 @@ def read_facts(folder: Path) -> RunFacts:
             command=command,
             framework=framework,
             framework_version=version,
-            world_size=max(0, whole(job.get("world_size")) or whole(run.get("world_size")) or 0),
-            started_unix_ns=whole(run.get("started_unix_ns")) or 0,
+            world_size=max(
+                0,
+                jsonfile.whole(job.get("world_size")) or jsonfile.whole(run.get("world_size")) or 0,
+            ),
+            started_unix_ns=jsonfile.whole(run.get("started_unix_ns")) or 0,
             exit=_exit(run, end),
             config=config,
             knobs=dict(launch.settings)
             if launch is not None and launch.framework == framework
             else _knobs(framework, version, config, command),
-            uncaught=tuple(_own_errors(errors, moment(end.get("ended_ns")))),
+            uncaught=tuple(_own_errors(errors, jsonfile.moment(end.get("ended_ns")))),
             unhooked=tuple(_objects(unhooked, Unhooked)),
-            ended=texts(run.get("ended")),
-            versions={k: str(v) for k, v in mapping(job.get("versions")).items()},
+            ended=jsonfile.texts(run.get("ended")),
+            versions={k: str(v) for k, v in jsonfile.mapping(job.get("versions")).items()},
         ),
-        nodes=whole(run.get("nodes")) or 1,
+        nodes=jsonfile.whole(run.get("nodes")) or 1,
         host=str(run.get("host") or "unknown"),
-        job_pid=whole(run.get("job_pid")) or 0,
+        job_pid=jsonfile.whole(run.get("job_pid")) or 0,
         clock={"clock_id": run.get("clock_id"), "clocks": [run.get("clock")]},
-        start_ns=moment(run.get("started_ns")),
-        end_ns=moment(end.get("ended_ns")),
+        start_ns=jsonfile.moment(run.get("started_ns")),
+        end_ns=jsonfile.moment(end.get("ended_ns")),
         problems=tuple(
             p for p in (run_problem, job_problem, errors_problem, unhooked_problem) if p
         ),
@@ -142,13 +137,13 @@ def _launch(command: Sequence[str], run: Mapping[str, Any], folder: Path) -> Lau
     """What the command says, for a job that did not say its settings itself; files that it names
     are looked for where it was started. A file that was written since is not what ran."""
     parent = folder.resolve().parent
-    started_in = text_or_none(run.get("cwd"))
+    started_in = jsonfile.text_or_none(run.get("cwd"))
     cwd = Path(started_in) if started_in else parent.parent if parent.name == _RUNS else folder
     try:
         launch = read(command, environment={}, cwd=cwd)
     except (GrpoDoctorError, ValueError, RecursionError):
         return None
-    started_ns = whole(run.get("started_unix_ns"))
+    started_ns = jsonfile.whole(run.get("started_unix_ns"))
     files = {cwd / word for word in command} | {
         cwd / source.file
         for source in (*launch.sources.values(), *launch.option_sources.values())
@@ -181,14 +176,14 @@ def _exit(run: Mapping[str, Any], end: Mapping[str, Any]) -> Exit:
     state = end.get("state")
     return Exit(
         state=state if state in _EXIT_STATES else "unknown",
-        code=whole(end.get("code")),
-        signal=text_or_none(end.get("signal") or None),
+        code=jsonfile.whole(end.get("code")),
+        signal=jsonfile.text_or_none(end.get("signal") or None),
     )
 
 
 def _still_runs(run: Mapping[str, Any]) -> bool:
     """Whether the job is alive on this machine; its end is written last, by the supervisor."""
-    pid, started_ns = whole(run.get("job_pid")), moment(run.get("started_ns"))
+    pid, started_ns = jsonfile.whole(run.get("job_pid")), jsonfile.moment(run.get("started_ns"))
     if not pid or started_ns is None or run.get("clock_id") != clock.identity():
         return False
     begun_ns = clock.process_start_ns(pid)

@@ -15,7 +15,7 @@ from grpo_doctor.trace import columns
 from grpo_doctor.trace.facts import RunFacts, of_all_hosts
 from grpo_doctor.trace.joined import joined_servers, within_run
 from grpo_doctor.trace.jsonfile import mapping, number, object_in, texts, whole
-from grpo_doctor.trace.model import SAME_CLOCK, Gpu, Kind, Loss, Metrics, Process, Spans, Trace
+from grpo_doctor.trace.model import SAME_CLOCK, Kind, Loss, Metrics, Process, Spans, Trace
 from grpo_doctor.trace.parts import Part, read_parts, whole_parts
 from grpo_doctor.trace.processes import NameTable, Recording, by_rank, rows_of
 from grpo_doctor.trace.samples import Samples
@@ -23,14 +23,7 @@ from grpo_doctor.trace.timeline import PROCESS_PID_STEP, Timeline
 from grpo_doctor.trace.trajectories.around import surroundings
 from grpo_doctor.trace.trajectories.digest import digest
 from grpo_doctor.trace.trajectories.table import table_of
-from grpo_doctor_probes.record.rundir import (
-    DRIVER,
-    JOINED,
-    METRICS_JSONL,
-    NODES,
-    RANKS,
-    RUN_JSON,
-)
+from grpo_doctor_probes.record import rundir
 from grpo_doctor_reports.schema.trajectories import Trajectories
 
 # The packages of each framework: in a process of one another may be imported and train nothing.
@@ -99,10 +92,10 @@ def merge(folder: Path, jobs: int | None = 1) -> Trace:
     Raises:
         TraceError: `folder` is not a run directory, or nothing in it can be read.
     """
-    if not (folder / RANKS).is_dir() and not (folder / RUN_JSON).exists():
+    if not (folder / rundir.RANKS).is_dir() and not (folder / rundir.RUN_JSON).exists():
         raise TraceError(
-            f"{folder} is not a run directory: it has neither {RUN_JSON} nor {RANKS}/. "
-            "Give the folder that `grpo-doctor run` printed, or a trace.json."
+            f"{folder} is not a run directory: it has neither {rundir.RUN_JSON} nor "
+            f"{rundir.RANKS}/. Give the folder that `grpo-doctor run` printed, or a trace.json."
         )
     return merged(str(folder), read_parts(folder, jobs))
 
@@ -114,7 +107,7 @@ def merged(source: str, parts: Iterable[Part]) -> Trace:
         TraceError: nothing in it can be read.
     """
     every = whole_parts(parts)
-    hosts = [part for part in every if not part.place.startswith(JOINED)]
+    hosts = [part for part in every if not part.place.startswith(rundir.JOINED)]
     facts = of_all_hosts(*(part.facts for part in hosts))
     recordings = by_rank([recording for part in hosts for recording in part.recordings])
     problems = [problem for part in hosts for problem in part.problems]
@@ -151,7 +144,7 @@ def merged(source: str, parts: Iterable[Part]) -> Trace:
             servers=joined.servers,
         ),
         processes=tuple(processes),
-        gpus=_gpus(samples),
+        gpus=tuple({(g.host, g.uuid): g for s in samples for g in s.gpus}.values()),
         names=names,
         args=args,
         spans=spans,
@@ -166,7 +159,9 @@ def _missing_hosts(source: str, expected: int, present: int) -> list[str]:
     if present >= expected:
         return []
     missing = f"the recordings of {expected - present} of {expected} hosts are missing"
-    return [f"{missing}: copy each host's folder below {NODES} to {Path(source) / NODES}"]
+    return [
+        f"{missing}: copy each host's folder below {rundir.NODES} to {Path(source) / rundir.NODES}"
+    ]
 
 
 def trajectories_of(
@@ -204,7 +199,7 @@ def _rows(
     for index, recording in enumerate(recordings):
         if recording.joined:
             blocks[index] = within_run(blocks[index], timeline.duration_ns)
-    return processes, table.names, tuple(map(object_in, table.args)), blocks
+    return processes, table.names.names, tuple(map(object_in, table.args)), blocks
 
 
 def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]:
@@ -226,11 +221,6 @@ def _launcher_only(timeline: Timeline, facts: RunFacts) -> tuple[Process, Spans]
     rows = columns.Rows()
     rows.add(Kind.SPAN, 0, 0, end_ns, open=running)
     return process, rows.spans()
-
-
-def _gpus(samples: Sequence[Samples]) -> tuple[Gpu, ...]:
-    """Return every GPU once, as last reported."""
-    return tuple({(g.host, g.uuid): g for s in samples for g in s.gpus}.values())
 
 
 def metrics_of(rows: Iterable[Mapping[str, Any]], problem: str | None) -> tuple[Metrics, list[str]]:
@@ -255,11 +245,13 @@ def metrics_of(rows: Iterable[Mapping[str, Any]], problem: str | None) -> tuple[
     problems = [problem] if problem else []
     if repeated:
         problems.append(
-            f"{METRICS_JSONL}: the run went back to an earlier step; the metrics of {repeated} "
-            "steps from before it are left out"
+            f"{rundir.METRICS_JSONL}: the run went back to an earlier step; the metrics of "
+            f"{repeated} steps from before it are left out"
         )
     if strange:
-        problems.append(f"{METRICS_JSONL}: {strange} lines without a step or metrics left out")
+        problems.append(
+            f"{rundir.METRICS_JSONL}: {strange} lines without a step or metrics left out"
+        )
     return metrics_from(by_step), problems
 
 
@@ -278,7 +270,7 @@ def metrics_from(by_step: Mapping[int, Mapping[str, float]]) -> Metrics:
 def _seen_ranks(recordings: Sequence[Recording]) -> set[int]:
     """Return the ranks that recorded; of a driver's workers, those that know of other ranks."""
     recordings = [r for r in recordings if not r.joined]
-    if any(r.role == DRIVER for r in recordings):
+    if any(r.role == rundir.DRIVER for r in recordings):
         return {r.rank for r in recordings if (whole(r.facts.get("world_size")) or 0) > 0}
     return {r.rank for r in recordings}
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 STEP_ROLES = ("trainer", "driver")
+# Nothing that is measured is larger; squares and sums of what is have no place in a float64.
+_LARGEST = 1e100
 
 
 class Kind(IntEnum):
@@ -145,6 +147,10 @@ class Series:
     rank: int | None = None
     pid: int | None = None
 
+    def __post_init__(self) -> None:
+        if (too_large := np.abs(self.values) > _LARGEST).any():
+            object.__setattr__(self, "values", np.where(too_large, np.nan, self.values))
+
     @property
     def of_joined_server(self) -> bool:
         """A server that joined the run said it; else the run asked the server, and has no pid."""
@@ -156,12 +162,20 @@ class Metrics:
     """Training metrics: `values[name][i]` belongs to `steps[i]`; NaN where a step lacks one.
 
     `absent[name][i]` distinguishes that from a NaN that the job reported: true if the step had no
-    such metric. A name without an entry is absent nowhere.
+    such metric. A name without an entry is absent nowhere. What is beyond `_LARGEST` is infinite.
     """
 
     steps: NDArray[np.int64]
     values: Mapping[str, NDArray[np.float64]]
     absent: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        infinite = {
+            name: np.where(too_large, np.copysign(np.inf, values), values)
+            for name, values in self.values.items()
+            if (too_large := np.abs(values) > _LARGEST).any()
+        }
+        object.__setattr__(self, "values", {**self.values, **infinite})
 
 
 @dataclass(frozen=True, slots=True)

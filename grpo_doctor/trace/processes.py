@@ -12,15 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.errors import TraceError
-from grpo_doctor.trace import columns
+from grpo_doctor.trace import columns, spanfile
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS, moment, read_object, whole
 from grpo_doctor.trace.model import STEP_ROLES, Kind, Process, Spans
-from grpo_doctor.trace.spanfile import (
-    SPAN_KINDS,
-    TRAJECTORY_KINDS,
-    SpanRecords,
-    read_span_file,
-)
 from grpo_doctor_probes.procs.live import OpenSpan, name_of
 from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.record.rundir import DRIVER, SPANS_SUFFIX, TRAJECTORIES_SUFFIX
@@ -38,11 +32,11 @@ class Recording:
     """
 
     stem: str
-    content: SpanRecords
+    content: spanfile.SpanRecords
     facts: Mapping[str, Any]
     role: str = "trainer"
     joined: bool = False
-    trajectories: SpanRecords | None = None
+    trajectories: spanfile.SpanRecords | None = None
 
     @property
     def rank(self) -> int:
@@ -142,22 +136,22 @@ class Recorded(NamedTuple):
 
 def read_recording(path: Path) -> Recorded:
     """Read a span file, and the rank file and trajectories next to it."""
-    content, problems = _read(path, SPAN_KINDS)
+    content, problems = _read(path, spanfile.SPAN_KINDS)
     if content is None:
         return Recorded(path.name, None, tuple(problems))
     facts, problem = read_object(path.with_name(path.name.removesuffix(SPANS_SUFFIX) + ".json"))
     problems += [problem] if problem else []
     beside, trajectories = path.with_suffix(TRAJECTORIES_SUFFIX), None
     if beside.exists():
-        trajectories, more = _read(beside, TRAJECTORY_KINDS)
+        trajectories, more = _read(beside, spanfile.TRAJECTORY_KINDS)
         problems += more
     recording = Recording(path.stem, content, facts, trajectories=trajectories)
     return Recorded(path.name, recording, tuple(problems))
 
 
-def _read(path: Path, kinds: range) -> tuple[SpanRecords | None, list[str]]:
+def _read(path: Path, kinds: range) -> tuple[spanfile.SpanRecords | None, list[str]]:
     try:
-        content = read_span_file(path, kinds)
+        content = spanfile.read_span_file(path, kinds)
     except TraceError as error:
         return None, [str(error)]
     problems = []
@@ -188,23 +182,11 @@ class NameTable:
     """All names and all argument objects (JSON text) of a run, without duplicates."""
 
     def __init__(self) -> None:
-        self._names: dict[str, int] = {}
-        self._args: dict[str, int] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names by id."""
-        return tuple(self._names)
-
-    @property
-    def args(self) -> tuple[str, ...]:
-        """Argument objects by id, as the recorder wrote them."""
-        return tuple(self._args)
+        self.names, self.args = columns.Interned(), columns.Interned()
 
     def ids(self, name: str, args: str) -> tuple[int, int]:
         """Return the ids of a name and of its arguments, -1 without any."""
-        name_id = self._names.setdefault(name, len(self._names))
-        return name_id, self._args.setdefault(args, len(self._args)) if args else -1
+        return self.names[name], self.args[args] if args else -1
 
     def translation(self, recording: Recording) -> NDArray[np.int32]:
         """Name and argument ids (n, 2) of the run by the name id of one file, 0 included."""
@@ -225,7 +207,7 @@ def rows_of(recording: Recording, process: Process, table: NameTable, shift_ns: 
     ids = table.translation(recording)
     closed = _closed(recording, process, ids, shift_ns)
     opened = _open(recording, process, table, shift_ns)
-    return _from_process_start(columns.join([closed, opened]), process, table.names)
+    return _from_process_start(columns.join([closed, opened]), process, table.names.names)
 
 
 def _closed(recording: Recording, process: Process, ids: NDArray[np.int32], shift_ns: int) -> Spans:

@@ -166,13 +166,13 @@ def _unusable(path: Path, text: bytes, *, cut_off: bool = False) -> str:
     if not text.strip():
         return f"{path} is empty: the run ended before it was written. {_INSTEAD}"
     head = text[:1_000_000]
+    kind = ""
     if b'"traceEvents"' in head or head.lstrip().startswith(b"[{"):
         kineto = any(key in head for key in _KINETO)
         kind = "a PyTorch profiler trace" if kineto else "a trace of another program"
-    else:
-        kind = "not a trace"
+        kind = f" and looks like {kind}"
     return (
-        f"{path} is not a grpo-doctor trace: it has no `grpoDoctor` object and looks like {kind}. "
+        f"{path} is not a grpo-doctor trace: it has no `grpoDoctor` object{kind}. "
         "Record one with `grpo-doctor run -- <your training command>`."
     )
 

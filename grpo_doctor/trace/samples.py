@@ -12,15 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from grpo_doctor.trace.jsonfile import (
-    mapping,
-    moment,
-    number,
-    read_lines,
-    text_or_none,
-    texts,
-    whole,
-)
+from grpo_doctor.trace import jsonfile
 from grpo_doctor.trace.model import Gpu, Series
 
 FORMAT = 1
@@ -43,7 +35,7 @@ class Samples:
 def read_samples(path: Path) -> list[Samples]:
     """Read one file, which holds a recording for each header in it. Never raises: what is
     damaged is left out and said in the `problems` of the last one."""
-    rows, problem = read_lines(path)
+    rows, problem = jsonfile.read_lines(path)
     sections: list[list[dict[str, Any]]] = [[]]
     for row in rows:
         if "format" in row and sections[-1]:
@@ -62,8 +54,8 @@ def _section(name: str, rows: Sequence[Mapping[str, Any]]) -> Samples:
     reading = {"unix_ns": head.get("unix_ns"), "monotonic_ns": head.get("t_ns")}
     clock = {"clock_id": head.get("clock_id"), "clocks": [reading]}
     notes = [str(row["note"]) for row in rows if "note" in row]
-    libraries = [n for row in rows if "libraries" in row for n in texts(row["libraries"])]
-    version = whole(head.get("format")) or FORMAT
+    libraries = [n for row in rows if "libraries" in row for n in jsonfile.texts(row["libraries"])]
+    version = jsonfile.whole(head.get("format")) or FORMAT
     if version > FORMAT:
         newer = (
             f"samples of {host} are of format {version}; this grpo-doctor reads up to {FORMAT}. "
@@ -87,14 +79,14 @@ def _series(host: str, rows: Sequence[Mapping[str, Any]]) -> list[Series]:
     values: dict[str, list[float]] = {track: [] for track in declared}
     last_ns = 0
     for row in rows:
-        t_ns = moment(row.get("t"))
+        t_ns = jsonfile.moment(row.get("t"))
         if t_ns is None or t_ns < last_ns:  # a clock does not go back: damaged
             continue
         last_ns = t_ns
-        for track, value in mapping(row.get("v")).items():
+        for track, value in jsonfile.mapping(row.get("v")).items():
             if track in times:
                 times[track].append(t_ns)
-                values[track].append(number(value))
+                values[track].append(jsonfile.number(value))
     for track, t in times.items():
         # Only changes are written; the last value held until the file's last row.
         if t and t[-1] < last_ns and not np.isnan(values[track][-1]):
@@ -112,9 +104,9 @@ def _track(host: str, row: Mapping[str, Any], t_ns: list[int], values: list[floa
         host=host,
         t_ns=np.array(t_ns, dtype=np.int64),
         values=np.array(values, dtype=np.float64),
-        gpu=text_or_none(row.get("gpu")),
-        rank=whole(row.get("rank")),
-        pid=whole(row.get("pid")),
+        gpu=jsonfile.text_or_none(row.get("gpu")),
+        rank=jsonfile.whole(row.get("rank")),
+        pid=jsonfile.whole(row.get("pid")),
     )
 
 
@@ -122,10 +114,10 @@ def _gpu(host: str, row: Mapping[str, Any]) -> Gpu:
     return Gpu(
         uuid=str(row.get("gpu", "")),
         name=str(row.get("name", "GPU")),
-        index=whole(row.get("index")) or 0,
+        index=jsonfile.whole(row.get("index")) or 0,
         host=host,
-        memory_total_bytes=whole(row.get("memory_total_bytes")) or 0,
-        mig=text_or_none(row.get("mig")),
+        memory_total_bytes=jsonfile.whole(row.get("memory_total_bytes")) or 0,
+        mig=jsonfile.text_or_none(row.get("mig")),
         visible=bool(row.get("visible", True)),
-        missing=texts(row.get("missing")),
+        missing=jsonfile.texts(row.get("missing")),
     )

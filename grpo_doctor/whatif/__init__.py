@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpo_doctor.whatif.prediction import (
+    Effect,
     Ground,
     NoModel,
     Prediction,
@@ -12,7 +13,6 @@ from grpo_doctor.whatif.prediction import (
     Withheld,
     ground,
     predict,
-    replay_error,
     together,
 )
 from grpo_doctor.whatif.settings import predict_settings
@@ -36,6 +36,7 @@ __all__ = [
     "AsOthers",
     "Change",
     "Edit",
+    "Effect",
     "Ground",
     "Hide",
     "NoModel",
@@ -53,7 +54,6 @@ __all__ = [
     "predict",
     "predict_settings",
     "replay",
-    "replay_error",
     "together",
     "without",
 ]

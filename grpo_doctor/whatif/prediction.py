@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import Rows
+from grpo_doctor.trace.intervals import Rows
 from grpo_doctor.whatif.step_model import Change, StepModel, only_removes, replay
 
 _MOST_CORRELATED = 0.95
@@ -127,31 +127,43 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """A change of the steps' work, what it takes for granted in words, and how far it may be off.
+
+    `at_least` and `at_most` are a more cautious and a bolder version of the changes; `error` is
+    their model's own error as a share of the change of the step time. `spreads` are what fits to
+    this run's data leave open.
+    """
+
+    changes: tuple[Change, ...]
+    assumes: str = ""
+    error: float = REMOVAL_ERROR
+    at_least: tuple[Change, ...] | None = None
+    at_most: tuple[Change, ...] | None = None
+    spreads: tuple[Spread, ...] = ()
+
+
+NOTHING = Effect((), error=0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
-    """The change of the mean step time in percent, negative is faster.
+    """The change of the mean step time in percent, negative is faster; `basis` says from what.
 
-    `basis` says from what, and `assumed` what is taken for granted, each empty or a few words.
-
-    `edits` is the change itself, `at_least` a more cautious and `at_most` a bolder version of it,
-    `error` how far its model is off, as a share of the change, and `spreads` what fits leave open:
-    so several predicted changes can be replayed together.
+    With its `effect` several predicted changes can be replayed together.
     """
 
     low: float
     mid: float
     high: float
     basis: str
-    edits: tuple[Change, ...] = ()
-    at_least: tuple[Change, ...] | None = None
-    at_most: tuple[Change, ...] | None = None
-    error: float = REMOVAL_ERROR
-    spreads: tuple[Spread, ...] = ()
-    assumed: str = ""
+    effect: Effect = NOTHING
 
     @property
     def grounds(self) -> str:
         """What it rests on, in words."""
-        return f"{self.basis}; assumed: {self.assumed}" if self.assumed else self.basis
+        assumes = self.effect.assumes
+        return f"{self.basis}; assumed: {assumes}" if assumes else self.basis
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +181,12 @@ class NoModel(Withheld):
 @dataclass(frozen=True, slots=True)
 class Replay:
     """A change of the steps' work, in words too ("without its offload"); with `half` the cautious
-    end of the prediction is half of it."""
+    end of the prediction is half of it, and `at_most` is its bold end."""
 
     edits: tuple[Change, ...]
     scenario: str
     half: bool = False
+    at_most: tuple[Change, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +219,9 @@ class Ground:
     changed: Rows
 
 
-def replay_error(model: StepModel) -> float:
+def replay_error(model: StepModel, replayed: NDArray[np.float64]) -> float:
     """How far the unedited replay is off: the mean over steps of |replayed - measured| as a share
     of the measured mean; infinite without steps."""
-    return _off(model, replay(model))
-
-
-def _off(model: StepModel, replayed: NDArray[np.float64]) -> float:
     if not len(model.measured_s) or not model.measured_s.mean() > 0:
         return float("inf")
     return float(np.abs(replayed - model.measured_s).mean() / model.measured_s.mean())
@@ -224,7 +233,7 @@ def ground(model: StepModel) -> Ground | Withheld:
     if steps < NEEDS_STEPS:
         return Withheld(f"a prediction needs at least {NEEDS_STEPS} steps, this run has {steps}")
     before = replay(model)
-    off = _off(model, before)
+    off = replay_error(model, before)
     if not off <= TOLERANCE:
         return Withheld(
             f"replaying this run unchanged is {100 * off:.0f}% off its measured step time, "
@@ -243,41 +252,19 @@ def ground(model: StepModel) -> Ground | Withheld:
     return base
 
 
-def predict(  # noqa: PLR0913 - versions of one change
-    model: StepModel,
-    edits: Sequence[Change],
-    description: str,
-    *,
-    at_least: Sequence[Change] | None = None,
-    at_most: Sequence[Change] | None = None,
-    error: float = REMOVAL_ERROR,
-) -> Prediction | Withheld:
+def predict(model: StepModel, effect: Effect, description: str) -> Prediction | Withheld:
     """Replay before and after on each step.
 
     Args:
         model: the run.
-        edits: the change.
+        effect: the change.
         description: the change in words, for the basis: "without its offload".
-        at_least: a more cautious version of the change, which sets `high`.
-        at_most: a bolder version, which sets `low`.
-        error: how far the model is off, as a share of the change.
     """
     base = ground(model)
-    if isinstance(base, Withheld):
-        return base
-    return predict_on(base, edits, description, at_least=at_least, at_most=at_most, error=error)
+    return base if isinstance(base, Withheld) else predict_on(base, effect, description)
 
 
-def predict_on(  # noqa: PLR0913 - versions of one change
-    base: Ground,
-    edits: Sequence[Change],
-    description: str,
-    *,
-    at_least: Sequence[Change] | None = None,
-    at_most: Sequence[Change] | None = None,
-    error: float = REMOVAL_ERROR,
-    spreads: Sequence[Spread] = (),
-) -> Prediction:
+def predict_on(base: Ground, effect: Effect, description: str) -> Prediction:
     """Return the same on a model that was replayed before.
 
     `mid` is the change of the mean step. `low` and `high` are a 90% prediction interval for
@@ -287,16 +274,16 @@ def predict_on(  # noqa: PLR0913 - versions of one change
     they are independent; `at_least` and `at_most` are ends from which all that is counted. Changes
     that only remove work are never predicted to cost time: their interval ends at no change.
     """
-    after = replay(base.model, edits)
-    bold = after if at_most is None else replay(base.model, at_most)
-    shy = after if at_least is None else replay(base.model, at_least)
+    after = replay(base.model, effect.changes)
+    bold = after if effect.at_most is None else replay(base.model, effect.at_most)
+    shy = after if effect.at_least is None else replay(base.model, effect.at_least)
     mid = _percent(base.before, after)
-    open_ends = [_open_ends(base, spread) for spread in spreads]
-    low = _end(base, bold, _LOW, error, [ends[0] for ends in open_ends])
-    high = _end(base, shy, _HIGH, error, [ends[1] for ends in open_ends])
+    open_ends = [_open_ends(base, spread) for spread in effect.spreads]
+    low = _end(base, bold, _LOW, effect.error, [ends[0] for ends in open_ends])
+    high = _end(base, shy, _HIGH, effect.error, [ends[1] for ends in open_ends])
     # A `Hide` with fewer processes than now does cost time: then there is nothing to cut off.
     costs = max(mid, _percent(base.before, shy)) > 0
-    if only_removes((*edits, *(at_least or ()))) and not costs:
+    if only_removes((*effect.changes, *(effect.at_least or ()))) and not costs:
         high = min(high, 0.0)
     return Prediction(
         low=min(max(low, -100.0), mid),
@@ -304,11 +291,7 @@ def predict_on(  # noqa: PLR0913 - versions of one change
         high=max(high, mid),
         basis=f"replay of this run's own {len(base.before)} steps {description}; "
         f"the replay of the unchanged run is {100 * base.off:.1f}% off",
-        edits=tuple(edits),
-        at_least=None if at_least is None else tuple(at_least),
-        at_most=None if at_most is None else tuple(at_most),
-        error=error,
-        spreads=tuple(spreads),
+        effect=effect,
     )
 
 
@@ -352,15 +335,16 @@ def _open_ends(base: Ground, spread: Spread) -> tuple[float, float]:
 
 def together(base: Ground, predictions: Sequence[Prediction], description: str) -> Prediction:
     """Replay all changes at once; a change that several predictions have is made once."""
-    return predict_on(
-        base,
-        joined(each.edits for each in predictions),
-        description,
-        at_least=_version(predictions, "at_least"),
-        at_most=_version(predictions, "at_most"),
-        error=joint_error(base, [(each.edits, each.error) for each in predictions]),
-        spreads=joined(each.spreads for each in predictions),
+    effects = [each.effect for each in predictions]
+    joint = Effect(
+        joined(each.changes for each in effects),
+        "; ".join(each.assumes for each in effects if each.assumes),
+        joint_error(base, [(each.changes, each.error) for each in effects]),
+        _version(effects, "at_least"),
+        _version(effects, "at_most"),
+        joined(each.spreads for each in effects),
     )
+    return predict_on(base, joint, description)
 
 
 def joined(lists: Iterable[Sequence[T]]) -> tuple[T, ...]:
@@ -381,12 +365,12 @@ def joint_error(base: Ground, models: Sequence[tuple[Sequence[Change], float]]) 
     return float(np.sqrt(sum((error * change) ** 2 for change, error in alone))) / every
 
 
-def _version(predictions: Sequence[Prediction], end: str) -> tuple[Change, ...] | None:
+def _version(effects: Sequence[Effect], end: str) -> tuple[Change, ...] | None:
     """Return all changes in their cautious or bold version; None where none has one."""
-    versions = [getattr(each, end) for each in predictions]
+    versions = [getattr(each, end) for each in effects]
     if all(version is None for version in versions):
         return None
     return joined(
-        each.edits if version is None else version
-        for each, version in zip(predictions, versions, strict=True)
+        each.changes if version is None else version
+        for each, version in zip(effects, versions, strict=True)
     )

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from grpo_doctor import knobs
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.whatif.models import (
-    BY_KNOB,
-    NONE_IS_A_VALUE,
-    Case,
-    CostModel,
-    Effect,
-    UnsupportedError,
-)
+from grpo_doctor.knobs.values import spelled
+from grpo_doctor.whatif import models
+from grpo_doctor.whatif.models.cost_model import Case, CostModel, Effect, UnsupportedError
 from grpo_doctor.whatif.prediction import (
     Ground,
     NoModel,
@@ -46,32 +40,23 @@ def predict_settings(
     base = ground(model)
     if isinstance(base, Withheld):
         return base
-    after = {name: _effective(analysis, name, value) for name, value in after.items()}
+    run = analysis.trace.run
+    after = {  # of a setting that is taken away, its default holds
+        name: knobs.default(run.framework, run.framework_version, name) if value is None else value
+        for name, value in after.items()
+    }
     changed = {name: value for name, value in after.items() if value != before.get(name)}
-    description = f"with {_listed(changed) or 'its own settings'}"
-    predictions, assumed = [], []
+    listed = ", ".join(f"{name} {spelled(value)}" for name, value in changed.items())
+    description = f"with {listed or 'its own settings'}"
+    predictions = []
     for cost_model, settings in _by_model(changed).items():
         effect = _effect(analysis, base, cost_model, before, settings)
         if isinstance(effect, Withheld):
             if len(changed) == len(settings):
                 return effect
             return Withheld(f"{', '.join(settings)}: {effect.reason}")
-        predictions.append(
-            predict_on(
-                base,
-                effect.changes,
-                description,
-                at_least=effect.at_least,
-                at_most=effect.at_most,
-                error=effect.error,
-                spreads=() if effect.spread is None else (effect.spread,),
-            )
-        )
-        assumed += [effect.assumes] if effect.assumes else []
-    prediction = (
-        predictions[0] if len(predictions) == 1 else together(base, predictions, description)
-    )
-    return replace(prediction, assumed="; ".join(assumed))
+        predictions.append(predict_on(base, effect, description))
+    return predictions[0] if len(predictions) == 1 else together(base, predictions, description)
 
 
 def _effect(
@@ -92,16 +77,10 @@ def _effect(
         return Withheld(str(problem))
 
 
-def _effective(analysis: Analysis, name: str, value: Any) -> Any:
-    """Return the value that holds: of a setting that is taken away, its default."""
-    run = analysis.trace.run
-    return knobs.default(run.framework, run.framework_version, name) if value is None else value
-
-
 def _refused(settings: Mapping[str, Any]) -> str | None:
     """Return why no model is asked: the value is unknown, or below zero."""
     for name, value in settings.items():
-        if value is None and name not in NONE_IS_A_VALUE:
+        if value is None and name not in models.NONE_IS_A_VALUE:
             return f"the default of {name} is unknown"
         if isinstance(value, (int, float)) and value < 0:
             return f"{name} can't be {value}"
@@ -111,15 +90,5 @@ def _refused(settings: Mapping[str, Any]) -> str | None:
 def _by_model(settings: Mapping[str, Any]) -> dict[CostModel | None, dict[str, Any]]:
     by_model: dict[CostModel | None, dict[str, Any]] = {}
     for name, value in settings.items():
-        by_model.setdefault(BY_KNOB.get(name), {})[name] = value
+        by_model.setdefault(models.BY_KNOB.get(name), {})[name] = value
     return by_model
-
-
-def _listed(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.intervals import Intervals, Rows, covers, cut, gaps, innermost, overlaps
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
+from grpo_doctor.trace.intervals import Intervals, Rows, covers, cut, gaps, innermost, overlaps
 from grpo_doctor.trace.model import Kind
 
 
@@ -102,17 +102,16 @@ def every(phases: tuple[str, ...], before: float, after: float) -> Edit:
 
 def halved(changes: Iterable[Change]) -> tuple[Change, ...]:
     """Return half of what each change does, where that is known."""
-    return tuple(_half(change) for change in changes)
 
+    def half(change: Change) -> Change:
+        match change:
+            case Edit():
+                return replace(change, factor=(1 + change.factor) / 2)
+            case Add():
+                return replace(change, seconds=change.seconds / 2)
+        return change
 
-def _half(change: Change) -> Change:
-    match change:
-        case Edit():
-            return replace(change, factor=(1 + change.factor) / 2)
-        case Add():
-            return replace(change, seconds=change.seconds / 2)
-        case _:
-            return change
+    return tuple(map(half, changes))
 
 
 def belongs(part: str, name: str) -> bool:
@@ -122,17 +121,11 @@ def belongs(part: str, name: str) -> bool:
 
 def only_removes(changes: Iterable[Change]) -> bool:
     """Whether none of the changes adds work; `Hide` moves it, and may leave more to wait for."""
-    return all(_removes(change) for change in changes)
-
-
-def _removes(change: Change) -> bool:
-    match change:
-        case Edit():
-            return change.factor <= 1
-        case Add():
-            return change.seconds <= 0
-        case _:
-            return True
+    return not any(
+        (isinstance(change, Edit) and change.factor > 1)
+        or (isinstance(change, Add) and change.seconds > 0)
+        for change in changes
+    )
 
 
 # 127 sets of fixes are replayed for one report; a replay of so many rows takes some milliseconds.

@@ -1,92 +1,37 @@
-"""What the frameworks call the metrics of learning: canonical to own names, the newest first.
+"""What the frameworks call the metrics of learning, by `names.json`: the newest names first.
 
-Read from the trainers of TRL 0.15 to 1.16 (ms-swift logs TRL's names), verl 0.4 and 0.9, and from
-OpenRLHF's documented log lines; the bundled trainer logs the names of TRL 1.16.
+Read from the trainers of TRL 0.15 to 1.16 (ms-swift logs TRL's names), verl 0.4 and 0.9, slime
+0.3.1 (miles has its names), NeMo RL 0.7, and from OpenRLHF's documented log lines; the bundled
+trainer logs the names of TRL 1.16. verl's `critic/rewards` has the KL penalty in it: its score is
+what the functions gave. `kl` is against the reference policy; verl's `actor/ppo_kl` is against the
+policy that sampled.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+METRICS: Mapping[str, dict[str, tuple[str, ...]]] = msgspec.json.decode(
+    Path(__file__).with_name("names.json").read_bytes(), type=dict[str, dict[str, tuple[str, ...]]]
+)
+_LOGS_AS = {"ms-swift": "trl", "bundled": "trl", "miles": "slime"}
 
 
-@dataclass(frozen=True, slots=True)
-class Spelled:
-    """A metric's key in some frameworks."""
-
-    key: str
-    frameworks: tuple[str, ...]
+def key_of(metric: str) -> str:
+    """Return a metric's newest name in TRL."""
+    return METRICS[metric]["trl"][0]
 
 
-def _trl(key: str) -> Spelled:
-    return Spelled(key, ("trl", "ms-swift", "bundled"))
-
-
-def _verl(key: str) -> Spelled:
-    return Spelled(key, ("verl",))
-
-
-def _open(key: str) -> Spelled:
-    return Spelled(key, ("openrlhf",))
-
-
-METRICS: dict[str, tuple[Spelled, ...]] = {
-    "reward": (
-        _trl("reward"),
-        # verl's `critic/rewards` has the KL penalty in it; the score is what the functions gave.
-        _verl("critic/score/mean"),
-        _open("rollout/reward_mean"),
-        _open("reward"),
-    ),
-    "reward_std": (
-        _trl("reward_std"),
-        _verl("critic/score/std"),
-        _open("rollout/reward_std"),
-    ),
-    "reward_missing": (_trl("rewards/missing_ratio"),),
-    "zero_variance": (_trl("frac_reward_zero_std"),),
-    "truncated": (
-        _trl("completions/clipped_ratio"),
-        _verl("response_length/clip_ratio"),
-        _open("rollout/truncated_rate"),
-    ),
-    "length": (
-        _trl("completions/mean_length"),
-        _trl("completion_length"),
-        _verl("response_length/mean"),
-        _open("rollout/response_length_mean"),
-        _open("response_length"),
-    ),
-    "entropy": (
-        _trl("entropy"),
-        _trl("entropy/mean"),
-        _verl("actor/entropy"),
-        _verl("actor/entropy_loss"),
-        _open("entropy_loss"),
-    ),
-    "clip": (
-        _trl("clip_ratio/region_mean"),
-        _trl("clip_ratio"),
-        _verl("actor/pg_clipfrac"),
-        _open("ppo_clip_ratio"),
-    ),
-    "clip_low": (_trl("clip_ratio/low_mean"),),
-    "clip_high": (_trl("clip_ratio/high_mean"),),
-    # Against the reference policy; verl's `actor/ppo_kl` is against the policy that sampled.
-    "kl": (_trl("kl"), _verl("actor/kl_loss"), _verl("actor/reward_kl_penalty"), _open("kl")),
-    "gap": (
-        _trl("sampling/sampling_logp_difference/mean"),
-        _trl("rollout_correction/log_ppl_abs_diff"),
-        _verl("rollout_corr/log_ppl_abs_diff"),
-    ),
-    "grad_norm": (_trl("grad_norm"), _verl("actor/grad_norm"), _open("actor_grad_norm")),
-    "loss": (_trl("loss"), _verl("actor/pg_loss"), _open("policy_loss")),
-    "eval_reward": (_trl("eval_reward"),),
-    "eval_loss": (_trl("eval_loss"),),
-}
+def own_keys(metric: str, framework: str) -> tuple[str, ...]:
+    """Return a metric's names in one framework; none where it does not log it."""
+    return METRICS[metric].get(_LOGS_AS.get(framework, framework), ())
 
 
 def spellings(metric: str, framework: str = "unknown") -> list[str]:
-    """All keys of a metric: those of this framework first, then those of others."""
-    entries = METRICS[metric]
-    first = [name.key for name in entries if framework in name.frameworks]
-    return list(dict.fromkeys([*first, *(name.key for name in entries)]))
+    """All names of a metric: those of this framework first, then those of others."""
+    others = chain.from_iterable(METRICS[metric].values())
+    return list(dict.fromkeys([*own_keys(metric, framework), *others]))

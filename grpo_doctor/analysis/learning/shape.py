@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +12,7 @@ from grpo_doctor.analysis.learning.curves import Curve, Mask, Numbers
 
 # A normal distribution's standard deviation is 1.4826 median absolute deviations.
 MAD_TO_SD = 1.4826
-# Ends are medians over a tenth of the run: less is one unlucky batch, more hides a late collapse.
+# Ends are averages over a tenth of the run: less is one unlucky batch, more hides a late collapse.
 END_SHARE = 0.10
 END_POINTS = 5
 # "From then on" allows every fifth step to be otherwise.
@@ -25,10 +27,12 @@ def end_points(count: int) -> int:
     return min(count, max(END_POINTS, round(END_SHARE * count)))
 
 
-def ends(curve: Curve) -> tuple[float, float]:
-    """Return the median of the first and of the last tenth, of at least `END_POINTS` points."""
+def ends(
+    curve: Curve, average: Callable[[Numbers], np.floating[Any]] = np.median
+) -> tuple[float, float]:
+    """Return the average of the first and of the last tenth, of at least `END_POINTS` points."""
     width = end_points(len(curve))
-    return float(np.median(curve.values[:width])), float(np.median(curve.values[-width:]))
+    return float(average(curve.values[:width])), float(average(curve.values[-width:]))
 
 
 def broken(curve: Curve) -> bool:
@@ -50,14 +54,6 @@ def smooth(values: Numbers, width: int) -> Numbers:
     low, high = np.maximum(index - half, 0), np.minimum(index + half + 1, len(values))
     result: Numbers = (sums[high] - sums[low]) / (high - low)
     return result
-
-
-def noise(values: Numbers) -> float:
-    """The standard deviation of a point around a slow trend, robust against single spikes."""
-    if len(values) < 3:
-        return 0.0
-    jumps = np.diff(values)
-    return float(MAD_TO_SD * np.median(np.abs(jumps - np.median(jumps))) / math.sqrt(2))
 
 
 def error_of_mean(values: Numbers) -> float:

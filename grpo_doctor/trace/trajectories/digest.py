@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.trace.trajectories.around import Surroundings, Times, Windows
+from grpo_doctor.trace.intervals import Intervals, Times, covered_within, intersect, union
+from grpo_doctor.trace.trajectories.around import Surroundings
 from grpo_doctor.trace.trajectories.table import Table
 from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.record.trajectories import (
@@ -27,16 +28,7 @@ from grpo_doctor_probes.record.trajectories import (
     QUEUE,
     TIMED_OUT,
 )
-from grpo_doctor_reports.schema.trajectories import (
-    STATES,
-    Flow,
-    PartShown,
-    Shown,
-    Spread,
-    Syncs,
-    ToolEntry,
-    Trajectories,
-)
+from grpo_doctor_reports.schema import trajectories
 
 Rows = NDArray[np.intp]
 Numbers = NDArray[np.float64]
@@ -53,7 +45,7 @@ _TAIL = 0.1  # of all trajectories, the slowest
 _NUMBERS = ("group", "sample", "step", "version", "last_version", "tokens", "reward")
 
 
-def digest(table: Table, around: Surroundings) -> Trajectories:
+def digest(table: Table, around: Surroundings) -> trajectories.Trajectories:
     """Return the distributions of all trajectories, and some in full."""
     return _Digest(table, around).result()
 
@@ -92,12 +84,14 @@ class _Digest:
         """When and in which step the trainer took each, or why that was dropped."""
         numbers = np.unique(takes.of)
         reasons = facts.select(facts.begins("dropped/")[facts.name])
-        steps, stale = (facts.select(facts.called(name)) for name in ("step", "staleness"))
+        steps, stale, versions = (
+            facts.select(facts.called(name)) for name in ("step", "staleness", "version")
+        )
         columns = [
             _column(numbers, rows.of, values)
             for rows, values in (
                 (takes, takes.start_ns), (steps, steps.value), (stale, stale.value),
-                (reasons, reasons.name),
+                (versions, versions.value), (reasons, reasons.name),
             )
         ]  # fmt: skip
         puts = facts.select(facts.called("put"))
@@ -105,14 +99,15 @@ class _Digest:
         met = (at >= 0) & (_rows(self.ids, puts.of) >= 0)
         took = _rows(numbers, takes.of[at[met]])
         self.takes_seen = bool(len(numbers))
-        taken_ns, self.taken_step, self.staleness, reason = (
+        taken_ns, self.taken_step, self.staleness, trained, reason = (
             _column(self.ids, puts.of[met], column[took]) for column in columns
         )
         self.taken_ns = np.nan_to_num(taken_ns, nan=-1).astype(np.int64)
         own = _column(self.ids, reasons.of, reasons.name)
         self.reason = np.where(np.isnan(own), reason, own)
         # Step N trains weights that have been updated N - 1 times.
-        behind = self.taken_step - 1 - self.facts["last_version"]
+        trained = np.where(np.isnan(trained), self.taken_step - 1, trained)
+        behind = trained - self.facts["last_version"]
         self.staleness = np.where(np.isnan(self.staleness), behind, self.staleness)
 
     def _outcomes(self) -> NDArray[Any]:
@@ -139,7 +134,7 @@ class _Digest:
         """Return seconds by trajectory and state."""
         row, owner, start_ns, end_ns = self.runs
         asking = np.isin(owner, _ASKING)
-        frozen_ns = np.where(asking, self.around.paused.overlap(start_ns, end_ns), 0)
+        frozen_ns = np.where(asking, covered_within(self.around.paused, start_ns, end_ns), 0)
         own_ns = end_ns - start_ns - frozen_ns
         spent = {
             state: np.bincount(row[mine], own_ns[mine], len(self.ids)) / 1e9
@@ -149,19 +144,19 @@ class _Digest:
         spent[PAUSED] += np.bincount(row, frozen_ns, len(self.ids)) / 1e9
         spent["other"] = self.length_s - sum(spent.values())
         spent["buffer"] = (self.taken_ns - self.ready_ns).clip(min=0) / 1e9
-        return np.stack([spent[state].clip(min=0.0) for state in STATES], axis=1)
+        return np.stack([spent[state].clip(min=0.0) for state in trajectories.STATES], axis=1)
 
-    def result(self) -> Trajectories:
+    def result(self) -> trajectories.Trajectories:
         words, counts = np.unique(self.outcome.astype(str), return_counts=True)
         ended = self.length_s[self.value != OPEN]
         known = self.staleness[~np.isnan(self.staleness)]
         tools = sorted(self._tools(), key=lambda tool: (-tool.seconds, tool.name))
-        return Trajectories(
+        return trajectories.Trajectories(
             count=len(self.ids),
             outcomes=dict(zip(words.tolist(), counts.tolist())),
             seconds=_spread(ended),
             tail_seconds=_short(self.length_s[self.tail].sum()),
-            states={s: _spread(c) for s, c in zip(STATES, self.spent.T) if c.any()},
+            states={s: _spread(c) for s, c in zip(trajectories.STATES, self.spent.T) if c.any()},
             staleness=_spread(known) if len(known) else None,
             aborted_requests=int(self.aborted.sum()),
             tools=tools[:_MOST_TOOLS],
@@ -171,7 +166,7 @@ class _Digest:
             shown=list(self._shown()),
         )
 
-    def _tools(self) -> Iterator[ToolEntry]:
+    def _tools(self) -> Iterator[trajectories.ToolEntry]:
         parts, in_tail = self.parts, np.isin(self.row, self.tail)
         mine = np.flatnonzero(self.is_tool)
         mine = mine[np.argsort(parts.name[mine], kind="stable")]
@@ -181,7 +176,7 @@ class _Digest:
             lengths = (parts.end_ns - parts.start_ns)[ended] / 1e9
             p50, p99 = np.percentile(lengths, [50, 99]) if len(ended) else (0.0, 0.0)
             late = parts.value[ended] == TIMED_OUT
-            yield ToolEntry(
+            yield trajectories.ToolEntry(
                 name=parts.names[name].partition("/")[2],
                 calls=len(ended),
                 errors=int((self.failed[ended] & ~late).sum()),
@@ -207,7 +202,7 @@ class _Digest:
             return None
         own = row >= 0
         less_s = np.bincount(row[own], excess_s[own].clip(min=0.0), len(self.ids))
-        less_s = np.minimum(less_s, self.spent[:, STATES.index("tool")])
+        less_s = np.minimum(less_s, self.spent[:, trajectories.STATES.index("tool")])
         sooner_ns = self.ready_ns - (1e9 * less_s).astype(np.int64)
         _, group = np.unique(batch[known], return_inverse=True)
         last_ns, sooner_last_ns = np.zeros((2, int(group.max()) + 1), np.int64)
@@ -215,19 +210,19 @@ class _Digest:
         np.maximum.at(sooner_last_ns, group, sooner_ns[known])
         return _short((last_ns - sooner_last_ns).mean() / 1e9)
 
-    def _flow(self) -> Flow:
+    def _flow(self) -> trajectories.Flow:
         every = -(-len(self.around.steps) // _MOST_STEPS) or 1
         numbers, starts_ns = self.around.steps[::every], self.around.step_starts_ns[::every]
         if not len(numbers):
-            return Flow()
+            return trajectories.Flow()
         produced = _per_step(self.ready_ns[self.value != OPEN], starts_ns)
         if not self.takes_seen:
-            return Flow(steps=numbers.tolist(), produced=produced.tolist())
+            return trajectories.Flow(steps=numbers.tolist(), produced=produced.tolist())
         dropped = ~np.isnan(self.reason)
         left_ns = np.where(self.taken_ns >= 0, self.taken_ns, self.ready_ns)
         trained = _per_step(left_ns[~dropped & (self.taken_ns >= 0)], starts_ns)
         lost = _per_step(left_ns[dropped], starts_ns)
-        return Flow(
+        return trajectories.Flow(
             steps=numbers.tolist(),
             produced=produced.tolist(),
             trained=trained.tolist(),
@@ -235,24 +230,24 @@ class _Digest:
             waiting=np.cumsum(produced - trained - lost).clip(min=0).tolist(),
         )
 
-    def _syncs(self) -> Syncs:
+    def _syncs(self) -> trajectories.Syncs:
         around, (_, owner, start_ns, end_ns) = self.around, self.runs
         busy = np.isin(owner, [*_ASKING, _OWNERS.index("tool")])
-        busy &= around.paused.overlap(start_ns, end_ns) == 0
-        waits = Windows.of(
+        busy &= covered_within(around.paused, start_ns, end_ns) == 0
+        waits = union(
             np.concatenate([start_ns[busy], around.pausing.start_ns]),
             np.concatenate([end_ns[busy], around.pausing.end_ns]),
         )
         parts = (waits, around.sending, around.resuming)
-        within = [float(around.syncs.overlap(w.start_ns, w.end_ns).sum() / 1e9) for w in parts]
-        return Syncs(
-            seconds=float((around.syncs.end_ns - around.syncs.start_ns).sum() / 1e9),
+        within = [float(intersect(around.syncs, w).total_ns / 1e9) for w in parts]
+        return trajectories.Syncs(
+            seconds=around.syncs.total_ns / 1e9,
             waiting_s=within[0],
             transfer_s=within[1] if len(around.sending.start_ns) else None,
             load_s=within[2] if len(around.resuming.start_ns) else None,
         )
 
-    def _shown(self) -> Iterator[Shown]:
+    def _shown(self) -> Iterator[trajectories.Shown]:
         own = self.row >= 0
         masks = {
             "requests": self.parts.called(GENERATE), "calls": self.is_tool,
@@ -275,16 +270,16 @@ class _Digest:
             for row in rows.tolist():
                 yield self._in_full(row, why, {name: int(c[row]) for name, c in counted.items()})
 
-    def _in_full(self, row: int, why: str, counted: dict[str, int]) -> Shown:
+    def _in_full(self, row: int, why: str, counted: dict[str, int]) -> trajectories.Shown:
         parts = list(self._parts_of(row))
         step, staleness = float(self.taken_step[row]), float(self.staleness[row])
         numbers = {name: float(column[row]) for name, column in self.facts.items()}
-        return Shown(
+        return trajectories.Shown(
             why=why,
             outcome=str(self.outcome[row]),
             start_s=_short(self.start_ns[row] / 1e9),
             seconds=_short(self.length_s[row]),
-            states={s: _short(v) for s, v in zip(STATES, self.spent[row]) if v > 0},
+            states={s: _short(v) for s, v in zip(trajectories.STATES, self.spent[row]) if v > 0},
             numbers={name: value for name, value in numbers.items() if np.isfinite(value)},
             **counted,
             taken_step=None if np.isnan(step) else int(step),
@@ -293,7 +288,7 @@ class _Digest:
             parts_left_out=len(parts[_MOST_PARTS:]),
         )
 
-    def _parts_of(self, row: int) -> Iterator[PartShown]:
+    def _parts_of(self, row: int) -> Iterator[trajectories.PartShown]:
         of, owner, start_ns, end_ns = self.runs
         first, last = np.searchsorted(of, [row, row + 1]).tolist()
         calls = np.flatnonzero((self.row == row) & self.is_tool)
@@ -307,21 +302,21 @@ class _Digest:
                 name = self.parts.names[self.parts.name[during[0]]].partition("/")[2]
                 failed = bool(self.failed[during].any())
             pieces = (
-                self.around.paused.split(begin, end)
+                _split(self.around.paused, begin, end)
                 if owner[at] in _ASKING
                 else [(begin, end, False)]
             )
             for low, high, frozen in pieces:
-                yield PartShown(
+                yield trajectories.PartShown(
                     state=PAUSED if frozen else state,
                     start_s=_short((low - zero_ns) / 1e9),
                     end_s=_short((high - zero_ns) / 1e9),
                     name=name,
                     failed=failed,
                 )
-        if self.spent[row, STATES.index("buffer")]:
+        if self.spent[row, trajectories.STATES.index("buffer")]:
             ready_s, taken_s = float(self.length_s[row]), (int(self.taken_ns[row]) - zero_ns) / 1e9
-            yield PartShown(state="buffer", start_s=ready_s, end_s=taken_s)
+            yield trajectories.PartShown(state="buffer", start_s=ready_s, end_s=taken_s)
 
 
 def _evaluated(facts: Table, takes: Table) -> NDArray[np.int64]:
@@ -337,6 +332,19 @@ def _asking(facts: Table, of: NDArray[np.int64]) -> NDArray[np.int64]:
     at = _found(asks.value, serves.value)
     place = _found(serves.of[at >= 0], of)
     return np.where(place >= 0, np.append(asks.of[at[at >= 0]], 0)[place], of)
+
+
+def _split(inside: Intervals, start_ns: int, end_ns: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield the pieces of a stretch, each with whether it lies in the intervals."""
+    at = start_ns
+    first, last = np.searchsorted(inside.end_ns, start_ns), np.searchsorted(inside.start_ns, end_ns)
+    for low, high in zip(inside.start_ns[first:last].tolist(), inside.end_ns[first:last].tolist()):
+        if at < low:
+            yield at, low, False
+        at = min(high, end_ns)
+        yield max(low, start_ns), at, True
+    if at < end_ns:
+        yield at, end_ns, False
 
 
 def _owner(name: str) -> int:
@@ -391,11 +399,11 @@ def _per_step(moments_ns: Times, starts_ns: Times) -> NDArray[np.int64]:
     return np.bincount(at, minlength=len(starts_ns))
 
 
-def _spread(values: Numbers) -> Spread:
+def _spread(values: Numbers) -> trajectories.Spread:
     if not len(values):
-        return Spread()
+        return trajectories.Spread()
     p50, p90, p99 = map(_short, np.percentile(values, [50, 90, 99]).tolist())
-    return Spread(total=_short(values.sum()), p50=p50, p90=p90, p99=p99)
+    return trajectories.Spread(total=_short(values.sum()), p50=p50, p90=p90, p99=p99)
 
 
 def _short(value: float) -> float:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grpo_doctor.trace.intervals import Times
 from grpo_doctor.trace.spanfile import SpanRecords
-from grpo_doctor.trace.trajectories.around import Times
 from grpo_doctor_probes.procs.live import name_of
 from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.record.trajectories import OPEN

@@ -17,18 +17,7 @@ from grpo_doctor.whatif.models import (
     rollout,
     sync,
 )
-from grpo_doctor.whatif.models.cost_model import Case, CostModel, Effect, UnsupportedError, knob
-
-__all__ = [
-    "BY_KNOB",
-    "MODELS",
-    "NONE_IS_A_VALUE",
-    "Case",
-    "CostModel",
-    "Effect",
-    "UnsupportedError",
-    "knob",
-]
+from grpo_doctor.whatif.models.cost_model import CostModel
 
 MODELS: tuple[CostModel, ...] = tuple(
     cost_model

@@ -70,7 +70,7 @@ def _micro_batch(case: Case) -> Effect:
         f"a pass costs {1e3 * line.fixed:.3g} ms and {1e6 * line.slope:.3g} us per padded token, "
         f"and memory has room for larger passes",
         _ERROR,
-        spread=Spread(middle, few, many) if ratio > 1 else Spread(middle, many, few),
+        spreads=(Spread(middle, few, many) if ratio > 1 else Spread(middle, many, few),),
     )
 
 
@@ -99,7 +99,7 @@ def padding_changes(case: Case, share: float) -> Effect:
     part = pass_of(case.analysis)
     many, middle, few = ((Edit((part,), factor),) for factor in line.shares_of_narrower(share))
     assumes = "a pass's time depends on its padded tokens"
-    return Effect(middle, assumes, _ERROR, spread=Spread(middle, shy=many, bold=few))
+    return Effect(middle, assumes, _ERROR, spreads=(Spread(middle, shy=many, bold=few),))
 
 
 def _padding(case: Case) -> Effect:

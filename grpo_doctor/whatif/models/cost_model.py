@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.sampled import series_named, values_in
 from grpo_doctor.errors import GrpoDoctorError
-from grpo_doctor.whatif.prediction import REMOVAL_ERROR, Spread
-from grpo_doctor.whatif.step_model import Change, StepModel
+from grpo_doctor.whatif.prediction import NOTHING, Effect
+from grpo_doctor.whatif.step_model import StepModel
+
+__all__ = ["NOTHING", "Case", "CostModel", "Effect", "UnsupportedError", "knob"]
 
 
 class UnsupportedError(GrpoDoctorError):
@@ -75,23 +77,6 @@ def knob(analysis: Analysis, name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
-    """What a model says: the changes, what it takes for granted, and how far it may be off.
-
-    `at_least` and `at_most` are a more cautious and a bolder version of the changes; `error` is
-    the model's own error as a share of the change of the step time. `spread` is what a fit to this
-    run's data leaves open.
-    """
-
-    changes: tuple[Change, ...]
-    assumes: str = ""
-    error: float = REMOVAL_ERROR
-    at_least: tuple[Change, ...] | None = None
-    at_most: tuple[Change, ...] | None = None
-    spread: Spread | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CostModel:
     """Which settings it speaks of, together, and what it says of a change of some of them.
 
@@ -101,6 +86,3 @@ class CostModel:
     name: str
     knobs: tuple[str, ...]
     effect: Callable[[Case], Effect]
-
-
-NOTHING = Effect((), error=0.0)

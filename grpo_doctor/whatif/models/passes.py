@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.intervals import Rows, innermost
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.analysis.sampled import series_named, value_at
+from grpo_doctor.trace.intervals import Rows, innermost
 from grpo_doctor.trace.model import Kind, Trace
 from grpo_doctor.whatif.models.cost_model import knob
 from grpo_doctor.whatif.prediction import AT_95, student

@@ -37,17 +37,18 @@ def _shorter(case: Case) -> Effect:
     generate = Edit((part,), after / now)
     shares = _train_shares(case, now, after)
     changes: tuple[Change, ...] = (generate,)
-    spread, smallest = None, after / now
+    spreads: tuple[Spread, ...] = ()
+    smallest = after / now
     if shares is not None:
         shy, changes, bold = ((generate, Edit(_PASSES, share)) for share in shares)
-        spread, smallest = Spread(changes, shy, bold), min(shares[1], smallest)
+        spreads, smallest = (Spread(changes, shy, bold),), min(shares[1], smallest)
     return Effect(
         changes,
         f"a rollout of {after} instead of {now:.0f} passes, with {100 * tokens:.0f}% of the "
         "tokens; rewards stay as long",
         _ERROR,
         at_most=(generate, Edit(_PASSES, smallest)),
-        spread=spread,
+        spreads=spreads,
     )
 
 

@@ -1,6 +1,6 @@
 """The numbers of an analysis, so that a change of any of them shows.
 
-`python -m tests.unit.analysis.numbers` writes them down anew; read the diff of `numbers.json`.
+`python -m tests.unit.analysis.numbers` writes them down again; read the diff of `numbers.json`.
 """
 
 from __future__ import annotations

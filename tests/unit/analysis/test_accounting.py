@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grpo_doctor.analysis import Analysis, analyse
-from grpo_doctor.analysis.accounting import waited_for
 from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE
 from grpo_doctor.trace.model import Clock, Kind, Trace
 from tests.build import TraceBuilder
@@ -95,12 +94,6 @@ def test_a_rank_that_waits_for_an_engine_server_is_idle() -> None:
     assert analysis.idled[0, 0, CODES["rollout"]] == pytest.approx(5)
 
 
-def test_the_same_rollout_inside_the_rank_is_work() -> None:
-    build = TraceBuilder(knobs={"vllm.use": True, "vllm.mode": "colocate"})
-    build.step(0, 0, 0.0, {"rollout": 6.0}).span(0, "rollout/generate", 1.0, 6.0, depth=2)
-    assert of(analyse(build.build()), 0) == pytest.approx([6, 0, 0, 0])
-
-
 def test_clocks_without_a_bound_divide_no_collective() -> None:
     trace = two_ranks().build()
     first, second = trace.processes
@@ -115,17 +108,6 @@ def test_a_skew_within_the_clocks_error_is_transfer() -> None:
     unsure = (dataclasses.replace(first, clock=Clock(0, 4_000_000_000)), second)
     analysis = analyse(dataclasses.replace(trace, processes=unsure))
     assert of(analysis, 0) == pytest.approx([6, 0, 5, 1])
-
-
-def test_whom_a_rank_waited_for_longest() -> None:
-    build = TraceBuilder(ranks=3)
-    for rank in range(3):
-        build.step(rank, 0, 0.0, {"train": 20.0})
-    for rank, (first_s, second_s) in enumerate([(1.0, 8.0), (2.0, 15.0), (5.0, 9.0)]):
-        build.collective(rank, 1, first_s, 6.0).collective(rank, 2, second_s, 16.0)
-    analysis = analyse(build.build())
-    # Rank 0 waits 4 s for rank 2 and then 7 s for rank 1.
-    assert waited_for(analysis.steps, analysis.waits.claims).tolist() == [[1, 2, 1]]
 
 
 def test_shares_are_of_rank_time() -> None:

@@ -38,25 +38,6 @@ def test_what_the_rank_did_is_said() -> None:
     ]  # fmt: skip
 
 
-def test_of_several_waits_the_last_one_that_was_over_counts() -> None:
-    build = TraceBuilder(ranks=3)
-    for rank in range(3):
-        build.step(rank, 0, 0.0, {"train": 20.0})
-    # Rank 0 waits for rank 1 until 4 s, for rank 2 until 9 s, and for rank 1 until 15 s.
-    for number, (last, at) in enumerate(((1, 4.0), (2, 9.0), (1, 15.0)), start=1):
-        for rank in range(3):
-            build.collective(rank, number, at if rank == last else at - 2, at)
-    build.step(0, 1, 20.0, {"train": 5.0})
-    path = critical_path(analyse(build.build()), 0)
-    stretches = [(s.rank, s.end_ns / SECOND) for s in path]
-    ranks = [rank for rank, _ in itertools.groupby(stretches, key=lambda item: item[0])]
-    assert ranks[:3] == [1, 2, 1]
-    ends = {rank: [end for r, end in stretches if r == rank] for rank in ranks}
-    assert 4.0 in ends[1]
-    assert 9.0 in ends[2]
-    assert 15.0 in ends[1]
-
-
 def test_an_engine_server_is_a_lane_of_its_own() -> None:
     build = TraceBuilder(knobs={"vllm.use": True, "vllm.mode": "server"})
     build.step(0, 0, 0.0, {"rollout": 6.0, "train": 4.0})

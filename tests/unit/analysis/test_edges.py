@@ -10,17 +10,17 @@ import pytest
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis, analyse
-from grpo_doctor.analysis.accounting import Accounting, waited_for
+from grpo_doctor.analysis.accounting import Accounting
 from grpo_doctor.analysis.device import device_seconds, on_device_clock
 from grpo_doctor.analysis.driven import by_rank
 from grpo_doctor.analysis.gpu import gpu_memory, offloaded_bytes, rank_gpus
-from grpo_doctor.analysis.intervals import Intervals, innermost
 from grpo_doctor.analysis.per_step import counted, unattributed_span_seconds
 from grpo_doctor.analysis.regimes import steady_state
 from grpo_doctor.analysis.rows import CODES
 from grpo_doctor.analysis.sampled import max_over
 from grpo_doctor.analysis.steps import warmup_steps
 from grpo_doctor.phases import PHASES
+from grpo_doctor.trace.intervals import Intervals, innermost
 from grpo_doctor.trace.model import Clock, Kind, Process, Trace
 from tests.build import SECOND, TraceBuilder
 
@@ -64,12 +64,6 @@ def test_every_phase_is_counted_with_and_without_steps(phase: str) -> None:
     assert analyse(build.build()).share("unattributed") == pytest.approx(3 / 8)
     without = TraceBuilder().span(0, "other", 0, 9).span(0, phase, 1, 6, thread=1).build()
     assert len(analyse(without).tracks[0].of(CODES[phase])) == 1
-
-
-def test_without_steps_the_thread_with_the_longest_phases_is_the_main_one() -> None:
-    build = TraceBuilder().span(0, "train", 0, 5, thread=1)
-    build.span(0, "rollout", 90, 91).span(0, "rollout", 92, 93)
-    assert analyse(build.build()).mains[0].phase.tolist() == [CODES["train"]]
 
 
 def test_a_span_of_the_users_that_phases_cover_leaves_nothing_unattributed() -> None:
@@ -352,15 +346,6 @@ def test_the_clock_of_a_process_without_steps_is_nobodys_doubt() -> None:
     trace = waiting(2.0, 5.0).build()
     helper = replace(trace.processes[0], index=2, role="reward", clock=Clock(0, None))
     assert claimed(replace(trace, processes=(*trace.processes, helper))) == (1, 0)
-
-
-def test_whose_arrival_was_awaited_is_told_by_time_and_not_by_number_or_hour() -> None:
-    build = one_step(3, length_s=40.0)
-    for sequence, starts_s in enumerate([(1, 2, 9), (30, 31, 30), (33, 34, 33)]):
-        for rank, start_s in enumerate(starts_s):
-            build.collective(rank, sequence, start_s, start_s + 10)
-    analysis = analyse(build.build())
-    assert waited_for(analysis.steps, analysis.waits.claims)[0, 0] == 2
 
 
 def restarted(later_first: bool) -> Analysis:

@@ -71,13 +71,6 @@ def test_offloaded_bytes_else_come_from_the_drop_in_gpu_memory() -> None:
     assert "drop" in moved.source
 
 
-def test_nothing_is_known_without_samples() -> None:
-    analysis = analyse(run().build())
-    assert analysis.gpu_busy is None
-    assert analysis.gpu_memory == ()
-    assert offloaded_bytes(analysis.trace, analysis.tracks) is None
-
-
 def busy_of(build: TraceBuilder, *, hidden: str) -> float | None:
     trace = build.build()
     gpus = tuple(dataclasses.replace(gpu, visible=gpu.uuid != hidden) for gpu in trace.gpus)
@@ -91,11 +84,6 @@ def test_a_gpu_that_the_job_does_not_see_is_in_no_mean() -> None:
         build.series("gpu.util", "%", [0, 40], [used, used], scope="gpu", gpu=uuid)
     assert busy_of(build, hidden="b") == pytest.approx(80)
     assert busy_of(build, hidden="") == pytest.approx(50)
-
-
-def test_samples_without_any_known_gpu_count() -> None:
-    build = run().series("gpu.util", "%", [0, 40], [30, 30], scope="gpu", gpu="x")
-    assert busy_of(build, hidden="") == pytest.approx(30)
 
 
 def power(draws: list[float], limit: float | None = None) -> float | None:

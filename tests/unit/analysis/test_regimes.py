@@ -35,23 +35,11 @@ def test_steps_with_a_checkpoint_or_an_evaluation_are_set_apart() -> None:
     assert analysis.step_s == pytest.approx(10 + 3 * 2 / 11)
 
 
-def test_what_every_step_does_sets_none_apart() -> None:
-    regimes = run([10.0] * 6, checkpoint=tuple(range(6))).regimes
-    assert not len(regimes.rows(CHECKPOINT))
-
-
 def test_a_step_time_that_settles_says_where() -> None:
     lengths = [14.0 * n for n in NOISE[:12]] + [10.0 * n for n in NOISE[12:60]]
     regimes = run(lengths).regimes
     assert regimes.steady_from == 12
     assert regimes.reason.startswith("before step 12 steps take 13.9 s, from there on 9.9")
-
-
-def test_a_trend_is_no_steady_state() -> None:
-    lengths = np.linspace(10, 14, 60) * NOISE[:60]
-    steady_from, reason = steady_state(lengths)
-    assert steady_from is None
-    assert "longer all along" in reason
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pytest
 
 from grpo_doctor.analysis import Analysis, analyse
@@ -35,12 +34,6 @@ def test_blame_is_what_would_vanish_without_the_last_rank() -> None:
     blame = analyse(arrivals(2.0, 5.0, 8.0).build()).blame
     assert blame.waited_s == pytest.approx(9)
     assert blame.explained_s.tolist() == pytest.approx([0, 0, 6])
-
-
-def test_two_late_ranks_explain_nothing_each() -> None:
-    blame = analyse(arrivals(2.0, 8.0, 8.0).build()).blame
-    assert blame.waited_s == pytest.approx(6)
-    assert blame.explained_s.tolist() == pytest.approx([0, 0, 0])
 
 
 def test_an_early_leaver_waited_but_not_for_the_last() -> None:
@@ -97,28 +90,3 @@ def test_waits_outside_any_phase_are_unattributed() -> None:
     analysis = analyse(build.build())
     assert analysis.waited[0, 0, -1] == pytest.approx(6)
     assert analysis.waited[0, 0].sum() == pytest.approx(6)
-
-
-def test_a_restarted_job_begins_to_count_anew() -> None:
-    build = arrivals(2.0, 3.0)
-    trace = build.build()
-    again = arrivals(2.0, 3.0).build()
-    shift = 100_000_000_000
-    spans = again.spans
-    moved = dataclasses.replace(
-        spans, process=spans.process + 2, start_ns=spans.start_ns + shift,
-        end_ns=spans.end_ns + shift, value=np.where(spans.kind == Kind.STEP, 1.0, spans.value),
-    )  # fmt: skip
-    columns = {
-        name: np.concatenate([getattr(trace.spans, name), getattr(moved, name)])
-        for name in moved.__dataclass_fields__
-    }
-    second = tuple(
-        dataclasses.replace(p, index=p.index + 2, start_ns=shift) for p in again.processes
-    )
-    joined = dataclasses.replace(
-        trace, spans=type(spans)(**columns), processes=(*trace.processes, *second)
-    )
-    analysis = analyse(joined)
-    assert analysis.waits.collectives == 2
-    assert float(np.nansum(analysis.waited)) == pytest.approx(2.0)

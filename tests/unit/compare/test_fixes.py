@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from msgspec import structs
 
 from grpo_doctor.compare.fixes import _of_finding, _outcome, _predicted
 from grpo_doctor.compare.run import ComparedRun
 from grpo_doctor.trace.model import Trace
-from grpo_doctor.whatif import Edit, Prediction, Withheld, predict
+from grpo_doctor.whatif import Edit, Effect, Prediction, Withheld, predict
 from grpo_doctor_reports.schema.compare import Change
 from tests.unit.compare.runs import compared, steps
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, healthy, offloaded, run
@@ -31,43 +30,42 @@ def test_a_fix_is_measured_beside_its_prediction() -> None:
     assert {f.id: f.state for f in comparison.findings}["GD001"] == "gone"
 
 
-CHANGE = Change(
-    before=1.0, after=0.9, change_pct=-10.0, low_pct=-12.0, high_pct=-8.0, verdict="faster"
-)
 PREDICTION = Prediction(-11.0, -9.0, -7.0, "a replay")
+NOTHING = Prediction(0.0, 0.0, 0.0, "a replay")
 
 
-@pytest.mark.parametrize(("more", "seconds", "inside"), [
-    ({}, "", True),
-    ({"change_pct": -20.0, "low_pct": -22.0, "high_pct": -18.0}, "", False),
-    ({"change_pct": -20.0, "low_pct": -60.0, "high_pct": 20.0}, "", None),
-    ({"low_pct": None, "high_pct": None}, "", None),
-    ({}, "the framework", None),
+@pytest.mark.parametrize(("prediction", "measured", "seconds", "inside"), [
+    (PREDICTION, (-10.0, -12.0, -8.0), "", True),
+    (PREDICTION, (-10.0, -12.0, -8.0), "the framework", None),
+    (PREDICTION, (-10.0, None, None), "", None),
+    (PREDICTION, (-20.0, -22.0, -18.0), "", False),
+    (PREDICTION, (-20.0, -60.0, 20.0), "", None),
+    # an interval that touches the predicted one decides nothing
+    (PREDICTION, (-16.5, -22.0, -11.0), "", None),
+    (PREDICTION, (-16.55, -22.0, -11.1), "", False),
+    (PREDICTION, (-2.0, -7.0, 3.0), "", None),
+    (PREDICTION, (-1.95, -6.9, 3.0), "", False),
+    # held to the digit that is shown
+    (PREDICTION, (-7.0, -12.0, -8.0), "", True),
+    (PREDICTION, (-6.94, -12.0, -8.0), "", None),
+    (PREDICTION, (-11.04, -12.0, -8.0), "", True),
+    (PREDICTION, (-11.06, -12.0, -8.0), "", None),
+    # no change is held to what two runs of the same settings are taken to differ by
+    (NOTHING, (-0.5, -2.0, 1.0), "", True),
+    (NOTHING, (1.5, 1.0, 2.0), "", True),
+    (NOTHING, (2.0, 1.0, 3.0), "", True),
+    (NOTHING, (2.01, 1.0, 3.0), "", False),
+    (NOTHING, (-9.0, -10.0, -8.0), "", False),
 ])  # fmt: skip
 def test_a_prediction_holds_fails_or_can_not_be_judged(
-    more: dict[str, object], seconds: str, inside: bool | None
+    prediction: Prediction,
+    measured: tuple[float, float | None, float | None],
+    seconds: str,
+    inside: bool | None,
 ) -> None:
-    comparison, note = _outcome(PREDICTION, structs.replace(CHANGE, **more), seconds)
-    assert comparison is inside
+    outcome, note = _outcome(prediction, Change(1.0, 0.9, *measured, verdict="faster"), seconds)
+    assert outcome is inside
     assert bool(note) == (inside is None)
-
-
-@pytest.mark.parametrize(
-    ("change", "low", "high", "inside"),
-    [
-        (-0.5, -2.0, 1.0, True),
-        (1.5, 1.0, 2.0, True),
-        (2.0, 1.0, 3.0, True),  # as much as two runs of the same settings are taken to differ
-        (2.01, 1.0, 3.0, False),
-        (-9.0, -10.0, -8.0, False),
-    ],
-)
-def test_no_change_is_held_to_what_two_runs_differ_by(
-    change: float, low: float, high: float, inside: bool
-) -> None:
-    measured = structs.replace(CHANGE, change_pct=change, low_pct=low, high_pct=high)
-    nothing = Prediction(0.0, 0.0, 0.0, "a replay")
-    assert _outcome(nothing, measured, "") == (inside, "")
 
 
 def test_where_no_law_answers_the_fix_of_a_finding_does() -> None:
@@ -106,7 +104,7 @@ def with_fixes(trace: Trace, **halved: str) -> ComparedRun:
     fixes = []
     for name, phase in halved.items():
         knob, edits = name.replace("__", "."), (Edit((phase,), 0.5),)
-        predicted = predict(ComparedRun.of(healthy()).view.model, edits, "so")
+        predicted = predict(ComparedRun.of(healthy()).view.model, Effect(edits), "so")
         assert isinstance(predicted, Prediction)
         spelling = first.view.spell(knob, 64) or ""
         fix = replace(finding.fixes[0], knob=knob, after=64, spelling=spelling)
@@ -204,24 +202,3 @@ def test_a_prediction_is_not_judged_where_another_option_changed_too() -> None:
     (fix,) = compared(before, after).fixes
     assert fix.inside is None
     assert fix.note.startswith("the option reward_funcs differs too")
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "inside"),
-    [(-22.0, -11.0, None), (-22.0, -11.1, False), (-7.0, 3.0, None), (-6.9, 3.0, False)],
-)
-def test_an_interval_that_touches_the_predicted_one_decides_nothing(
-    low: float, high: float, inside: bool | None
-) -> None:
-    measured = structs.replace(CHANGE, change_pct=(low + high) / 2, low_pct=low, high_pct=high)
-    assert _outcome(PREDICTION, measured, "")[0] is inside
-
-
-@pytest.mark.parametrize(
-    ("change", "inside"), [(-7.0, True), (-6.94, None), (-11.04, True), (-11.06, None)]
-)
-def test_a_prediction_is_held_to_the_digit_that_is_shown(
-    change: float, inside: bool | None
-) -> None:
-    measured = structs.replace(CHANGE, change_pct=change)
-    assert _outcome(PREDICTION, measured, "")[0] is inside

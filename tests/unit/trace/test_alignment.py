@@ -7,17 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.trace import events
-from grpo_doctor.trace.columns import in_order
-from grpo_doctor.trace.events import nested, thin
+from grpo_doctor.trace.events import nested
 from grpo_doctor.trace.joined import within_run
 from grpo_doctor.trace.jsonfile import MAX_TIME_NS
 from grpo_doctor.trace.merge import merge
-from grpo_doctor.trace.model import Kind, Loss, Series, Trace
+from grpo_doctor.trace.model import Kind, Loss, Trace
 from grpo_doctor.trace.spanfile import read_span_file
 from grpo_doctor_probes.record import layout
 from tests.build import TraceBuilder
@@ -258,19 +256,6 @@ def test_where_two_overlap_of_three_none_is_lost() -> None:
     assert (lane % events.OVERFLOW).tolist() == [1, 11, 1, 1]
 
 
-def test_rows_out_of_order_are_put_in_order_by_any_key() -> None:
-    """Process, then begin, then the longest, then the outermost."""
-    expected = [(0, 0, 9, 0), (0, 0, 9, 1), (0, 0, 5, 0), (0, 1, 3, 2), (1, 0, 2, 0), (1, 0, 2, 1)]
-    for moved in range(1, len(expected)):
-        build = TraceBuilder(ranks=2)
-        for process, start, over, depth in [*expected[moved:], *expected[:moved]]:
-            build.span(process, "x", start, over, depth=depth)
-        trace = build.build()
-        spans = in_order(trace.spans.select(np.roll(np.arange(len(expected)), moved)))
-        columns = (spans.process, spans.start_ns // S, spans.end_ns // S, spans.depth)
-        assert list(zip(*(column.tolist() for column in columns))) == expected
-
-
 def test_what_a_server_did_before_and_after_a_run_is_cut_off_to_the_moment() -> None:
     build = TraceBuilder()
     for name, start, over in (("a", 0, 1), ("b", 1, 3), ("c", 3, 9), ("d", 9, 10), ("e", 10, 11)):
@@ -282,19 +267,6 @@ def test_what_a_server_did_before_and_after_a_run_is_cut_off_to_the_moment() -> 
     assert (inside.end_ns // S).tolist() == [1, 7, 7]
 
 
-@pytest.mark.parametrize(("count", "limit"), [(8, 8), (9, 8), (100, 8)])
-def test_a_series_of_as_many_samples_as_may_be_is_kept_whole(count: int, limit: int) -> None:
-    values = np.sin(np.arange(count))
-    pairs = thin(Series("x", "", "host", "a", np.arange(count), values), 8)
-    assert len(pairs) <= limit
-    assert {min(pairs, key=lambda p: p[1])[1], max(pairs, key=lambda p: p[1])[1]} == {
-        float(values.min()),
-        float(values.max()),
-    }
-    if count == limit:
-        assert [t for t, _ in pairs] == list(range(count))
-
-
 @pytest.mark.parametrize(
     "loss",
     [Loss(dropped_events=1), Loss(missing_ranks=(1,)), Loss(truncated=True), Loss(notes=("x",))],
@@ -302,16 +274,3 @@ def test_a_series_of_as_many_samples_as_may_be_is_kept_whole(count: int, limit: 
 def test_any_loss_is_a_loss(loss: Loss) -> None:
     assert loss.any
     assert not Loss().any
-
-
-def test_a_step_said_again_adds_to_it_unless_the_run_went_back(tmp_path: Path) -> None:
-    write_recording(tmp_path, 0, closed_ns=4 * S, facts=facts())
-    expected: list[tuple[int, dict[str, float]]] = [
-        (1, {"reward": 1}), (2, {"reward": 2}), (2, {"reward": 3}), (1, {"eval_reward": 4}),
-    ]  # fmt: skip
-    rows = [json.dumps({"step": step, "metrics": values}) for step, values in expected]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(rows))
-    trace = merge(tmp_path)
-    assert trace.metrics.steps.tolist() == [1, 2]
-    assert trace.metrics.values["reward"].tolist() == [1, 3]
-    assert not trace.loss.notes

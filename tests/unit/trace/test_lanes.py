@@ -5,13 +5,6 @@ from __future__ import annotations
 from grpo_doctor.trace import events
 
 
-def test_titles() -> None:
-    assert events.title(events.PHASES) == "steps and phases"
-    assert events.title(2 * events.OVERFLOW + events.COLLECTIVES) == "collectives (overlapping 2)"
-    assert events.title(events.THREADS + 4) == "thread 4"
-    assert events.title(events.THREAD_GPU_TIME + 4) == "thread 4 GPU time"
-
-
 def test_titles_at_the_edges_of_ranges() -> None:
     titles = {
         events.THREADS: "thread 0",

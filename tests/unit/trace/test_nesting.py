@@ -61,19 +61,6 @@ def test_nesting_again_changes_nothing(pairs: list[tuple[int, int]]) -> None:
         assert not other.any()
 
 
-def test_properly_nested_spans_stay_on_their_lane() -> None:
-    starts, ends = ordered([(0, 1_000_000), (0, 400_000), (100, 200), (500_000, 500_000)])
-    clamped, lanes = nest(starts, ends)
-    assert np.array_equal(clamped, ends)
-    assert lanes.tolist() == [0, 0, 0, 0]
-
-
-def test_an_overlap_gets_a_lane_of_its_own() -> None:
-    starts, ends = ordered([(0, 1_000_000), (500_000, 1_000_000)])
-    _, lanes = nest(starts, ends)
-    assert lanes.tolist() == [0, 1]
-
-
 def test_thousands_at_once_end_on_the_last_lane_unharmed() -> None:
     starts = np.arange(5000, dtype=np.int64) * 2 * CLAMP_NS
     ends = starts + 10_000 * CLAMP_NS

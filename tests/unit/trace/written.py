@@ -1,6 +1,6 @@
-"""The lines of a small recording in both formats, so that a change of what is written shows.
+"""The lines of a small recording, so that a change of what is written shows.
 
-`python -m tests.unit.trace.written` writes them down anew; read the diff of `written.txt`.
+`python -m tests.unit.trace.written` writes them down again; read the diff of `written.txt`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-import grpo_doctor
 from grpo_doctor.trace import events
 from grpo_doctor.trace.model import Series, Trace
-from grpo_doctor.trace.otlp import otlp_lines
 from tests.unit.analysis.recordings import recording
 
 RECORDED = Path(__file__).with_name("written.txt")
@@ -44,21 +42,18 @@ def small_recording() -> Trace:
 
 
 def written() -> list[str]:
-    """Each line of Chrome's format, then of OTLP's."""
+    """Each line of Chrome's format."""
     trace = small_recording()
     spans, lane = events.nested(trace)
     tracks = {
         process.pid: set(lane[spans.process == process.index].tolist())
         for process in trace.processes
     }
-    lines = [
+    return [
         *events.metadata_lines(trace, tracks),
         *events.span_lines(trace, spans, lane),
         *events.counter_lines(trace),
     ]
-    otlp = "".join(line.decode() for line in otlp_lines(trace))
-    version = f'"version":"{grpo_doctor.__version__}"'
-    return [*lines, *otlp.replace(version, '"version":""').splitlines()]
 
 
 if __name__ == "__main__":

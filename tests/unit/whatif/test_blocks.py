@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.whatif import Prediction, StepModel, build_model, predict, without
-from grpo_doctor.whatif.prediction import block_length, draw_blocks, neighbor_means
+from grpo_doctor.whatif.prediction import Effect, block_length, draw_blocks, neighbor_means
 from tests.build import TraceBuilder
 
 _RUNS = 100
@@ -40,7 +40,7 @@ def _prediction(even: StepModel, trains: NDArray[np.float64]) -> Prediction:
     seconds = even.seconds.copy()
     seconds[even.part("train")] = trains
     model = replace(even, seconds=seconds, measured_s=5 + trains)
-    prediction = predict(model, (without("offload"),), "so", error=0.0)
+    prediction = predict(model, Effect((without("offload"),), error=0.0), "so")
     assert isinstance(prediction, Prediction)
     return prediction
 

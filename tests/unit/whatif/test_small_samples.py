@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.whatif import Edit, Prediction, StepModel, Withheld, build_model, predict, without
-from grpo_doctor.whatif.prediction import AT_95, AT_97_5, RUN_ERROR, student, widened
+from grpo_doctor.whatif.prediction import AT_95, AT_97_5, RUN_ERROR, Effect, student, widened
 from tests.build import TraceBuilder
 
 _RUNS = 100
@@ -46,7 +46,7 @@ def test_a_prediction_holds_what_runs_after_the_change_show(steps: int) -> None:
             build.step(0, number, now, {"offload": 5.0, "train": train})
             now += 5.0 + train
         model = build_model(analyse(build.build()))
-        prediction = predict(model, (without("offload"),), "so", error=0.0)
+        prediction = predict(model, Effect((without("offload"),), error=0.0), "so")
         assert isinstance(prediction, Prediction)
         hits += prediction.low <= 100 * (after.mean() / model.step_s - 1) <= prediction.high
     assert hits >= 84
@@ -64,7 +64,7 @@ def _of_steps(trains: NDArray[np.float64]) -> StepModel:
 
 def test_of_steps_that_chance_rules_nothing_is_predicted() -> None:
     model = _of_steps(np.array([1.0, 2.0, 40.0, 1.0, 2.0, 30.0]))
-    withheld = predict(model, (without("offload"),), "so")
+    withheld = predict(model, Effect((without("offload"),)), "so")
     assert isinstance(withheld, Withheld)
     assert "vary so much that a second run of the same settings may differ by" in withheld.reason
 
@@ -83,7 +83,8 @@ def test_a_model_that_is_off_as_much_as_it_says_holds_nine_in_ten(
         before, after = 5 * (1 + 0.1 * dice.normal(size=(2, steps)))
         model = _of_steps(before)
         cautious, bolder = (shy, bold) if alternatives else (None, None)
-        prediction = predict(model, middle, "so", error=error, at_least=cautious, at_most=bolder)
+        effect = Effect(middle, error=error, at_least=cautious, at_most=bolder)
+        prediction = predict(model, effect, "so")
         assert isinstance(prediction, Prediction)
         factor = dice.choice(factors[1:]) if alternatives else factors[0]
         saved = 5 * (1 - factor) * (1 + error / AT_95 * dice.normal())

@@ -6,16 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from grpo_doctor.analysis.learning import components, curve, spellings
+from grpo_doctor.analysis.learning import components, curve, shape, spellings
 from grpo_doctor.analysis.learning.curves import Curve
-from grpo_doctor.analysis.learning.shape import (
-    ends,
-    error_of_mean,
-    noise,
-    onset,
-    rising,
-    smooth,
-)
 from tests.build import TraceBuilder
 
 
@@ -62,55 +54,34 @@ def test_components_of_old_and_new_names() -> None:
 
 
 def test_ends_are_medians() -> None:
-    assert ends(made([1, 1, 9, 1, 1, *[5] * 40, 2, 2, -9, 2, 2])) == (1, 2)
-    assert ends(made([3])) == (3, 3)
-
-
-def test_noise_ignores_a_trend_and_a_spike() -> None:
-    drawn = np.random.default_rng(0).normal(0, 2, 400) + np.arange(400)
-    drawn[100] = 1e6
-    assert noise(drawn) == pytest.approx(2, rel=0.2)
+    assert shape.ends(made([1, 1, 9, 1, 1, *[5] * 40, 2, 2, -9, 2, 2])) == (1, 2)
+    assert shape.ends(made([3])) == (3, 3)
 
 
 def test_neighbours_that_are_alike_widen_the_error() -> None:
     rng = np.random.default_rng(1)
     white = rng.normal(size=400)
-    slow = smooth(rng.normal(size=400), 9)
-    assert error_of_mean(white) == pytest.approx(0.05, rel=0.2)
-    assert error_of_mean(slow) > 2 * slow.std() / 20
-
-
-def test_rising_by_rank() -> None:
-    assert rising(np.array([1.0, 2, 30, 400])) == pytest.approx(1)
-    assert rising(np.array([4.0, 3, 2, 1])) == pytest.approx(-1)
-    assert rising(np.array([1.0, 1, 1, 1])) == 0
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [("0000111111", 4), ("0100111011", 4), ("1111000000", None), ("0000000001", None)],
-)
-def test_onset_is_where_it_begins_to_last(flags: str, expected: int | None) -> None:
-    is_so = np.array([flag == "1" for flag in flags])
-    assert onset(made([0.0] * 10), is_so) == expected
+    slow = shape.smooth(rng.normal(size=400), 9)
+    assert shape.error_of_mean(white) == pytest.approx(0.05, rel=0.2)
+    assert shape.error_of_mean(slow) > 2 * slow.std() / 20
 
 
 def test_an_onset_lasts_to_the_end() -> None:
     curve_ = made([0.0] * 20)
     late = np.array([False] * 12 + [True] * 8)
-    assert onset(curve_, late) == int(curve_.steps[12])
-    assert onset(curve_, ~late) is None
-    assert onset(curve_, np.zeros(20, dtype=np.bool_)) is None
+    assert shape.onset(curve_, late) == int(curve_.steps[12])
+    assert shape.onset(curve_, ~late) is None
+    assert shape.onset(curve_, np.zeros(20, dtype=np.bool_)) is None
     once = late.copy()
     once[2] = True
-    assert onset(curve_, once) == int(curve_.steps[12])
+    assert shape.onset(curve_, once) == int(curve_.steps[12])
 
 
 def test_a_rank_correlation_needs_three_values_that_differ() -> None:
-    assert rising(np.array([1.0, 2.0])) == 0.0
-    assert rising(np.array([1.0, 2.0, 3.0])) == pytest.approx(1.0)
-    assert rising(np.array([3.0, 2.0, 1.0])) == pytest.approx(-1.0)
-    assert rising(np.array([2.0, 2.0, 2.0])) == 0.0
+    assert shape.rising(np.array([1.0, 2.0])) == 0.0
+    assert shape.rising(np.array([1.0, 2.0, 3.0])) == pytest.approx(1.0)
+    assert shape.rising(np.array([3.0, 2.0, 1.0])) == pytest.approx(-1.0)
+    assert shape.rising(np.array([2.0, 2.0, 2.0])) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -125,16 +96,13 @@ def test_a_rank_correlation_needs_three_values_that_differ() -> None:
 def test_a_running_mean_is_shorter_at_the_ends(
     values: list[float], width: int, expected: list[float]
 ) -> None:
-    assert smooth(np.array(values, dtype=np.float64), width).tolist() == expected
+    assert shape.smooth(np.array(values, dtype=np.float64), width).tolist() == expected
 
 
-def test_noise_and_error_need_three_points() -> None:
-    assert noise(np.array([0.0, 5.0])) == 0
-    assert noise(np.array([0.0, 0.0, 5.0])) == pytest.approx(1.4826 * 2.5 / math.sqrt(2))
-    assert noise(np.array([0.0, 1.0, 2.0, 4.0])) == 0  # one step out of line
-    assert error_of_mean(np.array([1.0, 2.0])) == math.inf
-    assert error_of_mean(np.array([1.0, 2.0, 3.0])) == pytest.approx(math.sqrt(1 / 3))
-    assert error_of_mean(np.array([2.0, 2.0, 2.0])) == 0
+def test_an_error_needs_three_points() -> None:
+    assert shape.error_of_mean(np.array([1.0, 2.0])) == math.inf
+    assert shape.error_of_mean(np.array([1.0, 2.0, 3.0])) == pytest.approx(math.sqrt(1 / 3))
+    assert shape.error_of_mean(np.array([2.0, 2.0, 2.0])) == 0
 
 
 @pytest.mark.parametrize(
@@ -154,7 +122,7 @@ def test_three_points_last_of_which_one_in_five_may_differ(
     flags: str, expected: int | None
 ) -> None:
     is_so = np.array([flag == "1" for flag in flags])
-    assert onset(made([0.0] * len(flags)), is_so) == expected
+    assert shape.onset(made([0.0] * len(flags)), is_so) == expected
 
 
 def test_a_curve_before_a_step() -> None:
@@ -165,6 +133,6 @@ def test_a_curve_before_a_step() -> None:
 
 def test_what_was_so_for_long_and_is_no_longer_does_not_last() -> None:
     is_so = np.array([True] * 20 + [False] * 3)
-    assert onset(made([0.0] * 23), is_so) is None
-    assert onset(made([0.0] * 24), np.append(is_so, True)) == 0
-    assert onset(made([0.0] * 2), np.array([True, True])) is None
+    assert shape.onset(made([0.0] * 23), is_so) is None
+    assert shape.onset(made([0.0] * 24), np.append(is_so, True)) == 0
+    assert shape.onset(made([0.0] * 2), np.array([True, True])) is None

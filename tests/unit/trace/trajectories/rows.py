@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.trace.trajectories.around import Surroundings, Windows
+from grpo_doctor.trace.intervals import Intervals, union
+from grpo_doctor.trace.trajectories.around import Surroundings
 from grpo_doctor.trace.trajectories.digest import digest
 from grpo_doctor.trace.trajectories.table import Table
 from grpo_doctor_probes.record import layout
@@ -12,9 +13,9 @@ from grpo_doctor_probes.record.trajectories import DONE
 from grpo_doctor_reports.schema.trajectories import Trajectories
 
 
-def windows(*stretches: tuple[float, float]) -> Windows:
+def windows(*stretches: tuple[float, float]) -> Intervals:
     edges = (1e9 * np.array(stretches, dtype=np.float64).reshape(-1, 2)).astype(np.int64)
-    return Windows.of(edges[:, 0], edges[:, 1])
+    return union(edges[:, 0], edges[:, 1])
 
 
 def around(

@@ -7,7 +7,7 @@ from typing import Any
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.whatif import Prediction, Withheld, build_model, predict_settings
-from grpo_doctor.whatif.models import knob
+from grpo_doctor.whatif.models.cost_model import knob
 from tests.build import TraceBuilder
 
 STEPS, PACE = 6, 20.0

@@ -243,22 +243,6 @@ def test_fewer_loader_processes_cost_time_and_the_interval_says_so() -> None:
     assert prediction.high > prediction.mid + 5
 
 
-def test_loading_is_not_faster_than_the_hosts_cores() -> None:
-    patient = run(LOADING, {"dataload.num_workers": 0})
-    patient.series("rank.cpu", "%", [0, 100], [160.0] * 2, scope="rank", rank=0)
-    patient.series("rank.processors", "", [0, 100], [2.0] * 2, scope="rank", rank=0)
-    assert mid(patient, dataload__num_workers=4) == pytest.approx(-20)  # 80% of 2 cores
-
-
-def test_prefetching_evens_out_what_batches_take() -> None:
-    patient = run({"dataload": 2.0, "train": 8.0}, {"dataload.num_workers": 1})
-    times = [20.0 * number + 0.01 for number in range(6)]
-    uneven = [2.0, 2.0, 2.0, 2.0, 2.0, 26.0]
-    patient.series("dataload/read_s", "", times, uneven, scope="counter", rank=0)
-    # 36 s of loading in 48 s of the rest
-    assert mid(patient, dataload__prefetch_factor=8) == pytest.approx(-20, abs=1)
-
-
 def test_values_that_the_run_has_already_are_no_change() -> None:
     build = run({"rollout": 4.0, "checkpoint": 2.0}, {"checkpoint.steps": 1})
     same = what_if(build, checkpoint__steps=1)

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_doctor.analysis import intervals
-from grpo_doctor.analysis.intervals import Intervals
+from grpo_doctor.trace import intervals
+from grpo_doctor.trace.intervals import Intervals
 
 pairs = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=25)
 
@@ -78,12 +78,6 @@ def test_cutting_loses_nothing(cuts: list[int], stretches: list[tuple[int, int]]
     pieces = intervals.overlaps(of(stretches), intervals.cut(np.array(cuts, dtype=np.int64)))
     assert int(pieces.length_ns.sum()) == of(stretches).total_ns
     assert not any(start < cut < end for start, end in listed(pieces.intervals) for cut in cuts)
-
-
-def test_intervals_that_touch_do_not_overlap() -> None:
-    left, right = of([(0, 5)]), of([(5, 9)])
-    assert not len(intervals.intersect(left, right))
-    assert listed(of([(0, 5), (5, 9)])) == [(0, 9)]
 
 
 @given(pairs)

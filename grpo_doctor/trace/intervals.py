@@ -140,6 +140,11 @@ def covered_before(inside: Intervals, moments_ns: Times) -> Times:
     return np.where(row >= 0, sums[row] - beyond, 0)
 
 
+def covered_within(inside: Intervals, start_ns: Times, end_ns: Times) -> Times:
+    """Return how much of each stretch the intervals cover."""
+    return covered_before(inside, end_ns) - covered_before(inside, start_ns)
+
+
 def cut(cuts_ns: Times) -> Intervals:
     """Return all time in pieces, cut at ascending moments."""
     moments = np.unique(cuts_ns)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_doctor.analysis.intervals import innermost
+from grpo_doctor.trace.intervals import innermost
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=20)
 
@@ -29,17 +29,3 @@ def test_each_moment_belongs_to_the_open_span_that_began_last(pairs: list[tuple[
             expected[moment] = open_spans[-1]
     assert owners == expected
     assert (pieces.start_ns[1:] >= pieces.end_ns[:-1]).all()
-
-
-def test_an_outer_span_returns_when_its_children_end() -> None:
-    start = np.array([0, 2, 3, 6], dtype=np.int64)
-    end = np.array([10, 5, 4, 7], dtype=np.int64)
-    pieces, owner = innermost(start, end)
-    assert owner.tolist() == [0, 1, 2, 1, 0, 3, 0]
-    assert pieces.start_ns.tolist() == [0, 2, 3, 4, 5, 6, 7]
-
-
-def test_nothing_gives_nothing() -> None:
-    pieces, owner = innermost(np.empty(0, np.int64), np.empty(0, np.int64))
-    assert not len(pieces)
-    assert not len(owner)
