@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from itertools import pairwise
+from itertools import islice, pairwise
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from grpo_doctor.diagnose import general, rows, signatures, stacks
-from grpo_doctor.diagnose.errors import errors, stripped
+from grpo_doctor.diagnose.errors import FRAME, NOTED, errors, stripped
+from grpo_doctor.diagnose.learned import rows_findings
 from grpo_doctor.diagnose.literals import letters, may_match
 from grpo_doctor.diagnose.model import Answer, Finding
 from grpo_doctor.diagnose.watchdog import dump_signals, watchdog_finding
 
 SCHEMA = 1
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|\r(?!\n)")
+# A folder of that name may hold anything.
+_VERL = r"(?<!/)\bverl\b(?!/)|(?:volcengine|-packages)/verl|verl/(?:trainer|workers|utils)/"
 _FRAMEWORKS = (  # in lower case
     ("ms-swift", r"\bswift (?:rlhf|rollout|sft)|\[info:swift|/swift/|\bms-swift"),
     ("openrlhf", r"openrlhf", ),
-    ("verl", r"\bverl\b|actor_rollout_ref|workerdict|/verl/"),
+    ("verl", _VERL + r"|actor_rollout_ref|workerdict"),
     ("trl", r"\btrl\b|grpoconfig|grpotrainer|grpo_trainer\.py"),
 )  # fmt: skip
 _KINDS = (
@@ -29,7 +33,10 @@ _KINDS = (
     ("faulthandler stacks", r"^(?:Current thread|Thread) 0x[0-9a-f]+ \(most recent call first\)"),
     ("nvidia-smi", r"NVIDIA-SMI \d|\d+MiB / +\d+MiB \||Unable to determine the device handle"),
     ("kernel log", r"NVRM: Xid|oom-kill|Out of memory: Killed process|pcieport "),
-    ("metric rows", r"\{'loss': |step:\d+ - |Global step \d+: \{|grad[_ ]norm: \S+ "),
+    (
+        "metric rows",
+        r"(?m:^|\{)'loss': |step:\d+ - |Step *\|.*\breward|Global step \d+: \{|grad[_ ]norm: \S+ ",
+    ),
     ("Ray status", r"Autoscaler status|Resources\n-{5,}"),
     ("log of Ray", r"\(\w+ pid=\d+|ray\.exceptions|MEM\(GB\)\s+COMMAND"),
     (
@@ -46,22 +53,60 @@ _ENTRY = re.compile(
     r"[\[(|+{]|\s\s|$|\d+\s\s|\d{2,4}[-:/]\d\d|[A-Z]{4,8}\b|frame #|Traceback|\w+Error:"
 )
 _RANK_OF_ROWS, _RANK_OF_WATCHDOG = 32, 45
+_RANK_OF_WAITS = 61  # of time-outs that do not say why: after what ended a rank
 _RANK_OF_GENERAL = 63  # what follows is a symptom, as a dead worker's: its reason is elsewhere
 _FAILS = re.compile(
     r"(?i)error|exception|traceback|fail|time[d-]? ?out|abort|kill|signal|stuck|\bhang|\bnan\b|"
     r"crash|\boom|dump"
 )
-_NOBODY_KNOWS = (
-    "while it hangs: grpo-doctor attach; for the next run: grpo-doctor run -- COMMAND; before a "
-    "launch: grpo-doctor check -- COMMAND"
-)
+_MOST_FAILING = 200
 _REST_OF_AN_ERROR = "the whole traceback, to its last line, and pip list: they say who raised it"
+_REST_OF_OTHERS = (
+    "this error says little by itself: the first error, from the same time, in the logs of the "
+    "processes that it waited for or called (workers, engine, other ranks)"
+)
 _STACKS = "the stacks of all ranks at one moment: grpo-doctor attach (--slurm, --ray, --ssh)"
-_TO_COLLECT = (  # by kind of text; of an empty one always
-    ("metric rows", f"for its speed and its learning: grpo-doctor report FILE; {_NOBODY_KNOWS}"),
-    ("py-spy dump", _STACKS),
-    ("faulthandler stacks", _STACKS),
-    ("", _NOBODY_KNOWS),
+_STEP_TIMES = (
+    "where a step's time goes: grpo-doctor run -- COMMAND, or of a log with timers grpo-doctor "
+    "report LOG; on several hosts also NCCL_DEBUG=INFO (NET/IB or NET/Socket?)"
+)
+
+
+class _Ask(NamedTuple):
+    """What to look at next, for kinds of text or for what a user says in words."""
+
+    say: str
+    kinds: tuple[str, ...] = ()
+    words: str = "(?!)"
+
+
+_TO_COLLECT = (  # the first that fits
+    _Ask(_STACKS, kinds=("py-spy dump", "faulthandler stacks")),
+    _Ask(
+        f"while it hangs: {_STACKS}",
+        words=r"stuck|\bhang|hung\b|freez|deadlock|time[d-]? ?out|卡住|卡死|超时",
+    ),
+    _Ask(
+        "the rows of the log around the first bad step: grpo-doctor report LOG judges them",
+        words=r"\bnan\b|diverg|collaps|(?:reward|accuracy)\b[^\n]{0,60}\b(?:drop|fall|stays?\b)|准确率",
+    ),
+    _Ask(
+        "who holds the memory, step by step: grpo-doctor run -- COMMAND records it for each rank",
+        words=r"memory (?:\w+ )?(?:leak|rais|ris|grow|increas|keeps)|内存泄|内存不断",
+    ),
+    _Ask(
+        _STEP_TIMES,
+        words=r"\bslow|it takes|took [\w ]{0,20}(?:min|hour)|utili[sz]ation|耗时|太慢",
+    ),
+    _Ask(
+        "more rows, in a file: grpo-doctor report LOG judges speed and learning",
+        kinds=("metric rows",),
+    ),
+    _Ask(
+        "whether the command fits: grpo-doctor check -- COMMAND; what it met: its log",
+        kinds=("launch",),
+    ),
+    _Ask("the whole log of the process that failed first, the command, and pip list", words=""),
 )
 
 
@@ -70,9 +115,8 @@ def answer(text: str) -> Answer:
     text, lines = _unwrapped(_ANSI.sub("", text))
     framework, of_text, bare = _framework(text), letters(text), stripped(text)
     raised = errors(bare)
-    ranked = [*signatures.findings(text, of_text, framework)]
+    ranked = [*signatures.findings(text, of_text, framework, ended=bool(raised))]
     read = (
-        (_RANK_OF_WATCHDOG, watchdog_finding(text)),
         (_RANK_OF_WATCHDOG, stacks.dumps_finding(text)),
         (_RANK_OF_ROWS, rows.gradient_finding(text, framework)),
         (_RANK_OF_ROWS, rows.ray_finding(text)),
@@ -80,7 +124,10 @@ def answer(text: str) -> Answer:
     ranked += [(rank, finding) for rank, finding in read if finding is not None]
     known = any(rank < _RANK_OF_GENERAL and finding.cls != "fact" for rank, finding in ranked)
     if not known and (found := general.general_finding(bare, raised)):
-        ranked.append((_RANK_OF_GENERAL, found))
+        ranked.append((_RANK_OF_ROWS, found))  # the others' time-outs follow from it
+    if waits := watchdog_finding(text):
+        sure = waits.certainty != "possible"
+        ranked.append((_RANK_OF_WATCHDOG if sure else _RANK_OF_WAITS, waits))
     ranked.sort(key=lambda pair: (pair[0], pair[1].line))
     findings = [
         replace(finding, line=lines[finding.line - 1] if finding.line else 0)
@@ -88,18 +135,24 @@ def answer(text: str) -> Answer:
     ]
     facts = [finding for finding in findings if finding.cls == "fact"]
     causes = [finding for finding in findings if finding not in facts]
+    kinds = _kinds(text, of_text)
+    if "metric rows" in kinds and not any(finding.cls == "quality" for finding in causes):
+        causes += rows_findings(text)
     cause = causes[0] if causes else None
     shown = [*stacks.shown(text, raised), *rows.gpus_shown(text), *dump_signals(text)]
     shown += [finding.says for finding in facts]
-    if not findings and not shown and not _FAILS.search(text):
-        shown.append("no line names an error, a time-out or a signal")
-    kinds = _kinds(text, of_text)
+    if not findings and not shown:
+        shown += _failing_lines(text)
     asked = cause.next if cause else next((each.next for each in findings if each.next), "")
-    is_cut = not raised[0].frames if raised else "Traceback (most recent" in text
+    whole = raised and raised[0].frames and raised[0].says
+    is_cut = not whole if raised else FRAME.search(bare) or "Traceback (most" in text
     if not asked and is_cut and (cause is None or cause.certainty == "possible"):
         asked = _REST_OF_AN_ERROR
+    if not asked and cause is None and raised:
+        follows = general.comes_from_outside(raised[0])
+        asked = _REST_OF_OTHERS if follows else _REST_OF_AN_ERROR
     if not asked and cause is None:
-        asked = next(say for kind, say in _TO_COLLECT if kind in kinds or not kind)
+        asked = _to_collect(kinds, text)
     return Answer(
         schema=SCHEMA,
         kinds=kinds,
@@ -111,6 +164,25 @@ def answer(text: str) -> Answer:
     )
 
 
+def _failing_lines(text: str) -> list[str]:
+    """Return that no line names a failure, or that those which do are notes of a log."""
+    first = [*islice(_FAILS.finditer(text), _MOST_FAILING)]
+    if not first:
+        return ["no line names an error, a time-out or a signal"]
+    if all(NOTED.search(text, text.rfind("\n", 0, f.start()) + 1, f.start()) for f in first):
+        return ["the lines that name a failure are of level INFO or WARNING: they ended nothing"]
+    return []
+
+
+def _to_collect(kinds: list[str], text: str) -> str:
+    """Return what to look at next where nothing in the text says it."""
+    lower = text.lower()
+    asks = (
+        ask for ask in _TO_COLLECT if set(ask.kinds) & set(kinds) or re.search(ask.words, lower)
+    )
+    return next(asks).say
+
+
 def _unwrapped(text: str) -> tuple[str, list[int]]:
     """Return a text without the breaks of a terminal, and the number of each line's first one.
 
@@ -120,6 +192,8 @@ def _unwrapped(text: str) -> tuple[str, list[int]]:
     split = text.split("\n")
     lengths = Counter(len(line) for line in split if len(line) >= _NARROWEST)
     width = next((length for length, n in lengths.most_common(1) if n >= _FEWEST_FULL), None)
+    if width != max(map(len, split)):  # a terminal shows no longer line
+        width = None
     parts, numbers = [split[0]], [1]
     for number, (before, line) in enumerate(pairwise(split), 2):
         if len(before) != width or line[:8] == before[:8] or _ENTRY.match(line):
@@ -130,12 +204,12 @@ def _unwrapped(text: str) -> tuple[str, list[int]]:
 
 
 def _without_repetitions(findings: list[Finding]) -> list[Finding]:
-    """Return one finding a line: a general signature does not repeat a more exact one."""
+    """Return one cause a line: a general signature does not repeat a more exact one."""
     kept: list[Finding] = []
     for finding in findings:
         same = {other.line for other in kept if other.line and other.cls == finding.cls}
         general = finding.name == "trainer-oom" and any(other.cls == "oom" for other in kept)
-        if finding.line not in same and not general:
+        if finding.cls == "fact" or (finding.line not in same and not general):
             kept.append(finding)
     return kept
 

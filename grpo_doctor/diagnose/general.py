@@ -6,7 +6,7 @@ import re
 from functools import cache
 from itertools import chain
 
-from grpo_doctor.diagnose.errors import FRAME, FRAMEWORKS, PACKAGES, Error, as_frame
+from grpo_doctor.diagnose.errors import FRAME, FRAMEWORKS, PACKAGES, Error, Frame, as_frame
 from grpo_doctor.diagnose.model import Certainty, Finding, line_at
 from grpo_doctor.knobs.option_lists import FOLDER
 
@@ -14,9 +14,10 @@ _REFUSING = re.compile(r"(?:Value|Assertion|Runtime|NotImplemented|Validation|Co
 _DEMAND = re.compile(
     r"(?i)\b(?:must|should|cannot|can't|can not|needs? to|requires?|required|not supported|"
     r"unsupported|supports? only|only supports?|does ?n[o']t support|divisible|multiple of|"
-    r"not equal to|is expected|expected \d|greater than|less than|larger|smaller|exceeds?|at least|"
-    r"at most|incompatible|not compatible|not allowed|not implemented|mutually exclusive|"
-    r"not enough|meet the required|please (?:set|specify|use|provide|enable))\b|^assert "
+    r"not equal to|only supported|is expected|expected \d|greater than|less than|larger|smaller|"
+    r"exceeds?|at least|at most|incompatible|not compatible|not allowed|not implemented|"
+    r"mutually exclusive|not enough|meet the required|"
+    r"please (?:set|specify|use|provide|enable))\b|^assert "
 )
 # A shape, a type or a state is what the program met, not what the user set.
 _RUNTIME = re.compile(
@@ -27,11 +28,12 @@ _CHECK = re.compile(r"(?i)config|argument|\bargs\b|valid|__post_init__|check|par
 _MISFIT = re.compile(
     r"(?P<what>[a-zA-Z\d_.]{1,99}\(\)) (?:got an unexpected keyword argument '(?P<arg>\w+)|missing"
     r" \d+ required |takes [\w ]{1,30}positional arguments? but \d+ w\w+ given)|(?P<what2>(?:module"
-    r" |type object )?'(?!(?:NoneType|str|list|dict|int|tuple|float|set)')[\w.]{1,99}'(?: object)?)"
-    r" has no attribute '(?P<arg2>\w+)'|[Uu]nexpected keyword argument '(?P<arg3>\w+)"
+    r" |type object )?'(?!(?:NoneType|str|list|dict|int|tuple|float|set|bool|bytes|function|"
+    r"coroutine|Tensor|ndarray)')[\w.]{1,99}'(?: object)?)"
+    r" has no attribute '(?P<arg2>\w+)|[Uu]nexpected keyword argument '(?P<arg3>\w+)"
 )
 _IMPORT = re.compile(
-    r"cannot import name '(?P<name>\w+)'(?: from '(?P<of>[\w.]+)')?|"
+    r"cannot import name '(?P<name>\w+)'(?: from '(?P<of>[\w.]+))?|"
     r"No module named '(?P<of2>\w+\.[\w.]+)'"
 )
 _PATCHES = ("unsloth", "liger", "swift")  # put attributes into the classes of other packages
@@ -43,33 +45,58 @@ _SIZES = re.compile("|".join((
     r"expanded size of the tensor \((?P<a4>\d+)\) must match the [^(]+\((?P<b4>\d+)",
     r"Expected size (?P<a5>\d+) but got size (?P<b5>\d+)",
     r"shape '(?P<b6>\[[^\]]+\])' is invalid for input of size (?P<a6>\d+)",
+    r"Batch size \((?P<b9>\d+)\) does not match number of examples - but got (?P<a9>\d+)",
+    r"split_sizes to sum exactly to (?P<a8>\d+) [^\n]{0,60}split_sizes=\[(?P<b8>\d+)\]",
+    r"of shape (?P<a7>\[[^\]]+\]) cannot be broadcast to [^\[\n]{3,60}(?P<b7>\[[^\]]+\])",
 )))  # fmt: skip
 _UNKNOWN = re.compile(
     r"^[\w ]{0,30}?['\"]?([\w./-]+)['\"]? is not (?:implemented|registered|defined) in\b|"
     r"\b(?:[Uu]nknown|[Uu]nsupported|[Uu]nrecognized) [\w ]{2,30}[:=]? ['\"]?([\w./-]+)['\"]?"
 )
+_OF_MODEL = r"(?:model|checkpoint|weight|adapter|tokenizer|state_dict)s?"
+_LOADED = re.compile(
+    rf"(?i)\b{_OF_MODEL}\b[^\n]{{0,60}}\b(?:not (?:correctly |properly )?(?:loaded|found)|missing|"
+    rf"failed to load|could not be loaded)|failed to load [^\n]{{0,30}}{_OF_MODEL}"
+)
 _ROW = re.compile(r"(?:dataset|example|features?|row|sample|item)s?(?:\[\w+\])?\[")
 _MEMORY = re.compile(
-    r"(?i)out of (?:host |device )?memory|OutOfMemory|MemoryError|OOMKilled|oom[-_]kill|(?:Cannot|"
-    r"can't|Failed to|Unable to) allocate[^\n]{0,40}(?:memory|bytes|\d[GM]i?B)"
+    r"(?i)(?:out of|not enough) (?:host |device |gpu )?memory|OutOfMemory|MemoryError|OOMKilled|"
+    r"oom[-_]kill|(?:Cannot|can't|Failed to|Unable to) allocate[^\n]{0,40}"
+    r"(?:memory|bytes|\d[GM]i?B)"
 )
 _HOST = re.compile(
     r"MemoryError|DefaultCPUAllocator|host memory|Cannot allocate|Errno 12|OOMKilled|oom[-_]kill"
 )
-# What ends a process from outside, so that the place where it is raised says little.
+# What ends a process from outside, so that the place where it is raised says little: in the
+# error's type, and as a word of its message.
 _OUTSIDE = re.compile(
     r"(?i)Timeout|Connect|Network|HTTP|Socket|Broken|Exit|Interrupt|Dist\w*Error|CUDA|NCCL|Dead|Died|"
-    r"memory|actor|worker|server|killed|terminated|NoneType"
+    r"Memory|Actor|Worker|Signal"
+)
+_OUTSIDE_SAYS = re.compile(
+    r"(?i)\b(?:time[d-]? ?out|connect\w*|network|https?|socket|broken|exit\w*|interrupt\w*|CUDA|"
+    r"NCCL|dead|died|memory|servers?|killed|terminated|got signal)\b"
+)
+_TYPES = r"(?:str|bytes|int|float|bool|list|dict|tuple|set|Tensor|string|real number)"
+_OTHER_KIND = re.compile(
+    rf"indices must be integers|unhashable type|object of type '(?!NoneType)\w+' has no len|"
+    rf"(?:must|should) be (?:an? |one of )?(?:\w+, )*{_TYPES}\b|can only concatenate|"
+    rf"expected (?:an? )?{_TYPES}\b[^\n]{{0,60}}(?:, not|found|got)|"
+    rf"'{_TYPES}' object is not"
 )
 # By words in the innermost places; the first of these that fits.
 _PHASES = (
-    ("the weight sync", r"load_weights|update_weight|named_param|weight_transfer|move_model|ipc"),
+    ("the weight sync", r"update_weight|named_param|weight_transfer|move_model|ipc"),
     ("a checkpoint", r"checkpoint|save|state_dict|resume"),
     ("the data", r"dataset|preprocess|collat|data_loader|dataloader|encode|template"),
     ("the reward", r"reward|score|grader|verify"),
     ("the log-probabilities", r"log_?prob|logps"),
     ("the rollout", r"generat|rollout|infer|llm|engine_core|sampl|vllm|sglang|lora_|punica"),
-    ("training", r"loss|backward|train|optim|advantage|update_policy|forward|attention|model"),
+    ("training", r"compute_loss|backward|training_step|\btrain\b|optim|advantage|update_policy"),
+)
+_SETTING = re.compile(  # a name that a message calls a setting
+    r"\b(?:when|if|unless|set|use|enable|disable) [`'\"]?(?:--)?([a-z]\w*_\w+)|"
+    r"[`'\"]?([a-z]\w*_\w+)[`'\"]? (?:is|to be) (?:set|enabled|disabled|True|False)\b"
 )
 _WORD = re.compile(r"[a-z]\w*_\w+\b(?!\.\w)")
 _VERSIONS = (
@@ -86,7 +113,7 @@ def general_finding(text: str, errors: list[Error]) -> Finding | None:
         if not re.search("[eE]rror|[eE]xception", says):  # a message whose type was not pasted
             frames = tuple(map(as_frame, FRAME.finditer(text)))
             errors = [Error("", says, named.start(), frames, "", "")]
-    rules = (_memory, _import, _misfit, _sizes, _kind, _value, _refused)
+    rules = (_memory, _import, _misfit, _sizes, _kind, _missing, _value, _refused, _other_kind)
     tried = ((error, rule(error, text)) for error in errors for rule in rules)
     raised = ((error, _raised(error, text)) for error in errors[:1])
     error, found = next((pair for pair in chain(tried, raised) if pair[1]), (None, None))
@@ -114,6 +141,11 @@ def _import(error: Error, text: str) -> _Found | None:
     what = _with_version(of.split(".")[0], text) if of else "package"
     says = f"The installed {what} has no {name or of}{by}: "
     fix = f"install {_SINCE[name]} or newer" if name in _SINCE else _VERSIONS
+    if of and error.package == of.split(".")[0]:
+        says = f"{what} does not find {name or of} in its own code: its files are of two versions, "
+        says += "or a notebook still holds the older one."
+        fix = f"uninstall {error.package} until none is left, install it once, restart the notebook"
+        return "package-version", "config", "likely", says, fix
     return "package-version", "config", "likely", f"{says}its version is too old or too new.", fix
 
 
@@ -130,14 +162,24 @@ def _misfit(error: Error, text: str) -> _Found | None:
     near = [*dict.fromkeys(reversed(packages))][: 1 if "object" in what else 2]
     if inner and found["what"] and "." not in what and what[0].islower():
         near = [inner, f"the code that defines {what}"]
+    if prefix := re.match(rf"_?({'|'.join(_PATCHES)})_", what):
+        near = [prefix[1], next((p for p in near if p != prefix[1]), "the package that calls it")]
     who = " and ".join(near) if near[1:] else "two packages, or script and package,"
     knows = "does not know" if found["what"] or found["arg3"] else "has no"
     does = f"{knows} {arg}" if arg else "is called with other arguments than it takes"
-    says = f"{what} {does}: {who} are of versions that do not fit together."
+    says = f"{what} {does}: {who} are of versions that do not fit together"
+    says += ", or this path never sets it, a bug." if "object" in what else "."
     fix = _VERSIONS
     if patches:
         says = f"{what} has no {arg}, which {patches} adds: it was imported before {patches}, or "
         says, fix = f"{says}their versions do not fit.", f"import {patches} first; {_VERSIONS}"
+    elif found["arg2"] and f"self.{arg}" in error.code:
+        of = f" of {inner}" if inner else ""
+        says = (
+            f"{what} uses {arg} and nothing has set it: a bug of this version{of}, or its parent "
+            "class is of another version."
+        )
+        fix = f"update {inner or 'the package that defines it'}; {_VERSIONS}"
     return "versions-do-not-fit", "config", "possible", says, fix
 
 
@@ -149,15 +191,21 @@ def _sizes(error: Error, _: str) -> _Found | None:
     a, b = (each for each in found.groups() if each is not None)
     says = f"Two tensors differ in size, {a} and {b}{_relation(a, b)}; {of}a bug of this version, "
     says += "or settings that it does not support together."
-    fix = f"update {who or 'the framework'}, and turn off what was turned on last"
+    fix = (
+        f"update {who or 'the framework'}, and turn off what was turned on last; where they count "
+        "tokens, look for prompts that were cut, with or without their images' tokens"
+    )
     return "sizes-differ", "crash", "possible", says, fix
 
 
 def _relation(a: str, b: str) -> str:
+    of_each = zip(re.findall(r"\d+", a), re.findall(r"\d+", b), strict=False)
+    if len(differ := [pair for pair in of_each if pair[0] != pair[1]]) == 1 and "," in a:
+        a, b = differ[0]
     if not (a.isdecimal() and b.isdecimal() and len(a + b) < 40):
         return ""
     small, large = sorted((int(a), int(b)))
-    if small and large % small == 0 and large > small:
+    if small > 1 and large % small == 0 and large > small:
         return f" ({large // small} times, as those of all ranks or micro-batches to those of one)"
     return " (as a text that was tokenized or cut twice)" if large - small <= 8 else ""
 
@@ -192,6 +240,26 @@ def _value(error: Error, text: str) -> _Found | None:
     return "value-unknown", "config", "possible", says, fix
 
 
+def _missing(error: Error, _: str) -> _Found | None:
+    """What a program loads or hands on, and did not find."""
+    if _LOADED.search(error.says):
+        says = f"A model or checkpoint could not be loaded as it is given: {error.says[:300]}"
+        fix = (
+            "check its path and that the files are complete; they must be of the kind asked for: "
+            "merged or adapter, with the head that is needed, of this model and version"
+        )
+        return "load-failed", "config", "possible", says, fix
+    said = f"{error.says}\n{error.code}" if error.name == "KeyError" else error.says
+    if found := re.search(r"(?:key \"|\bbatch\[[\"'])(\w+)[\"'](?: not found|\])", said):
+        says = (
+            f"The batch has no {found[1]}: the part that makes it (data, rollout, reward) did not, "
+            "as it is switched off, or of another version or branch."
+        )
+        fix = f"search the code for who sets {found[1]}, and which setting or version that needs"
+        return "batch-lacks-a-key", "config", "possible", says, fix
+    return None
+
+
 def _kind(error: Error, _: str) -> _Found | None:
     """What an error's type or words mean in any code."""
     who = error.inner.package if error.inner else ""
@@ -205,6 +273,19 @@ def _kind(error: Error, _: str) -> _Found | None:
     if error.name in ("UnboundLocalError", "NameError"):
         says = f"The code uses a name that this path does not set, a bug of {where}: {error.says}"
         return "name-not-set", "crash", "likely", says, f"update {who or 'it'}, or correct the line"
+    if error.name in ("SyntaxError", "IndentationError", "TabError") and error.package in PACKAGES:
+        says = f"The installed {error.package} has an error in its own code: a broken release, or "
+        says += f"files that were changed or not installed whole ({error.words})."
+        fix = f"install {error.package} again, or another version of it"
+        return "package-version", "config", "likely", says, fix
+    if error.name == "IndexError" and (found := re.search(r"(\w+)\[[^\[\]]+\]", error.code)):
+        says = (
+            f"{found[1]} has fewer entries than {where}, asks for ({error.code}): the settings or "
+        )
+        says += "the data promise more than there are."
+        fix = f"print the length of {found[1]}; compare the settings that fill it with those that "
+        fix += "count it, as numbers of GPUs, engines, completions"
+        return "list-too-short", "crash", "possible", says, fix
     if found := re.search(r"unsupported operand type\(s\) for \S+ '(\w+)' and '(\w+)'", error.says):
         says = f"Values of two types, {found[2]} and {found[1]}, meet in one operation of {where}: "
         says += "something returned another kind than its caller expects, as a reward that is no "
@@ -224,40 +305,86 @@ def _refused(error: Error, _: str) -> _Found | None:
         return None
     options, checks = _named(words), _CHECK.search(place)
     compares = len(re.findall(r"\d+", words)) > 1 and not error.name.endswith("RuntimeError")
-    if not (options or checks or compares):
+    alone = inner is None and error.name.endswith(("ValueError", "NotImplementedError"))
+    if not (options or checks or compares or (alone and not _OTHER_KIND.search(words))):
         return None
     sure: Certainty = "likely" if package and options else "possible"
+    bare = words.startswith("assert ")
+    sure = "possible" if bare else sure
     what = "its settings" if sure == "likely" else "its settings or its data"
     says = f"{package or 'The program'} refused {what}: "
     fix = f"change {' or '.join(options[:4])}" if options else "change what the message names"
+    if needs := re.search(
+        r"(\w+) (?:is|are) (?:required|needed) .*?\b(?:when|if|by) (\w+_\w+)", words
+    ):
+        fix = f"find what gives {needs[1]}, a setting or a part, or turn {needs[2]} off"
+    if bare:
+        says = f"A check of {package or 'the program'} failed, about its settings or the model's: "
+        fix += f"; or install a version of {package or 'it'} that knows this model"
     return "settings-refused", "config", sure, f"{says}{words[:400]}", fix
+
+
+def _other_kind(error: Error, _: str) -> _Found | None:
+    """A value of a type that the code does not take; of the user's own code `_raised` says more."""
+    inner = error.inner
+    own = inner is not None and not inner.package
+    if own or error.name not in ("TypeError", "ValueError") or not _OTHER_KIND.search(error.says):
+        return None
+    where = f"{inner.package}, at {inner.place}," if inner else "the program"
+    says = f"A value is of another kind than {where} expects: {error.says[:200]}. Its origin "
+    says += "is the data, a setting, a reward, or a package of another version."
+    fix = "print that value; compare its form with what this version's documentation asks for"
+    return "kinds-differ", "crash", "possible", says, fix
 
 
 def _raised(error: Error, text: str) -> _Found | None:
     """Who raised an error that names no setting: the user's own code, or a package."""
     inner = error.inner
-    if not error.says or _OUTSIDE.search(error.words):
+    cleans_up = error.name == "AttributeError" and "failed to start" in text  # as in `_misfit`
+    is_none = "NoneType" in error.says and inner and inner.package  # says a signature
+    if not error.says or cleans_up or comes_from_outside(error) or is_none:
         return None
     if inner is None:
-        says = f"A check of the program's own code failed: {error.says[:300]}. No setting is named"
-        says += ": most often a bug of this version, or a package next to it that does not fit."
+        what = error.says[:300].rstrip(".")
+        says = f"A check failed: {what}. The text does not show whose; a bug of this version, and "
+        says += "files, data or packages that do not fit, are possible."
         fix = "search the program's issues for this line; try another version of it"
         known = error.name.endswith("AssertionError")
         return ("check-failed", "crash", "possible", says, fix) if known else None
     callers = [each.package for each in error.frames[: error.frames.index(inner)]]
+    if inner.package:
+        return _package_failed(error, inner, callers, text)
     caller = next((each for each in reversed(callers) if each in FRAMEWORKS), "")
-    if not inner.package:
-        by = f", which {caller} calls" if caller else ""
-        says = f"Code that is no package raised it, at {inner.place}{by}: {error.words[:300]}"
-        fix = "correct that line, or what it is given; call the function alone to test it"
-        return "own-code", "crash", "likely", says, fix
-    if inner.package not in FRAMEWORKS:
-        return None
+    by = f", which {caller} calls" if caller else ""
+    at = f"at {inner.place}{by}: {error.words[:300]}"
+    fix = "correct that line, or what it is given; call the function alone to test it"
+    if error.package in ("torch", "ray"):
+        return "own-code", "crash", "possible", f"{error.package} raised it in a call {at}", fix
+    return "own-code", "crash", "likely", f"Code that is no package raised it, {at}", fix
+
+
+def comes_from_outside(error: Error) -> bool:
+    """Return whether another process or a limit ended it, so that its place says little."""
+    return bool(_OUTSIDE.search(error.name) or _OUTSIDE_SAYS.search(error.says))
+
+
+def _package_failed(error: Error, inner: Frame, callers: list[str], text: str) -> _Found:
+    """A package raised it; `callers` are the packages of the frames above, the nearest last."""
+    caller = next((each for each in reversed(callers) if each in FRAMEWORKS), "")
     who = _with_version(inner.package, text)
+    if inner.package not in FRAMEWORKS:
+        givers = (each for each in reversed(callers) if each not in ("", "python", inner.package))
+        giver = next(givers, "its caller")
+        says = (
+            f"{who} failed at {inner.place}, on what {giver} gave it: {error.words[:300]}. It may "
+            "be the data, a file or a setting, or versions of the two that do not fit."
+        )
+        fix = f"look at what {giver} hands over there; then try another version of {inner.package}"
+        return "package-failed", "crash", "possible", says, fix
     places = " ".join(frame.place for frame in error.frames[-4:]).lower()
     phase = next((f", in {name}" for name, words in _PHASES if re.search(words, places)), "")
-    says = f"{who} failed at {inner.place}{phase}: {error.words[:300]}. No setting is "
-    says += "named: most often a bug of this version, or a package next to it that does not fit."
+    says = f"{who} failed at {inner.place}{phase}: {error.words[:300]}. The text "
+    says += "does not show why: a bug of this version, a package next to it, or what it was given."
     fix = f"search the issues of {inner.package} for these words; try another version of it"
     if caller not in ("", inner.package):
         fix += f", or of {caller}, which calls it"
@@ -284,4 +411,5 @@ def _named(words: str) -> list[str]:
     ends = tuple("_" + each for each in _options())
     names = [word for word in dict.fromkeys(_WORD.findall(words)) if f"_{word}".endswith(ends)]
     plain = (each for each in _options() if each.count("_") > 1)
+    names = names or [a or b for a, b in _SETTING.findall(words)]
     return names or sorted(each for each in plain if each.replace("_", " ") in words.lower())

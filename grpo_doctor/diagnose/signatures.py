@@ -6,16 +6,20 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
+from itertools import islice
 from typing import Literal
 
 import msgspec
 
 from grpo_doctor import knobs
+from grpo_doctor.diagnose.errors import NOTED
 from grpo_doctor.diagnose.literals import may_match
 from grpo_doctor.diagnose.model import Finding, line_at
 
 _KNOB = re.compile(r"\{(\w+\.\w+)\}")
 _LONGEST_PART = 200
+_MOST = 200  # places of one message that are looked at
+_RANK_OF_WARNINGS = 86
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -41,6 +45,7 @@ class Signature(msgspec.Struct, frozen=True):
     example: str
     also: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
+    logged: bool = False  # a line of a log, whatever its level
     larger: tuple[str, str] | None = None  # the first of these groups is the larger number
     next: str = ""
 
@@ -53,12 +58,17 @@ def signatures() -> tuple[Signature, ...]:
     return tuple(sorted(rows, key=lambda row: (row.rank, row.name)))
 
 
-def findings(text: str, of_text: str, framework: str) -> Iterator[tuple[int, Finding]]:
-    """Yield what the signatures in a text say, with their rank; `of_text` are its `letters`."""
+def findings(
+    text: str, of_text: str, framework: str, *, ended: bool
+) -> Iterator[tuple[int, Finding]]:
+    """Yield what the signatures in a text say, with their rank; `of_text` are its `letters`.
+
+    A warning is no cause where an error `ended` the program, nor of an end that is not there.
+    """
     for each in signatures():
         if not may_match(each.pattern, of_text):
             continue
-        found = next((m for m in re.finditer(each.pattern, text) if _holds(each, m)), None)
+        found = _found(each, text)
         if found is None or not all(re.search(other, text) for other in each.also):
             continue
         if any(re.search(other, text) for other in each.unless):
@@ -69,10 +79,28 @@ def findings(text: str, of_text: str, framework: str) -> Iterator[tuple[int, Fin
             for words in (each.says, each.next, *each.fix)
         ]
         at = line_at(text, found.start())
-        yield (
-            each.rank,
-            Finding(each.name, each.cls, each.certainty, filled[0], *at, filled[2:], filled[1]),
-        )
+        cls, rank = each.cls, each.rank
+        if cls != "fact" and not each.logged and _noted(text, found):
+            rank = _RANK_OF_WARNINGS if ended else rank
+            if ended or cls in ("crash", "oom"):
+                cls, filled[0] = "fact", f"a warning, which ended nothing: {at[1][:200]}"
+        yield rank, Finding(each.name, cls, each.certainty, filled[0], *at, filled[2:], filled[1])
+
+
+def _found(signature: Signature, text: str) -> re.Match[str] | None:
+    """Return the first place of a message that is no warning, else its first place."""
+    first = None
+    for match in islice(re.finditer(signature.pattern, text), _MOST):
+        if not _holds(signature, match):
+            continue
+        if not _noted(text, match):
+            return match
+        first = first or match
+    return first
+
+
+def _noted(text: str, found: re.Match[str]) -> bool:
+    return bool(NOTED.search(text, text.rfind("\n", 0, found.start()) + 1, found.start()))
 
 
 def _holds(signature: Signature, found: re.Match[str]) -> bool:

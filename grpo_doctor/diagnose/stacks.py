@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass
 
 from grpo_doctor.diagnose.errors import FRAME, Error, as_frame
@@ -27,16 +26,20 @@ _LIBRARY = re.compile(
 class _Dump:
     pid: int
     frames: tuple[tuple[str, str, str], ...]  # function, file, line; the innermost first
+    elsewhere: bool  # another thread, as autograd's, is in a collective
 
     @property
     def in_collective(self) -> bool:
-        return any(_COLLECTIVE.search(function) for function, _, _ in self.frames[:12])
+        own = any(_COLLECTIVE.search(function) for function, _, _ in self.frames[:12])
+        return own or self.elsewhere
 
     @property
     def place(self) -> str:
         """The innermost line of the user's own code, else the innermost."""
+        if not self.frames:
+            return "no line of Python (in compiled code)"
         own = (frame for frame in self.frames if not _LIBRARY.search(frame[1]))
-        frame = next(own, self.frames[0] if self.frames else ("?", "?", "0"))
+        frame = next(own, self.frames[0])
         return f"{frame[0]} ({frame[1]}:{frame[2]})"
 
 
@@ -64,7 +67,8 @@ def dumps_finding(text: str) -> Finding | None:
 def shown(text: str, errors: list[Error]) -> list[str]:
     """Return facts: where each dumped process or the last stack is, and the first error."""
     facts = [
-        f"process {dump.pid}: main thread {'in a collective, ' * dump.in_collective}at {dump.place}"
+        f"process {dump.pid}: {'another thread in a collective, ' * dump.elsewhere}main thread "
+        f"{'in a collective, ' * (dump.in_collective and not dump.elsewhere)}at {dump.place}"
         for dump in _dumps(text)[:8]
     ]
     if current := _CURRENT.search(text):
@@ -72,7 +76,8 @@ def shown(text: str, errors: list[Error]) -> list[str]:
     elif not errors and (frames := [*FRAME.finditer(text)]):
         last = as_frame(frames[-1])
         if not re.search("[eE]rror|[eE]xception", text[frames[-1].end() :]):
-            facts.append(f"the last stack ends at {last.path}:{last.line}, {last.function}")
+            where = f"{last.path}:{last.line}, {last.function}"
+            facts.append(f"the last stack ends at {where}; its error is not in the text")
     if errors:
         first = errors[0]  # the others follow from it
         own = [each for each in first.frames if not _LIBRARY.search(each.path)] or first.frames
@@ -82,7 +87,7 @@ def shown(text: str, errors: list[Error]) -> list[str]:
 
 
 def _dumps(text: str) -> list[_Dump]:
-    found = defaultdict(list)
+    found = {}
     starts = [*_PYSPY.finditer(text)] or [*_PYSPY_MAIN.finditer(text)]
     for start, following in zip(starts, [*starts[1:], None]):
         part = text[start.start() : following.start() if following else None]
@@ -90,9 +95,14 @@ def _dumps(text: str) -> list[_Dump]:
         mains = [t for t in threads if t[2] in ("MainThread", None)] or threads
         if not mains:
             continue
-        end = next((t.start() for t in threads if t.start() > mains[0].start()), None)
-        found[int(start[1])] = [
-            (frame[1], frame[2], frame[3])
-            for frame in _PYSPY_FRAME.finditer(part, mains[0].end(), end or len(part))
-        ]
-    return [_Dump(pid, tuple(frames)) for pid, frames in found.items()]
+        frames = {}
+        for thread, after in zip(threads, [*threads[1:], None]):
+            end = after.start() if after else len(part)
+            each = _PYSPY_FRAME.finditer(part, thread.end(), end)
+            frames[thread] = tuple((frame[1], frame[2], frame[3]) for frame in each)
+        main = frames.pop(mains[0])
+        calls = (calls[0] for calls in frames.values() if calls)
+        elsewhere = any(f.startswith("torch/dist") and _COLLECTIVE.search(n) for n, f, _ in calls)
+        pid = int(start[1])
+        found[pid] = _Dump(pid, main, elsewhere)
+    return [*found.values()]

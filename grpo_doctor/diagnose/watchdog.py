@@ -11,7 +11,8 @@ from grpo_doctor.diagnose.model import Certainty, Finding, line_at
 # The rank in front of a line is the job's, that in its text the group's.
 _TIMEOUT = re.compile(
     r"(?:\[rank(?P<rank>\d{1,18})\]:[^\n]{0,100}?)?(?:\[Rank (?P<of_group>\d{1,18})\] )?"
-    r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d{1,18}), )?"
+    r"Watchdog caught collective operation timeout:\s+WorkNCCL\((?:SeqNum=(?P<seq>\d{1,18}), )?"
+    r"(?:\.\.\., )?"
     r"OpType=(?P<op>\w+),(?: NumelIn=(?P<count>\d{1,18})[^)]{0,200}?)? ?Timeout\(ms\)="
     r"(?P<ms>\d{1,18})\)(?:[^\n]*\n[^\n]{0,120}PG (?:ID \d+ )?PG GUID (?P<group>\d{1,18})"
     r"[^\n]{0,20} Rank \d+\] Exc)?"
@@ -54,6 +55,8 @@ class _Wait:
 def watchdog_finding(text: str) -> Finding | None:
     """Return what the time-outs in a text show; None without any."""
     waits: dict[int, _Wait] = {}
+    if "Watchdog caught" not in text:  # the search takes a second for 17 MB
+        return None
     for found in _TIMEOUT.finditer(text):
         rank = int(found["rank"] or found["of_group"] or -1)
         seq, count, timeout_ms = (int(found[name] or 0) for name in ("seq", "count", "ms"))
@@ -87,8 +90,8 @@ _FIXES = {
     "nccl-first-collective": "NCCL_DEBUG=INFO shows the transport; try NCCL_P2P_DISABLE=1, then "
     "NCCL_SHM_DISABLE=1; check /dev/shm, ACS and IOMMU, NCCL_SOCKET_IFNAME",
     "rank-late": "the same number of generate steps on all ranks (synced_gpus), or vLLM for it",
-    "sharded-forward-differs": "under FSDP or ZeRO-3 all ranks must run the same layers as often: "
-    "the same number of generate steps, no batch without images, MoE blocks as one leaf",
+    "sharded-forward-differs": "find out where the other ranks are, by stacks or logs; under FSDP "
+    "or ZeRO-3 saving, generating and each layer need all ranks, as often on each",
 }
 
 
@@ -138,7 +141,8 @@ def _read(text: str, waits: list[_Wait], first: _Wait) -> tuple[str, Certainty, 
     if first.op in _OF_SHARDS and first.count >= _PARAMETERS:
         said = (
             f"{where}, which gathers or reduces sharded parameters ({first.count:,} values): a "
-            "rank that is not among them runs other layers, or another number of forward passes."
+            "rank that is not among them did not come. It ended, is late, or runs other layers or "
+            "another number of forward passes."
         )
         return "sharded-forward-differs", "possible", said
     said = (

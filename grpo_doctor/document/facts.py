@@ -16,33 +16,25 @@ import numpy as np
 from grpo_doctor.document.numbers import finite, number, seconds
 from grpo_doctor.hang.collection.bundle import PAGE, VERDICT
 from grpo_doctor.knobs.provenance import Provenance
+from grpo_doctor.trace.jsonfile import whole
 from grpo_doctor.trace.model import Kind, Process, Run, Trace
 from grpo_doctor_probes.record.rundir import NODES
 from grpo_doctor_probes.supervisor.watchdog import FOLDER
+from grpo_doctor_reports.schema import report
 from grpo_doctor_reports.schema.attach import SCHEMA, AttachDocument
-from grpo_doctor_reports.schema.report import (
-    ClockEntry,
-    ExitState,
-    GpuEntry,
-    HangEntry,
-    LossEntry,
-    OpenSpan,
-    RankEntry,
-    RunEntry,
-)
 
-_Entry = TypeVar("_Entry", ExitState, GpuEntry, LossEntry)
+_Entry = TypeVar("_Entry", report.ExitState, report.GpuEntry, report.LossEntry)
 _OPEN_KINDS = (Kind.SPAN, Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
 
 
-def run_entry(trace: Trace) -> RunEntry:
+def run_entry(trace: Trace) -> report.RunEntry:
     """Return the facts of a run."""
     run = trace.run
     hosts = dict.fromkeys(p.host for p in trace.processes)
     hosts |= dict.fromkeys(gpu.host for gpu in trace.gpus)
     facts = run.facts
     knobs = {str(name): finite(value) for name, value in run.knobs.items()}
-    return RunEntry(
+    return report.RunEntry(
         id=run.id,
         source=PurePath(trace.source).name or trace.source,
         command=list(run.command),
@@ -54,45 +46,47 @@ def run_entry(trace: Trace) -> RunEntry:
         world_size=run.world_size,
         started_unix_ns=run.started_unix_ns,
         duration_s=seconds(run.duration_ns) if run.duration_ns else None,
-        exit=_as(run.exit, ExitState),
+        exit=_as(run.exit, report.ExitState),
         knobs={name: value for name, value in knobs.items() if name in facts},
         provenance=dict.fromkeys(facts, run.settings.provenance.value),
         without_effect={name: value for name, value in knobs.items() if name not in facts},
         versions=dict(run.versions),
-        gpus=[_as(gpu, GpuEntry) for gpu in trace.gpus if gpu.visible],
+        gpus=[_as(gpu, report.GpuEntry) for gpu in trace.gpus if gpu.visible],
         ranks=rank_entries(trace),
-        loss=_as(trace.loss, LossEntry),
+        loss=_as(trace.loss, report.LossEntry),
         notes=list(trace.run.notes),
         clock=clock_entry(trace),
     )
 
 
-def rank_entries(trace: Trace) -> list[RankEntry]:
-    """Return every rank that recorded anything or should have, ascending."""
+def rank_entries(trace: Trace) -> list[report.RankEntry]:
+    """Return every rank that recorded anything or should have, ascending; none of a log, whose
+    lines are of the whole job."""
+    if trace.run.origin and trace.run.origin.durations_only:
+        return []
     # Of a restarted rank the last process tells its state.
     latest = {
         p.rank: p
         for p in sorted(trace.processes, key=lambda p: (p.start_ns or 0, p.index))
         if p.carries_steps
     }
-    entries = [_rank(trace, process) for process in latest.values()]
+    entries = [
+        report.RankEntry(
+            rank=process.rank,
+            host=process.host,
+            pid=process.os_pid,
+            state=process.state,
+            open=_open_spans(trace, process),
+            clock_error_ns=process.clock.error_ns,
+        )
+        for process in latest.values()
+    ]
     missing = [rank for rank in trace.loss.missing_ranks if rank not in latest]
-    entries += [RankEntry(rank=rank, pid=0, state="missing") for rank in missing]
+    entries += [report.RankEntry(rank=rank, pid=0, state="missing") for rank in missing]
     return sorted(entries, key=lambda entry: entry.rank)
 
 
-def _rank(trace: Trace, process: Process) -> RankEntry:
-    return RankEntry(
-        rank=process.rank,
-        host=process.host,
-        pid=process.os_pid,
-        state=process.state,
-        open=_open_spans(trace, process),
-        clock_error_ns=process.clock.error_ns,
-    )
-
-
-def _open_spans(trace: Trace, process: Process) -> list[OpenSpan]:
+def _open_spans(trace: Trace, process: Process) -> list[report.OpenSpan]:
     """Return what was open at the end on all threads, outermost first; without steps."""
     spans = trace.spans
     block = spans.of_process(process.index)
@@ -100,7 +94,7 @@ def _open_spans(trace: Trace, process: Process) -> list[OpenSpan]:
     rows = rows[np.isin(spans.kind[rows], _OPEN_KINDS)]
     order: Sequence[int] = np.lexsort((spans.depth[rows], spans.start_ns[rows])).tolist()
     return [
-        OpenSpan(
+        report.OpenSpan(
             name=trace.names[spans.name[row]],
             open_s=seconds(spans.end_ns[row] - spans.start_ns[row]),
         )
@@ -116,7 +110,7 @@ def _as(fact: object, kind: type[_Entry]) -> _Entry:
 _DIGITS = 3
 
 
-def clock_entry(trace: Trace) -> ClockEntry:
+def clock_entry(trace: Trace) -> report.ClockEntry:
     """Return the largest error of any rank's clock, and how the clocks were aligned."""
     ranks = [p for p in trace.processes if p.carries_steps]
     methods = list(dict.fromkeys(p.clock.method for p in ranks))
@@ -138,7 +132,7 @@ def clock_entry(trace: Trace) -> ClockEntry:
         text = f"aligned by {methods[-1]} to {worst_ms:.3g} ms: shorter waits are not reported"
     else:
         text = "all ranks read the same clock"
-    return ClockEntry(max_error_ms=number(worst_ms, _DIGITS), methods=methods, text=text)
+    return report.ClockEntry(max_error_ms=number(worst_ms, _DIGITS), methods=methods, text=text)
 
 
 _DIVIDED = {
@@ -177,7 +171,7 @@ def trains_adapters(run: Run) -> bool:
     kind = run.setting("train.type")
     if kind.provenance.is_fact:
         return bool(kind.value == "lora")
-    return kind.value != "full" and _number(run.facts.get("train.lora_rank")) > 0
+    return kind.value != "full" and (whole(run.facts.get("train.lora_rank")) or 0) > 0
 
 
 def _sharding(knobs: Mapping[str, Any]) -> list[str]:
@@ -192,12 +186,8 @@ def _sharding(knobs: Mapping[str, Any]) -> list[str]:
 
 
 def _divided(knobs: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
-    sizes = {word: _number(knobs.get(name)) for name, word in names.items()}
+    sizes = {word: whole(knobs.get(name)) or 0 for name, word in names.items()}
     return [f"{word} {size}" for word, size in sizes.items() if size > 1]
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 _MOST = 50
@@ -207,7 +197,7 @@ _OF_A_PROCESS = re.compile(r"\bkill\b|\bpid\b|/proc/\d", re.IGNORECASE)
 _LARGEST_BYTES = 32 << 20
 
 
-def hang_entries(recording: Path) -> list[HangEntry]:
+def hang_entries(recording: Path) -> list[report.HangEntry]:
     """Return each verdict below `recording` that has a page; none outside a run directory.
 
     One that can't be read is linked without text: its page says more.
@@ -222,9 +212,9 @@ def hang_pages(recording: Path) -> list[Path]:
     return pages[:_MOST]
 
 
-def _entry(page: Path, recording: Path) -> HangEntry:
+def _entry(page: Path, recording: Path) -> report.HangEntry:
     file = _read(page.with_name(VERDICT))
-    return HangEntry(
+    return report.HangEntry(
         page=page.relative_to(recording).as_posix(),
         headline=file.verdict.summary,
         state=file.verdict.state,

@@ -5,12 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
-import msgspec
 import numpy as np
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.gpu import MEMORY, rank_gpus
-from grpo_doctor.analysis.intervals import Intervals
 from grpo_doctor.analysis.sampled import max_over, series_named, values_in
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.knobs.advice import instruct
@@ -22,18 +20,15 @@ from grpo_doctor.memory.models import shape_of
 from grpo_doctor.memory.models.shape import ModelShape
 from grpo_doctor.phases import PHASES
 from grpo_doctor.trace.instructions import job_of, place_of_run
+from grpo_doctor.trace.intervals import Intervals
 from grpo_doctor.trace.model import Run, Series, Trace
 from grpo_doctor.whatif.room import USABLE
-from grpo_doctor_reports.schema.report import MemoryAddition, MemoryAdvice, MemoryCompared
+from grpo_doctor_reports.schema.report import MemoryAdvice, MemoryCompared
 
 _PLACES = "train/token_places"
 _CPU = "not modeled: host memory of CPU runs"
 _LARGEST = "train.micro_batch"
 _LENGTHS = {"data.max_length", "rollout.max_completion_length"}
-_OF_CARD = (
-    "The whole GPU, including other programs on it. Blocks cached by PyTorch's allocator count "
-    "as used, so the first pass of each phase is compared."
-)
 
 
 class NotComparableError(Exception):
@@ -41,7 +36,7 @@ class NotComparableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Fullest:
+class _MostUsed:
     column: int
     rank: int
     series: Series
@@ -55,11 +50,11 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
     """
     trace = analysis.trace
     try:
-        fullest = _fullest(analysis)
-        setup, assumptions = run_setup(trace, fullest.capacity_bytes)
-        row_tokens = _row_tokens(analysis, fullest, setup)
+        most_used = _most_used(analysis)
+        setup = run_setup(trace, most_used.capacity_bytes)
+        row_tokens = _row_tokens(analysis, most_used, setup)
         recorded = setup if row_tokens is None else with_rows_of(setup, row_tokens)
-        anchored = anchor(recorded, _maxima(analysis, fullest))
+        anchored = anchor(recorded, _maxima(analysis, most_used))
     except NotComparableError as problem:
         return MemoryCompared(reason=str(problem))
     except (GrpoDoctorError, ValueError, ZeroDivisionError, KeyError) as problem:
@@ -67,10 +62,8 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
     right = anchored.predicted.low <= anchored.measured_bytes <= anchored.predicted.high
     extends = right and trace.run.facts.keys() >= _LENGTHS
     return MemoryCompared(
-        instrument=fullest.series.name,
-        note=_OF_CARD,
-        rank=fullest.rank,
-        capacity_bytes=fullest.capacity_bytes,
+        rank=most_used.rank,
+        capacity_bytes=most_used.capacity_bytes,
         low_bytes=anchored.predicted.low,
         predicted_bytes=anchored.predicted.middle,
         high_bytes=anchored.predicted.high,
@@ -78,19 +71,14 @@ def memory_entry(analysis: Analysis) -> MemoryCompared:
         row_tokens=row_tokens,
         longest_row_tokens=setup.prompt_tokens + setup.completion_tokens if extends else None,
         longest_bytes=anchored.bytes(setup) if extends else None,
-        additions=[
-            msgspec.convert(addition, MemoryAddition, from_attributes=True)
-            for addition in anchored.additions
-        ],
-        advice=_advice(trace, setup, anchored, fullest.capacity_bytes) if extends else [],
-        assumptions=assumptions,
+        advice=_advice(trace, setup, anchored, most_used.capacity_bytes) if extends else [],
     )
 
 
 # -- what was measured
 
 
-def _fullest(analysis: Analysis) -> _Fullest:
+def _most_used(analysis: Analysis) -> _MostUsed:
     """Return the rank whose GPU has the highest memory use in the first step."""
     trace = analysis.trace
     if trace.run.origin is not None:
@@ -115,40 +103,40 @@ def _fullest(analysis: Analysis) -> _Fullest:
         raise NotComparableError("no memory was sampled in the first step")
     rank = analysis.ranks[column]
     series = by_rank[rank]
-    return _Fullest(column, rank, series, capacities[series.gpu or ""])
+    return _MostUsed(column, rank, series, capacities[series.gpu or ""])
 
 
 def _until(end_ns: int) -> Intervals:
     return Intervals(np.array([0], np.int64), np.array([max(1, end_ns)], np.int64))
 
 
-def _maxima(analysis: Analysis, fullest: _Fullest) -> list[Held]:
+def _maxima(analysis: Analysis, most_used: _MostUsed) -> list[Held]:
     """Return the running maximum at the end of each phase of the first step, and before it."""
-    begin = int(analysis.steps.start_ns[0, fullest.column])
-    end = int(analysis.steps.end_ns[0, fullest.column])
-    track = analysis.tracks[fullest.column]
+    begin = int(analysis.steps.start_ns[0, most_used.column])
+    end = int(analysis.steps.end_ns[0, most_used.column])
+    track = analysis.tracks[most_used.column]
     inside = (track.pieces.start_ns >= begin) & (track.pieces.end_ns <= end)
     codes, piece_ends = track.phase[inside].tolist(), track.pieces.end_ns[inside].tolist()
     ends = {PHASES[code]: piece_end for code, piece_end in zip(codes, piece_ends, strict=True)}
-    loaded = max_over(fullest.series, _until(begin))
+    loaded = max_over(most_used.series, _until(begin))
     if loaded is None:
         raise NotComparableError("memory was not sampled before the first step")
     ordered = sorted(ends, key=ends.__getitem__)
     return [
         Held(LOADED, loaded),
-        *(Held(phase, max_over(fullest.series, _until(ends[phase])) or 0.0) for phase in ordered),
+        *(Held(phase, max_over(most_used.series, _until(ends[phase])) or 0.0) for phase in ordered),
     ]
 
 
-def _row_tokens(analysis: Analysis, fullest: _Fullest, setup: Setup) -> int | None:
+def _row_tokens(analysis: Analysis, most_used: _MostUsed, setup: Setup) -> int | None:
     """Tokens of a row of the first step's largest micro-batch, padding included, if recorded."""
-    steps, column = analysis.steps, fullest.column
+    steps, column = analysis.steps, most_used.column
     begin, end = int(steps.start_ns[0, column]), int(steps.end_ns[0, column])
     window = Intervals(np.array([begin], np.int64), np.array([end], np.int64))
     places = [
         float(values.max())
         for series in series_named(analysis.trace, _PLACES)
-        if series.rank == fullest.rank and len(values := values_in(series, window))
+        if series.rank == most_used.rank and len(values := values_in(series, window))
     ]
     return max(1, round(max(places) / setup.micro_batch)) if places else None
 
@@ -156,7 +144,7 @@ def _row_tokens(analysis: Analysis, fullest: _Fullest, setup: Setup) -> int | No
 # -- what was predicted
 
 
-def run_setup(trace: Trace, card_bytes: int) -> tuple[Setup, list[str]]:
+def run_setup(trace: Trace, card_bytes: int) -> Setup:
     """Return the recorded settings as `check` would read them from a launch.
 
     Raises:
@@ -181,19 +169,18 @@ def run_setup(trace: Trace, card_bytes: int) -> tuple[Setup, list[str]]:
         backend="megatron" if run.facts.get("parallel.strategy") == "megatron" else "",
     )
     machine = Machine(card_bytes, per_node, nodes=hosts)
-    shape, assumed = _shape(run)
-    job = setup_of(launch, machine, shape)
+    job = setup_of(launch, machine, _shape(run))
     if job.trainer is None:
         raise NotComparableError("the recording is of a server")
-    return job.trainer, [*assumed, *job.assumptions]
+    return job.trainer
 
 
-def _shape(run: Run) -> tuple[ModelShape, list[str]]:
-    """By the model's name, else from the sizes that the job described."""
+def _shape(run: Run) -> ModelShape:
+    """By the model's name, else a decoder of the sizes that the job described, with heads of 64."""
     name = str(run.facts.get("model.name") or "")
     try:
         if name:
-            return model_shape(name), []
+            return model_shape(name)
     except GrpoDoctorError:
         pass
     keys = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
@@ -210,8 +197,7 @@ def _shape(run: Run) -> tuple[ModelShape, list[str]]:
     ]
     counted = run.config.get("model_parameters")
     parameters = counted if isinstance(counted, int) else shapes[0].parameters
-    nearest = min(shapes, key=lambda shape: abs(shape.parameters - parameters))
-    return nearest, [f"a decoder with {heads} heads of 64: the recording has its sizes alone"]
+    return min(shapes, key=lambda shape: abs(shape.parameters - parameters))
 
 
 # -- what follows from it

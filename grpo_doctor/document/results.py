@@ -11,18 +11,7 @@ from grpo_doctor.analysis import Analysis
 from grpo_doctor.document.numbers import PERCENT_DIGITS, SHARE_DIGITS, finite, number, significant
 from grpo_doctor.findings import Results
 from grpo_doctor.findings.rule import Finding, Fix, Rule
-from grpo_doctor.whatif import Prediction
-from grpo_doctor_reports.schema.findings import (
-    CostEntry,
-    FindingEntry,
-    FixEntry,
-    NextStepEntry,
-    NotApplicableEntry,
-    NotRunEntry,
-    PassedEntry,
-    PredictedEntry,
-    RuleErrorEntry,
-)
+from grpo_doctor_reports.schema import findings
 
 SECONDS_PER_HOUR = 3600.0
 HOURS_PER_DAY = 24.0
@@ -52,7 +41,7 @@ def needed_share(analysis: Analysis, finding: Finding) -> float:
     return share if finding.cost > _MOST_OF_IT * share else 0.0
 
 
-def cost_entry(analysis: Analysis, finding: Finding, price: Price | None) -> CostEntry:
+def cost_entry(analysis: Analysis, finding: Finding, price: Price | None) -> findings.CostEntry:
     """A finding's share of the step time as seconds, GPU-hours of this recording and of a day.
 
     GPUs are those that were sampled and visible to the job, so a job on CPUs has no GPU-hours.
@@ -63,12 +52,11 @@ def cost_entry(analysis: Analysis, finding: Finding, price: Price | None) -> Cos
     hours = float(analysis.step_seconds.sum()) / SECONDS_PER_HOUR
     spent = share * gpus * hours if gpus else None
     daily = share * gpus * HOURS_PER_DAY if gpus else None
-    return CostEntry(
+    return findings.CostEntry(
         share=round(share, SHARE_DIGITS),
         seconds_per_step=number(share * step_s),
         gpu_hours=significant(spent),
         gpu_hours_per_day=significant(daily),
-        money=_money(spent, price),
         money_per_day=_money(daily, price),
         currency=price.currency if price else "",
         at_most=finding.is_bound or needed_share(analysis, finding) > 0,
@@ -88,17 +76,23 @@ def entries(results: Results, analysis: Analysis, price: Price | None) -> dict[s
             _finding(rule, finding, cost_entry(analysis, finding, price))
             for rule, finding in results.findings
         ],
-        "passed": [PassedEntry(**_rule(rule), note=found.note) for rule, found in results.passed],
+        "passed": [
+            findings.PassedEntry(**_rule(rule), note=found.note) for rule, found in results.passed
+        ],
         "not_run": [
-            NotRunEntry(**_rule(rule), missing="; ".join(lack.missing), signals=list(lack.missing))
+            findings.NotRunEntry(
+                **_rule(rule), missing="; ".join(lack.missing), signals=list(lack.missing)
+            )
             for rule, lack in results.not_run
         ],
         "not_applicable": [
-            NotApplicableEntry(**_rule(rule), reason=outcome.reason, left_out=outcome.left_out)
+            findings.NotApplicableEntry(
+                **_rule(rule), reason=outcome.reason, left_out=outcome.left_out
+            )
             for rule, outcome in results.not_applicable
         ],
         "rule_errors": [
-            RuleErrorEntry(**_rule(rule), exception=error.exception, message=error.message)
+            findings.RuleErrorEntry(**_rule(rule), exception=error.exception, message=error.message)
             for rule, error in results.errors
         ],
     }
@@ -108,8 +102,8 @@ def _rule(rule: Rule) -> dict[str, Any]:
     return {"id": rule.id, "slug": rule.slug, "title": rule.title}
 
 
-def _finding(rule: Rule, finding: Finding, cost: CostEntry) -> FindingEntry:
-    return FindingEntry(
+def _finding(rule: Rule, finding: Finding, cost: findings.CostEntry) -> findings.FindingEntry:
+    return findings.FindingEntry(
         id=rule.id,
         slug=rule.slug,
         title=finding.headline or rule.title,
@@ -127,39 +121,39 @@ def _finding(rule: Rule, finding: Finding, cost: CostEntry) -> FindingEntry:
             for evidence in finding.evidence
         ],
         cause=finding.cause,
-        fixes=[_fix(fix) for fix in finding.to_paste],
-        next_steps=[_next_step(fix) for fix in finding.next_steps],
+        fixes=[
+            findings.FixEntry(
+                knob=fix.knob,
+                before=finite(fix.before),
+                after=finite(fix.after),
+                spelling=fix.spelling,
+                typed=fix.typed if fix.where else "",
+                where=fix.where,
+                predicted=_predicted(fix),
+                safety=fix.safety,
+                risk=fix.risk,
+            )
+            for fix in finding.to_paste
+        ],
+        next_steps=[
+            findings.NextStepEntry(
+                text=fix.spelling, predicted=_predicted(fix), safety=fix.safety, risk=fix.risk
+            )
+            for fix in finding.next_steps
+        ],
     )
 
 
-def _fix(fix: Fix) -> FixEntry:
-    return FixEntry(
-        knob=fix.knob,
-        before=finite(fix.before),
-        after=finite(fix.after),
-        spelling=fix.spelling,
-        typed=fix.typed if fix.where else "",
-        where=fix.where,
-        predicted=_predicted(fix.predicted) if fix.predicted else None,
-        safety=fix.safety,
-        risk=fix.risk,
-    )
-
-
-def _next_step(fix: Fix) -> NextStepEntry:
-    return NextStepEntry(
-        text=fix.spelling,
-        predicted=_predicted(fix.predicted) if fix.predicted else None,
-        safety=fix.safety,
-        risk=fix.risk,
-    )
-
-
-def _predicted(prediction: Prediction) -> PredictedEntry:
-    return PredictedEntry(
-        low=round(prediction.low, PERCENT_DIGITS),
-        mid=round(prediction.mid, PERCENT_DIGITS),
-        high=round(prediction.high, PERCENT_DIGITS),
-        unit="step_time_pct",
-        basis=prediction.grounds,
+def _predicted(fix: Fix) -> findings.PredictedEntry | None:
+    prediction = fix.predicted
+    return (
+        None
+        if prediction is None
+        else findings.PredictedEntry(
+            low=round(prediction.low, PERCENT_DIGITS),
+            mid=round(prediction.mid, PERCENT_DIGITS),
+            high=round(prediction.high, PERCENT_DIGITS),
+            unit="step_time_pct",
+            basis=prediction.grounds,
+        )
     )

@@ -13,22 +13,16 @@ from msgspec.structs import replace
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.learning import curve
 from grpo_doctor.analysis.regimes import CHECKPOINT, EVAL, KINDS, WARMUP
-from grpo_doctor.analysis.rows import UNATTRIBUTED_CODE
+from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE
 from grpo_doctor.analysis.sampled import counter_sum
-from grpo_doctor.document.numbers import PERCENT_DIGITS, SHARE_DIGITS, number
+from grpo_doctor.document.numbers import PERCENT_DIGITS, SECONDS_DIGITS, SHARE_DIGITS, number
 from grpo_doctor.document.utilization import utilization_entry
-from grpo_doctor.document.verdict import coverage, tone, verdict
+from grpo_doctor.document.verdict import tone, verdict
 from grpo_doctor.findings import Results
 from grpo_doctor.phases import PHASES
+from grpo_doctor.trace.intervals import overlaps
 from grpo_doctor_reports.formatting import listed
-from grpo_doctor_reports.schema.report import (
-    HangEntry,
-    LongestStep,
-    PhaseEntry,
-    RankEntry,
-    SteadyEntry,
-    Summary,
-)
+from grpo_doctor_reports.schema import report
 
 _FEW_STEPS = 4
 _NAMED = 8
@@ -44,7 +38,7 @@ def not_judged(analysis: Analysis) -> list[str]:
         *_about_clocks(analysis),
     ]
     if origin and analysis.trace.metrics.values and curve(analysis.trace, "reward") is None:
-        questions.append("Rewards: none was logged, so this may be no GRPO run.")
+        questions.append("Rewards: none under a known name, so this may be no GRPO run.")
     if analysis.by_host_clock_alone:
         phases = ", ".join(p for p in PHASES if p in analysis.by_host_clock_alone)
         questions.append(
@@ -153,23 +147,19 @@ TOKENS = "rollout/tokens"
 def summary(
     analysis: Analysis,
     results: Results,
-    ranks: Sequence[RankEntry],
-    hangs: Sequence[HangEntry] = (),
-) -> Summary:
+    ranks: Sequence[report.RankEntry],
+    hangs: Sequence[report.HangEntry] = (),
+) -> report.Summary:
     """Return the run in numbers; without any used step most of them are null."""
     steps, step_s = analysis.steps, analysis.step_s
     lengths = analysis.step_seconds
     tail = np.percentile(lengths, [10, 90]) if len(lengths) else [None, None]
     regimes, busy = analysis.regimes, analysis.gpu_truly_busy
-    tokens_per_s = _tokens_per_s(analysis)
+    tokens_per_s, phases = _tokens_per_s(analysis), phase_entries(analysis)
     gpus = sum(gpu.visible for gpu in analysis.trace.gpus)
-    judged, applicable = coverage(results)
-    uncovered = phase_entry(analysis, UNATTRIBUTED_CODE) if step_s else None
-    return Summary(
+    return report.Summary(
         verdict=verdict(analysis, results, ranks, hangs),
         tone=tone(analysis, results),
-        checks_judged=judged,
-        checks_applicable=applicable,
         step_time_s=number(step_s),
         step_time_p10_s=number(tail[0]),
         step_time_p90_s=number(tail[1]),
@@ -177,9 +167,13 @@ def summary(
         longest_step=_longest(analysis),
         steps_total=len(steps.numbers),
         warmup_steps=steps.warmup,
-        phases=phase_entries(analysis),
-        unattributed_share=uncovered.share if uncovered else None,
-        unattributed_seconds=uncovered.seconds if uncovered else None,
+        phases=phases,
+        unattributed=replace(
+            phase_entry(analysis, UNATTRIBUTED_CODE),
+            start_s=round(sum(phase.seconds for phase in phases.values()), SECONDS_DIGITS),
+        )
+        if step_s
+        else None,
         gpu_busy_pct=number(analysis.gpu_busy[0] if analysis.gpu_busy else None, PERCENT_DIGITS),
         gpu_truly_busy_pct=number(busy[0] if busy else None, PERCENT_DIGITS),
         gpu_busy_by=busy[1].removeprefix("gpu.") if busy else None,
@@ -199,12 +193,12 @@ def summary(
     )
 
 
-def _longest(analysis: Analysis) -> LongestStep:
+def _longest(analysis: Analysis) -> report.LongestStep:
     lengths, steps = analysis.step_seconds, analysis.steps
     if not len(lengths):
-        return LongestStep()
+        return report.LongestStep()
     row = int(lengths.argmax())
-    return LongestStep(int(steps.numbers[steps.used[row]]), number(float(lengths[row])))
+    return report.LongestStep(int(steps.numbers[steps.used[row]]), number(float(lengths[row])))
 
 
 def _left_out(analysis: Analysis) -> dict[str, list[int]]:
@@ -216,10 +210,10 @@ def _left_out(analysis: Analysis) -> dict[str, list[int]]:
     return {why: steps.numbers[left].tolist() for why, left in rows.items() if len(left)}
 
 
-def _steady(analysis: Analysis) -> SteadyEntry:
+def _steady(analysis: Analysis) -> report.SteadyEntry:
     regimes = analysis.regimes
     row = regimes.steady_from
-    return SteadyEntry(
+    return report.SteadyEntry(
         first_step=None if row is None else int(analysis.steps.numbers[row]),
         reason=regimes.reason,
         step_time_s=number(regimes.steady_s),
@@ -235,24 +229,42 @@ def _accounting(analysis: Analysis) -> dict[str, float]:
     return {kind: round(share, SHARE_DIGITS) for kind, share in shares.items()}
 
 
-def phase_entries(analysis: Analysis) -> dict[str, PhaseEntry]:
+def phase_entries(analysis: Analysis) -> dict[str, report.PhaseEntry]:
     """Return every phase that takes any time in the used steps, in canonical order."""
     if not analysis.step_s:
         return {}
     present = analysis.used_seconds.sum(axis=(0, 1))
-    by_host = analysis.by_host_clock_alone
-    return {
-        phase: replace(
-            phase_entry(analysis, code),
-            device_seconds=number(analysis.device_seconds.get(phase)),
-            host_time=phase in by_host,
-        )
-        for code, phase in enumerate(PHASES)
-        if present[code] > 0
-    }
+    entries, now_s = {}, 0.0
+    for code in dict.fromkeys([*_starting_order(analysis), *range(len(PHASES))]):
+        if present[code] > 0:
+            phase = PHASES[code]
+            entries[phase] = replace(
+                phase_entry(analysis, code),
+                start_s=round(now_s, SECONDS_DIGITS),
+                device_seconds=number(analysis.device_seconds.get(phase)),
+                host_time=phase in analysis.by_host_clock_alone,
+            )
+            now_s += entries[phase].seconds
+    return {phase: entries[phase] for phase in PHASES if phase in entries}
 
 
-def phase_entry(analysis: Analysis, code: int) -> PhaseEntry:
+def _starting_order(analysis: Analysis) -> list[int]:
+    """Phase codes by their mean first start after the begin of a step."""
+    total, count = np.zeros(COLUMNS), np.zeros(COLUMNS)
+    for at, track in enumerate(analysis.tracks):
+        windows, _ = analysis.steps.windows(at, used=True)
+        shared = overlaps(track.pieces, windows)
+        cell = shared.right * COLUMNS + track.phase[shared.left]
+        _, first = np.unique(cell, return_index=True)
+        phase = track.phase[shared.left[first]]
+        np.add.at(total, phase, shared.start_ns[first] - windows.start_ns[shared.right[first]])
+        np.add.at(count, phase, 1)
+    present = np.flatnonzero(count)
+    order: list[int] = present[np.argsort(total[present] / count[present], kind="stable")].tolist()
+    return order
+
+
+def phase_entry(analysis: Analysis, code: int) -> report.PhaseEntry:
     """Return one column of the tables per step: means over ranks, then over used steps."""
     per_step = analysis.used_seconds[:, :, code].mean(axis=1)
     seconds = float(per_step.mean())
@@ -261,10 +273,10 @@ def phase_entry(analysis: Analysis, code: int) -> PhaseEntry:
         for table in (analysis.used_waited, analysis.used_transferred, analysis.used_idled)
     )
     low, high = np.percentile(per_step, [10, 90])
-    return PhaseEntry(
+    return report.PhaseEntry(
         seconds=round(seconds, 6),
         share=round(seconds / (analysis.step_s or 1.0), SHARE_DIGITS),
-        work_seconds=round(seconds - waited - transferred - idle, 6),
+        work_seconds=round(max(0.0, seconds - waited - transferred - idle), 6),
         wait_seconds=round(waited, 6),
         transfer_seconds=round(transferred, 6),
         idle_seconds=round(idle, 6),

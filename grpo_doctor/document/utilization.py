@@ -52,7 +52,7 @@ def _entry(analysis: Analysis) -> UtilizationEntry:
     peak = next((tflops for name, tflops in _PEAK_TFLOPS if name.lower() in card.lower()), None)
     if peak is None:
         raise NotComparableError(f"not modeled: the peak of {card} is not known here")
-    setup, assumptions = run_setup(trace, capacity_bytes)
+    setup = run_setup(trace, capacity_bytes)
     if setup.tensor_parallel * setup.pipeline_parallel * setup.context_parallel > 1:
         raise NotComparableError("not modeled: tensor, pipeline or context parallel training")
     if setup.model.vision is not None:
@@ -74,9 +74,7 @@ def _entry(analysis: Analysis) -> UtilizationEntry:
     return UtilizationEntry(
         train_pct=None if by_host else round(train_pct, 1),
         step_pct=round(step_pct, 1),
-        peak_tflops=peak,
         padding_counted=padded,
-        assumptions=[*assumptions, f"attention over rows of {row} tokens, as the settings allow"],
     )
 
 

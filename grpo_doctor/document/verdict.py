@@ -52,7 +52,9 @@ def verdict(
     run = analysis.trace.run
     if run.exit.state in FAILED:
         fatal = run.origin.fatal if run.origin else ""
-        why = _stuck(hangs) or _error(results) or fatal
+        stuck = [hang.headline for hang in hangs if hang.state in ("stuck", "dead")]
+        errors = (f.headline or r.title for r, f in results.findings if r.id == ENDED_BY_AN_ERROR)
+        why = (stuck[-1].rstrip(".") if stuck else "") or next(errors, "") or fatal
         sentences: tuple[str, ...] = (_ending(analysis, () if why else ranks), why)
     else:
         sentences = (_pace(analysis, results), _ending(analysis, ranks))
@@ -128,12 +130,6 @@ def _ending(analysis: Analysis, ranks: Sequence[RankEntry]) -> str:
     return f"The recording ends early: {places}" if places else ""
 
 
-def _stuck(hangs: Sequence[HangEntry]) -> str:
-    """Return what the watchdog said last."""
-    headlines = [hang.headline for hang in hangs if hang.state in ("stuck", "dead")]
-    return headlines[-1].rstrip(".") if headlines else ""
-
-
 def _code(end: Exit) -> str:
     if end.signal:
         return f" ({end.signal})"
@@ -174,14 +170,6 @@ def _span_name(name: str) -> str:
     return name if phase_of(name) else f"{name!r}"
 
 
-def _error(results: Results) -> str:
-    """Return the finding that names the error which ended the run."""
-    for rule, finding in results.findings:
-        if rule.id == ENDED_BY_AN_ERROR:
-            return finding.headline or rule.title
-    return ""
-
-
 def _without_steps(analysis: Analysis) -> str:
     run = analysis.trace.run
     if len(analysis.steps.numbers):
@@ -208,6 +196,8 @@ def _marked(analysis: Analysis) -> bool:
 def _logged(analysis: Analysis) -> NDArray[np.int64] | None:
     """Return the numbers of the steps of which a log has metrics; None where it has none."""
     steps = analysis.trace.metrics.steps
+    if analysis.trace.run.framework == "verl":  # 0 is the validation before its first step
+        steps = steps[steps > 0]
     return steps if analysis.trace.run.origin and len(steps) else None
 
 
@@ -223,7 +213,8 @@ def _no_problem(analysis: Analysis, results: Results) -> str:
     record = (
         "; record with `grpo-doctor run` to judge the rest" if analysis.trace.run.origin else ""
     )
-    return f". Not enough data: only {judged} of {applicable} checks could be made{record}"
+    few = f"only {judged}" if judged else "none"
+    return f". Not enough data: {few} of {applicable} checks could be made{record}"
 
 
 def _lowered(title: str) -> str:

@@ -18,9 +18,9 @@ MOST_FIXES = 7
 # Replays of all sets take as long as one of so many rows: some 2 s.
 _ROWS_OF_ALL_SETS = 20_000_000
 NOTE = (
-    "Each value is the predicted change in mean step time, from replaying this run's own steps "
-    "with the fix applied; several fixes together are replayed together. The interval is a 90% "
-    "prediction interval, if the models are right. If work is only removed, it ends at no change."
+    "Each value is the predicted change in mean step time, from replaying this run's own steps. "
+    "The interval is a 90% prediction interval, if the models are right. If work is only removed, "
+    "it ends at no change."
 )
 
 
@@ -50,11 +50,27 @@ def whatif_entry(view: RunView, results: Results) -> WhatifEntry:
         step_time_s=number(view.analysis.step_s),
         steps=len(view.model.measured_s),
         law_error_pct=number(100 * base.off, PERCENT_DIGITS) if isinstance(base, Ground) else None,
-        fixes=[_fix(index, candidate) for index, candidate in enumerate(fixes)],
+        fixes=[
+            WhatifFix(
+                index=index,
+                finding=candidate.rule.id,
+                fix=candidate.position,
+                next_step=not candidate.fix.pasted,
+                label=_label(candidate.rule, candidate.finding, candidate.fix),
+                spelling=candidate.fix.spelling if candidate.fix.pasted else "",
+                **_rounded(candidate.predicted),
+            )
+            for index, candidate in enumerate(fixes)
+        ],
         sets=_sets(base, fixes, several) if isinstance(base, Ground) else [],
         chosen=_remedies(named, fixes),
         together=several,
-        unknown=_unknown(results) if view.analysis.step_s else [],
+        unknown=[
+            WhatifUnknown(finding=rule.id, label=_label(rule, finding, fix), reason=fix.unpredicted)
+            for rule, finding in results.findings
+            for fix in finding.to_paste
+            if fix.predicted is None and fix.unpredicted and view.analysis.step_s
+        ],
         note=NOTE if isinstance(base, Ground) else base.reason,
     )
 
@@ -103,18 +119,9 @@ def _label(rule: Rule, finding: Finding, fix: Fix) -> str:
     return f"{title}: {fix.knob}" if alone else f"{title}: {fix.knob} {spelled(fix.after)}"
 
 
-def _fix(index: int, candidate: _Candidate) -> WhatifFix:
-    return WhatifFix(
-        index=index,
-        finding=candidate.rule.id,
-        fix=candidate.position,
-        next_step=not candidate.fix.pasted,
-        label=_label(candidate.rule, candidate.finding, candidate.fix),
-        spelling=candidate.fix.spelling if candidate.fix.pasted else "",
-        low=round(candidate.predicted.low, PERCENT_DIGITS),
-        mid=round(candidate.predicted.mid, PERCENT_DIGITS),
-        high=round(candidate.predicted.high, PERCENT_DIGITS),
-    )
+def _rounded(predicted: Prediction) -> dict[str, float]:
+    ends = {"low": predicted.low, "mid": predicted.mid, "high": predicted.high}
+    return {name: round(value, PERCENT_DIGITS) for name, value in ends.items()}
 
 
 def _sets(base: Ground, fixes: Sequence[_Candidate], severe: Sequence[int]) -> list[WhatifSet]:
@@ -136,23 +143,4 @@ def _sets(base: Ground, fixes: Sequence[_Candidate], severe: Sequence[int]) -> l
 
 def _set(base: Ground, chosen: tuple[int, ...], predicted: Sequence[Prediction]) -> WhatifSet:
     joint = predicted[0] if len(predicted) == 1 else together(base, predicted, "with these fixes")
-    return WhatifSet(
-        fixes=list(chosen),
-        low=round(joint.low, PERCENT_DIGITS),
-        mid=round(joint.mid, PERCENT_DIGITS),
-        high=round(joint.high, PERCENT_DIGITS),
-    )
-
-
-def _unknown(results: Results) -> list[WhatifUnknown]:
-    return [
-        WhatifUnknown(
-            finding=rule.id,
-            fix=position,
-            label=_label(rule, finding, fix),
-            reason=fix.unpredicted,
-        )
-        for rule, finding in results.findings
-        for position, fix in enumerate(finding.to_paste)
-        if fix.predicted is None and fix.unpredicted
-    ]
+    return WhatifSet(fixes=list(chosen), **_rounded(joint))

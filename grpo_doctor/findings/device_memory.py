@@ -17,7 +17,7 @@ from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings.rule import Evidence, Fix, Safety
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import GPU_MEMORY, Signal, any_of
-from grpo_doctor.findings.view import RunView
+from grpo_doctor.findings.view import RunView, integer
 from grpo_doctor.whatif import Prediction, Replay, Settings, WhatIf, without
 from grpo_doctor.whatif.room import GIB, USABLE, Room, room_for_offloaded
 
@@ -45,15 +45,6 @@ DEVICE_MEMORY: Signal = any_of(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """Whether some bytes more fit, None where unknown; `text` has the numbers, or the reason."""
-
-    fits: bool | None
-    text: str
-    evidence: tuple[Evidence, ...] = ()
-
-
 def most_used(view: RunView) -> GpuMemory | None:
     """Return the GPU whose peak is the largest part of its memory."""
     memories = view.gpu_memory
@@ -76,7 +67,7 @@ def peak_in(gpu: GpuMemory, *phases: str) -> float:
     return max(peaks, default=gpu.peak_bytes)
 
 
-def room_for(view: RunView, more: float, *phases: str) -> Fit | None:
+def room_for(view: RunView, more: float, *phases: str) -> Room | None:
     """Compare the peak in some phases plus `more` bytes per rank with the memory there is.
 
     None where nothing was sampled.
@@ -88,7 +79,7 @@ def room_for(view: RunView, more: float, *phases: str) -> Fit | None:
         total = float(gpu.gpu.memory_total_bytes)
         fits = peak + more <= USABLE * total
         verb = "fits in" if fits else "does not fit in"
-        return Fit(
+        return Room(
             fits,
             f"{gib(more)} GiB more on top of a peak of {peak / GIB:.1f} GiB {verb} "
             f"{percent(USABLE)} of {total / GIB:.1f} GiB",
@@ -101,14 +92,14 @@ def room_for(view: RunView, more: float, *phases: str) -> Fit | None:
     return _on_host(view, more) if on_cpu(view.analysis) else None
 
 
-def _on_host(view: RunView, more: float) -> Fit | None:
+def _on_host(view: RunView, more: float) -> Room | None:
     unused = [float(np.nanmin(s.values)) for s in view.series(_AVAILABLE)]
     if not unused:
         return None
     ranks = max(1, len(view.analysis.ranks))  # at most all of them on the most-used host
     fits = more * ranks <= HOST_USABLE * min(unused)
     verb = "fits in" if fits else "does not fit in"
-    return Fit(
+    return Room(
         fits,
         f"{gib(more * ranks)} GiB more for {ranks} rank{'s' * (ranks != 1)} {verb} "
         f"{percent(HOST_USABLE)} of the {min(unused) / GIB:.1f} GiB that were free on the "
@@ -144,10 +135,7 @@ def model_size(view: RunView) -> ModelSize:
         "num_hidden_layers",
     )
     values = [config.get(f"model_{name}") for name in names]
-    sizes = [
-        v if isinstance(v, int) and not isinstance(v, bool) and v > 0 else None for v in values
-    ]
-    return ModelSize(*sizes)
+    return ModelSize(*(v if (integer(v) or 0) > 0 else None for v in values))
 
 
 _BYTES = {"float32": 4, "fp32": 4, "float16": 2, "fp16": 2, "bfloat16": 2, "bf16": 2}
@@ -165,28 +153,10 @@ def weight_bytes(view: RunView) -> int:
 OFFLOAD_ROOM = (GPU_MEMORY, "offload/bytes")
 
 
-def room_without_offload(view: RunView) -> Fit:
+def room_without_offload(view: RunView) -> Room:
     """Compare the most-used GPU's rollout peak, plus the offloaded bytes, with its size."""
     view.read(*OFFLOAD_ROOM)
-    room = room_for_offloaded(view.analysis)
-    return Fit(room.fits, room.text, _room_evidence(room))
-
-
-def _room_evidence(room: Room) -> tuple[Evidence, ...]:
-    if room.moved is None:
-        return ()
-    text, amount = "offloaded per rollout and rank", round(room.moved.bytes / GIB, 3)
-    moved = Evidence(text, amount, "GiB", room.moved.source)
-    if room.most_used is None:
-        return (moved,)
-    gpu = room.most_used.gpu
-    where = f"gpu.memory_used of GPU {gpu.index} during rollout"
-    peak, total = room.peak_bytes / GIB, gpu.memory_total_bytes / GIB
-    return (
-        moved,
-        Evidence("peak GPU memory while offloaded", round(peak, 2), "GiB", where),
-        Evidence("GPU memory", round(total, 2), "GiB", gpu.name),
-    )
+    return room_for_offloaded(view.analysis)
 
 
 MICRO_BATCH, PASSES = "train.micro_batch", "train.grad_accumulation"
@@ -285,7 +255,7 @@ def offload_off_if_it_fits(view: RunView, *, or_unknown: bool = False) -> tuple[
     return (offload_off(view, room),) if fits and switched_on(view) else ()
 
 
-def offload_off(view: RunView, room: Fit) -> Fix:
+def offload_off(view: RunView, room: Room) -> Fix:
     """Switches off all that is on, with the replay of a run without offload spans."""
     change = Replay((without("offload"),), "without its offload spans")
     risk = (

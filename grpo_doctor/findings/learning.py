@@ -14,6 +14,7 @@ import numpy as np
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.learning import METRICS, RATE, curve
 from grpo_doctor.analysis.learning.curves import Curve, Mask, Numbers
+from grpo_doctor.analysis.learning.names import key_of, own_keys
 from grpo_doctor.analysis.learning.shape import (
     broken,
     end_points,
@@ -43,7 +44,7 @@ EQUAL = 1e-6
 # What `flat_from` and `missing_share` read, in addition to the reward.
 _RANGE = ("critic/score/max", "critic/score/min")
 FLAT_REWARD = ("reward", "reward_std", *_RANGE)
-MISSING_RATIO = METRICS["reward_missing"][0].key
+MISSING_RATIO = key_of("reward_missing")
 # A flat reward has to last this many steps to be called so.
 FLAT_POINTS = 5
 MOST_STEPS = 200
@@ -54,10 +55,9 @@ LEARNS_OTHERWISE = "it changes what is learned, not the step time"
 
 def metric(name: str, points: int = 1) -> Signal:
     """Return a training metric that enough steps have said as a number."""
-    keys = {spelled.frameworks[0]: spelled.key for spelled in reversed(METRICS[name])}
-    trl = keys.pop("trl")
-    elsewhere = ", ".join(f"{framework} `{key}`" for framework, key in keys.items())
-    names = f"metric `{trl}`" + (f" ({elsewhere})" if elsewhere else "")
+    others = [(each, own[0]) for each, own in reversed(METRICS[name].items()) if each != "trl"]
+    elsewhere = ", ".join(f"{framework} `{key}`" for framework, key in others)
+    names = f"metric `{key_of(name)}`" + (f" ({elsewhere})" if elsewhere else "")
     at = f" at {points} steps or more" if points > 1 else ""
     text = f"{names}{at}: grpo_doctor_probes.metrics(step, values), in a run that is long enough"
     return Signal(text, partial(_has, name, points), (name,), partial(_why_not, name, points))
@@ -65,13 +65,13 @@ def metric(name: str, points: int = 1) -> Signal:
 
 def metric_even_nan(name: str) -> Signal:
     """Return a training metric that any step has logged, even as NaN."""
-    text = f"metric `{METRICS[name][0].key}`: grpo_doctor_probes.metrics(step, values) on rank 0"
+    text = f"metric `{key_of(name)}`: grpo_doctor_probes.metrics(step, values) on rank 0"
     return Signal(text, lambda a: curve(a.trace, name) is not None, (name,))
 
 
 def any_metric(*names: str) -> Signal:
     """Return at least one of several metrics at any step, even as NaN."""
-    keys = ", ".join(f"`{METRICS[name][0].key}`" for name in names[:3])
+    keys = ", ".join(f"`{key_of(name)}`" for name in names[:3])
     text = f"metric {keys} and others: grpo_doctor_probes.metrics(step, values) on rank 0"
     return any_of(text, *(metric_even_nan(name) for name in names))
 
@@ -87,11 +87,11 @@ def _why_not(name: str, points: int, analysis: Analysis) -> str:
     """The one reason for which this run's metric can't be judged; empty where it has none."""
     run, metric_curve = analysis.trace.run, curve(analysis.trace, name)
     if metric_curve is None:
-        own = [spelled.key for spelled in METRICS[name] if run.framework in spelled.frameworks]
+        own = own_keys(name, run.framework)
         if run.origin is None or run.framework == "unknown":
             return ""
         if not own:
-            return f"metric `{METRICS[name][0].key}`: {run.framework} does not log it"
+            return f"metric `{key_of(name)}`: {run.framework} does not log it"
         return f"metric `{own[0]}`: not in {run.origin.what}"
     if broken(metric_curve):
         return f"metric `{metric_curve.key}`: it is {when_bad(metric_curve)}, see GD058 and GD064"
@@ -139,7 +139,7 @@ def finite(view: RunView, name: str) -> Curve:
 
 
 def _empty_curve(name: str) -> Curve:
-    return Curve(METRICS[name][0].key, np.empty(0, np.int64), np.empty(0))
+    return Curve(key_of(name), np.empty(0, np.int64), np.empty(0))
 
 
 def source(metric_curve: Curve) -> str:
@@ -152,20 +152,26 @@ def source(metric_curve: Curve) -> str:
     return f"{metric_curve.key}, {every - lost} of {every} {steps}: NaN at {lost}"
 
 
+_COARSE = 0.1
+
+
 def over_run(what: str, shown: Curve, unit: str = "") -> tuple[Evidence, ...]:
     """Return how a curve begins and ends, with its trend in one line, and both ends as numbers."""
-    first, last = ends(shown)
-    count = counted_steps(shown)
+    medians, means = ends(shown), ends(shown, np.mean)
+    # A share of few groups is 0 or 1 at most steps, and so is its median.
+    coarse = unit == "%" and max(abs(np.subtract(medians, means))) > _COARSE
+    first, last = means if coarse else medians
+    kind, count = "mean" if coarse else "median", counted_steps(shown)
     factor, written = (100, "%") if unit == "%" else (1, f" {unit}".rstrip())
     begins, finishes = (f"{factor * value:.3g}{written}" for value in (first, last))
     rises, where = rising(shown.values), source(shown)
     falls = rises <= -RISES and last < first
     trend = "falling" if falls else "rising" if rises >= RISES and last > first else "no trend"
-    ends_said = f"{begins} at first, {finishes} at last (medians, {trend})"
+    ends_said = f"{begins} at first, {finishes} at last ({kind}s, {trend})"
     return (
         Evidence(f"{what}, over the run", ends_said, "", where),
-        Evidence(f"{what}, median of the last {count}", factor * last, unit, where),
-        Evidence(f"{what}, median of the first {count}", factor * first, unit, where),
+        Evidence(f"{what}, {kind} of the last {count}", factor * last, unit, where),
+        Evidence(f"{what}, {kind} of the first {count}", factor * first, unit, where),
     )
 
 
@@ -200,14 +206,14 @@ def from_step(metric_curve: Curve, step: int | None) -> tuple[int, ...]:
     return tuple(metric_curve.steps[metric_curve.steps >= step][:MOST_STEPS].tolist())
 
 
-def learning_share(view: RunView) -> float:
+def share(view: RunView) -> float:
     """The share of the step time that makes and uses rollouts; 0 where no time was recorded."""
     if not len(view.analysis.step_seconds):
         return 0.0
-    return min(1.0, sum(view.share(phase) for phase in learning_phases(view)))
+    return min(1.0, sum(view.share(phase) for phase in phases(view)))
 
 
-def learning_phases(view: RunView) -> tuple[str, ...]:
+def phases(view: RunView) -> tuple[str, ...]:
     """Return the phases that make and use rollouts, as far as they were timed."""
     timed = (phase for phase in LEARNING_PHASES if view.times(phase))
     return tuple(phase for phase in timed if view.share(phase))
@@ -313,12 +319,8 @@ def fall_of(reward: Curve) -> Fall:
     window: Numbers = reward.values[max(0, top - half) : top + half + 1]
     last = reward.values[-width:]
     residuals = reward.values - means
-    error = float(
-        np.hypot(
-            max(error_of_mean(window), error_of_mean(residuals) * np.sqrt(len(residuals) / width)),
-            max(error_of_mean(last), error_of_mean(residuals) * np.sqrt(len(residuals) / width)),
-        )
-    )
+    usual = error_of_mean(residuals) * np.sqrt(len(residuals) / width)
+    error = float(np.hypot(*(max(error_of_mean(part), usual) for part in (window, last))))
     return Fall(
         start=float(reward.values[:width].mean()),
         peak=float(means[top]),
@@ -336,27 +338,25 @@ _BETA, _NORM, _ITERATIONS = "train.beta", "train.max_grad_norm", "train.num_iter
 KL_BETA = 0.04
 
 
-def learning_setting(view: RunView, knob: str, value: Any, *, risk: str) -> Fix:
+def setting(view: RunView, knob: str, value: Any, *, risk: str) -> Fix:
     """Return a setting that changes what is learned."""
     return view.setting(knob, value, LEARNS_OTHERWISE, safety="changes-algorithm", risk=risk)
 
 
-def learning_advice(
+def advice(
     view: RunView, text: str, *, safety: Safety = "changes-algorithm", risk: str = ""
 ) -> Fix:
     """Advice whose gain is in what is learned."""
     return view.advice(text, LEARNS_OTHERWISE, safety=safety, risk=risk)
 
 
-def slower(view: RunView, divisor: int = 5) -> tuple[Fix, ...]:
+def slower(view: RunView) -> tuple[Fix, ...]:
     """Return a lower learning rate, as a value where the present one is known."""
     now = view.stated(RATE)
     risk = "Training needs more steps."
     if not isinstance(now, (int, float)) or now <= 0:
-        text = f"a learning rate of a {'fifth' if divisor == 5 else f'1/{divisor}'}"
-        return (learning_advice(view, text, risk=risk),)
-    rate = float(f"{now / divisor:.1g}")
-    return (learning_setting(view, RATE, rate, risk=risk),)
+        return (advice(view, "a learning rate of a fifth", risk=risk),)
+    return (setting(view, RATE, float(f"{now / 5:.1g}"), risk=risk),)
 
 
 def clip_higher(view: RunView) -> tuple[Fix, ...]:
@@ -365,19 +365,19 @@ def clip_higher(view: RunView) -> tuple[Fix, ...]:
     if not isinstance(now, (int, float)) or now >= CLIP_HIGH:
         return ()
     risk = "Updates that raise rare tokens become larger."
-    return (learning_setting(view, _HIGH, CLIP_HIGH, risk=risk),)
+    return (setting(view, _HIGH, CLIP_HIGH, risk=risk),)
 
 
-def stay_close(view: RunView, factor: float = 2.0) -> tuple[Fix, ...]:
-    """Return a KL term, or a heavier one."""
+def stay_close(view: RunView) -> tuple[Fix, ...]:
+    """Return a KL term, or one of twice the weight."""
     now = view.stated(_BETA)
     risk = "Keeps the policy near its reference"
     if not isinstance(now, (int, float)):
-        heavier = learning_advice(view, "a heavier KL term", risk=f"{risk}.")
+        heavier = advice(view, "a heavier KL term", risk=f"{risk}.")
         return (heavier,) if view.trace.run.origin else ()
-    beta = float(f"{now * factor:.2g}") if now else KL_BETA
+    beta = float(f"{2 * now:.2g}") if now else KL_BETA
     risk += "." if now else "; its log-probs then cost a forward pass per step."
-    return (learning_setting(view, _BETA, beta, risk=risk),)
+    return (setting(view, _BETA, beta, risk=risk),)
 
 
 def clip_gradients(view: RunView) -> tuple[Fix, ...]:
@@ -385,7 +385,7 @@ def clip_gradients(view: RunView) -> tuple[Fix, ...]:
     now = view.now(_NORM)
     if isinstance(now, (int, float)) and 0 < now <= 1:
         return ()
-    return (learning_setting(view, _NORM, 1.0, risk="Large gradients are scaled down."),)
+    return (setting(view, _NORM, 1.0, risk="Large gradients are scaled down."),)
 
 
 def fewer_iterations(view: RunView) -> tuple[Fix, ...]:
@@ -394,4 +394,4 @@ def fewer_iterations(view: RunView) -> tuple[Fix, ...]:
     if not isinstance(now, int) or now <= 1:
         return ()
     risk = "The same number of optimizer steps then needs more rollouts."
-    return (learning_setting(view, _ITERATIONS, 1, risk=risk),)
+    return (setting(view, _ITERATIONS, 1, risk=risk),)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis, Table
 from grpo_doctor.analysis.gpu import GpuMemory
-from grpo_doctor.analysis.intervals import Intervals
 from grpo_doctor.analysis.learning import Curve, curve
 from grpo_doctor.analysis.learning.curves import components, curve_of_key
 from grpo_doctor.analysis.per_step import counted, counted_mean
@@ -19,6 +18,7 @@ from grpo_doctor.analysis.stragglers import Blame
 from grpo_doctor.analysis.waits import Waits
 from grpo_doctor.errors import GrpoDoctorError
 from grpo_doctor.findings.signals import COLLECTIVES, GPU_MEMORY, REWARD_COMPONENTS, Signal
+from grpo_doctor.trace.intervals import Intervals
 from grpo_doctor.trace.model import Series
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import union
 from grpo_doctor.analysis.per_step import named_seconds
 from grpo_doctor.analysis.sampled import values_in
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import MAX_HOST_CPU_PCT, RunView
+from grpo_doctor.trace.intervals import together
 from grpo_doctor.trace.model import Trace
 
 # Spans within `reward` that are not reward functions.
@@ -78,11 +78,8 @@ def reward_seconds(view: RunView) -> NDArray[np.float64]:
 def busy_while_scoring(view: RunView) -> float | None:
     """Return how busy the host's CPUs are during `reward`, in percent, where they have no time for
     more processes; None where they have, the functions hardly use any, or nothing was sampled."""
-    windows = [phase_windows(view, column, "reward") for column in stepping_columns(view)]
-    scoring = union(
-        np.concatenate([each.start_ns for each in windows]),
-        np.concatenate([each.end_ns for each in windows]),
-    )
+    columns = stepping_columns(view)
+    scoring = together([phase_windows(view, column, "reward") for column in columns])
     busy = view.highest_mean("host.cpu", scoring)
     own = [view.highest_mean(name, scoring) for name in ("rank.cpu", "rank.cpu_wait")]
     waits = None not in own and sum(mean or 0.0 for mean in own) < COMPUTES_PCT

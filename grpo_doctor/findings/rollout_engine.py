@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import overlaps
 from grpo_doctor.analysis.sampled import held, values_in
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView
+from grpo_doctor.trace.intervals import overlaps
 
 RUNNING = "engine/running_requests"
 MEANS = "counters engine/..., mean over rollouts"

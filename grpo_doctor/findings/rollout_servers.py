@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_doctor import knobs
-from grpo_doctor.analysis.intervals import overlaps
 from grpo_doctor.analysis.sampled import held, max_over, mean_over
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.findings.rollout_engine import MEANS, mean_of, peak_of, per_rollout
@@ -17,6 +16,7 @@ from grpo_doctor.knobs.values import spelled
 from grpo_doctor.launches.launcher import unwrap
 from grpo_doctor.launches.programs import recognize
 from grpo_doctor.launches.words import from_arguments
+from grpo_doctor.trace.intervals import overlaps
 from grpo_doctor.trace.model import RolloutServer, Series
 from grpo_doctor.whatif import Withheld
 
@@ -25,6 +25,7 @@ CACHE, PREEMPTIONS = "server.kv_cache", "server.preemptions"
 TOKENS = "server.generated_tokens"
 _HOW = "start the server with `grpo-doctor run --join RUN`; SGLang also takes --enable-metrics"
 _ENGINE_HOW = "record with `grpo-doctor run`; vLLM 0.12 and newer is counted"
+_PARALLEL = ("tensor", "pipeline", "data")
 # What `engines` reads where it was recorded.
 ENGINES = ("engine/*", RUNNING, WAITING, CACHE, PREEMPTIONS, TOKENS)
 _NAMES = {
@@ -240,6 +241,21 @@ def loads(view: RunView) -> tuple[Load, ...]:
 def series_of_server(view: RunView, name: str, host: str, pid: int | None) -> Series | None:
     """Return what one server said under a name; None where it said nothing."""
     return next((s for s in view.series(name) if (s.host, s.pid) == (host, pid)), None)
+
+
+def joined_engines(view: RunView) -> tuple[int, int] | None:
+    """Return the GPUs of an engine, and of all, by the commands of the servers that joined; None
+    where none did, or they are not known or not alike."""
+    sizes = []
+    for server in view.trace.run.servers:
+        program = _program(view, server)
+        if program is None:
+            return None
+        parts = (program.value(f"vllm.{part}_parallel_size") or 1 for part in _PARALLEL)
+        tensor, stages, replicas = map(int, parts)
+        sizes.append((tensor * stages, tensor * stages * replicas))
+    alike = len({size for size, _ in sizes}) == 1
+    return (sizes[0][0], sum(total for _, total in sizes)) if alike else None
 
 
 def _load(view: RunView, running: Series, server: RolloutServer | None) -> Load | None:

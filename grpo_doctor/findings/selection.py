@@ -23,46 +23,43 @@ class Selection:
     left_out: tuple[tuple[Rule, NotApplicable], ...] = field(default=())
 
 
-def choose(
-    select: Sequence[str] = (), ignore: Sequence[str] = (), rules: Sequence[RuleFile] = ALL
-) -> Selection:
+def choose(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Selection:
     """Return the rules that `select` names (all without it) less those that `ignore` names.
 
     Args:
         select: words such as `GD004`, `GD05` (all that begin so), `straggler-rank`, `learning`.
         ignore: the same.
-        rules: what to choose from.
 
     Raises:
         UsageError: a word that names no rule.
     """
-    selected = _ids_of(select, rules) if select else {rule.RULE.id for rule in rules}
-    ignored = _ids_of(ignore, rules)
-    chosen = tuple(r for r in rules if r.RULE.id in selected - ignored)
+    selected = _ids_of(select) if select else {rule.RULE.id for rule in ALL}
+    ignored = _ids_of(ignore)
+    chosen = tuple(r for r in ALL if r.RULE.id in selected - ignored)
     left_out = tuple(
         (r.RULE, _IGNORED if r.RULE.id in ignored else _NOT_SELECTED)
-        for r in rules
+        for r in ALL
         if r not in chosen
     )
     return Selection(chosen, left_out)
 
 
-def find(word: str, rules: Sequence[RuleFile] = ALL) -> tuple[RuleFile, ...]:
+def find(word: str) -> tuple[RuleFile, ...]:
     """Return the rules that one word names.
 
     Raises:
         UsageError: it names none; the message has the nearest word that does.
     """
-    ids = _ids_of([word], rules)
-    return tuple(rule for rule in rules if rule.RULE.id in ids)
+    ids = _ids_of([word])
+    return tuple(rule for rule in ALL if rule.RULE.id in ids)
 
 
-def _ids_of(words: Sequence[str], rules: Sequence[RuleFile]) -> set[str]:
+def _ids_of(words: Sequence[str]) -> set[str]:
     named: set[str] = set()
     for word in words:
-        ids = {rule.RULE.id for rule in rules if _names(word, rule.RULE)}
+        ids = {rule.RULE.id for rule in ALL if _names(word, rule.RULE)}
         if not ids:
-            raise UsageError(f"no rule is called {word!r}.{_nearest(word, rules)}")
+            raise UsageError(f"no rule is called {word!r}.{_nearest(word)}")
         named |= ids
     return named
 
@@ -73,8 +70,8 @@ def _names(word: str, rule: Rule) -> bool:
     return prefix or word.lower() in (rule.slug, rule.family)
 
 
-def _nearest(word: str, rules: Sequence[RuleFile]) -> str:
-    names = [name for r in rules for name in (r.RULE.id, r.RULE.slug, r.RULE.family)]
+def _nearest(word: str) -> str:
+    names = [name for r in ALL for name in (r.RULE.id, r.RULE.slug, r.RULE.family)]
     number = word.upper().removeprefix("GD")
     if number.isdigit():  # GD4 means GD004
         close = [name for name in names if name == f"GD{int(number):03}"]

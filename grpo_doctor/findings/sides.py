@@ -8,12 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
-from grpo_doctor.analysis.intervals import Intervals, intersect, none, subtract, union
+from grpo_doctor.findings.rollout_servers import joined_engines
 from grpo_doctor.findings.rule import Evidence, scaled
 from grpo_doctor.findings.view import RunView, integer
+from grpo_doctor.trace.intervals import Intervals, intersect, none, subtract, together, union
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import Add, Edit, Replay
 
+# Below it moving a whole GPU would only move the wait to the other side.
+MIN_SHARE = 0.1
 # A rollout that is ahead waits here for the trainer to take samples.
 QUEUE_SPAN = "rollout/queue"
 # Nothing more is generated until the reward has room.
@@ -51,7 +54,7 @@ class Sides:
 
     Attributes:
         trainer_waits: the ranks wait for samples.
-        rollout_waits: the rollout waits for room in the queue in the queue.
+        rollout_waits: the rollout waits for room in the queue, and generates nothing.
         unused: of what was generated, what was dropped or is never trained on; None if unknown.
         gpus: how many train and how many generate; None if unknown.
     """
@@ -63,8 +66,12 @@ class Sides:
 
     @property
     def surplus(self) -> float:
-        """The share of the rollout's time that no step needed."""
-        return 1 - (1 - self.rollout_waits) * (1 - (self.unused or 0.0))
+        """The share of the rollout's time that no step needed.
+
+        While ranks wait for samples, dropped ones are no spare time: fresh ones are missing.
+        """
+        spare = 0.0 if self.trainer_waits >= MIN_SHARE else self.unused or 0.0
+        return 1 - (1 - self.rollout_waits) * (1 - spare)
 
 
 # What of the trainer's work is shared out over its GPUs; the rest takes as long on any number.
@@ -79,7 +86,7 @@ def best_split(view: RunView, sides: Sides) -> tuple[int, int, Replay] | str:
     A step takes as long as the slower side. Generation takes time inverse to its GPUs, which are
     whole engines; those that train hold whole copies of the model.
     """
-    engine = integer(view.now("vllm.tensor_parallel_size"))
+    engine = _engine_gpus(view)
     copies = [integer(view.fact(name)) or 1 for name in _COPY]
     copy = int(np.prod(copies))
     if sides.gpus is None or not engine:
@@ -101,8 +108,11 @@ def best_split(view: RunView, sides: Sides) -> tuple[int, int, Replay] | str:
     trains, generates = seconds(best)
     scenario = f"with {best} GPUs that train and {total - best} that generate"
     more_s = max(0.0, generates - trains) - waits_s
-    edits = (Edit(_SHARED_OUT, train / best), Add(ROLLOUT_WAIT_SPAN, more_s))
-    replay = Replay(edits, f"{scenario} (cautious end: half of that helps)", half=True)
+    less, waits = Edit(_SHARED_OUT, train / best), Add(ROLLOUT_WAIT_SPAN, more_s)
+    # Engines that wait have few requests at times: how busy they are is a bound.
+    bold = None if best < train else (less, Add(ROLLOUT_WAIT_SPAN, -waits_s))
+    said = f"{scenario} (cautious end: half of that helps)"
+    replay = Replay((less, waits), said, half=True, at_most=bold)
     return abs(best - train), train if best < train else generate, replay
 
 
@@ -110,10 +120,28 @@ def sides_of(view: RunView) -> Sides:
     """Return what the spans and the framework's own metrics say of both sides."""
     return Sides(
         trainer_waits=view.of_step(view.span_seconds(ROLLOUT_WAIT_SPAN)),
-        rollout_waits=loop_shares(view, (QUEUE_SPAN,)).get(QUEUE_SPAN, 0.0),
+        rollout_waits=_rollout_waits(view),
         unused=_unused(view),
         gpus=_gpus(view),
     )
+
+
+def _rollout_waits(view: RunView) -> float:
+    """Return the share of the steps' time in which rollout loops wait and generate nothing.
+
+    A loop that waits still answers what is in flight. The wait in which a run ends is never
+    written, so a loop's time ends with its last span.
+    """
+    shares, windows, spans = [], view.analysis.used_windows, view.trace.spans
+    for process in view.trace.processes:
+        waits, busy = (_spans_of(view, process.index, n) for n in (QUEUE_SPAN, GENERATE_SPAN))
+        if process.role in _LOOPS and len(waits):
+            last_ns = spans.end_ns[spans.of_process(process.index)].max()
+            seen = union(windows.start_ns, np.minimum(windows.end_ns, last_ns))
+            idle = subtract(union(waits.start_ns, waits.end_ns), union(busy.start_ns, busy.end_ns))
+            if seen.total_ns:
+                shares.append(intersect(idle.intervals, seen).total_ns / seen.total_ns)
+    return float(np.mean(shares)) if shares else 0.0
 
 
 def loop_shares(view: RunView, names: tuple[str, ...]) -> Mapping[str, float]:
@@ -215,7 +243,7 @@ def evidence_of(view: RunView, sides: Sides) -> tuple[Evidence, ...]:
                 "rollout waits for room in the queue",
                 100 * sides.rollout_waits,
                 "%",
-                f"{QUEUE_SPAN} spans",
+                f"{QUEUE_SPAN} spans outside {GENERATE_SPAN}",
             )
         )
     rows += [_paused(view), _held_back(view)]
@@ -234,9 +262,7 @@ def _paused(view: RunView) -> Evidence | None:
         for process in view.trace.processes
         if len(_spans_of(view, process.index, _PAUSE_SPAN))
     ]
-    start_ns = np.concatenate([none().start_ns, *(rows.start_ns for rows in syncs)])
-    end_ns = np.concatenate([none().end_ns, *(rows.end_ns for rows in syncs)])
-    share = 100 * intersect(union(start_ns, end_ns), windows).total_ns / windows.total_ns
+    share = 100 * intersect(together(syncs), windows).total_ns / windows.total_ns
     return Evidence("rollout paused for new weights", share, "%", f"{_SYNC_SPAN} spans")
 
 
@@ -296,9 +322,19 @@ def _last(view: RunView, key: str) -> float | None:
     return float(curve.finite.values[-1]) if curve is not None and len(curve.finite) else None
 
 
+def _engine_gpus(view: RunView) -> int | None:
+    """Of one engine; TRL's trainer does not know the flags of a server that did not join."""
+    joined, name = joined_engines(view), "vllm.tensor_parallel_size"
+    if joined:
+        return joined[0]
+    return integer(view.fact(name) if view.trace.run.framework == "trl" else view.now(name))
+
+
 def _gpus(view: RunView) -> tuple[int, int] | None:
-    """By the GPUs that were sampled; else by the engine's own settings."""
-    train = len(view.trace.ranks)
+    """By the servers that joined, or the GPUs that were sampled, or the engine's own settings."""
+    train, joined = len(view.trace.ranks), joined_engines(view)
+    if train and joined:
+        return train, joined[1]
     sampled = sum(gpu.visible for gpu in view.trace.gpus)
     parts = [view.trace.run.facts.get(f"vllm.{kind}_parallel_size") for kind in ("tensor", "data")]
     sizes = [part for part in parts if isinstance(part, int) and part > 0]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import Intervals, covers, intersect
 from grpo_doctor.analysis.rows import CODES, UNATTRIBUTED_CODE
 from grpo_doctor.analysis.sampled import mean_over
 from grpo_doctor.analysis.steps import NS_PER_S
@@ -19,6 +18,7 @@ from grpo_doctor.findings.rule import Evidence
 from grpo_doctor.findings.signals import LENGTHS_LOGGED, Signal, any_of, logged, sampled
 from grpo_doctor.findings.view import RunView, integer
 from grpo_doctor.phases import PHASES
+from grpo_doctor.trace.intervals import Intervals, covers, intersect
 from grpo_doctor.trace.model import Kind
 
 
@@ -40,7 +40,7 @@ def gpu_means(view: RunView, name: str, *phases: str) -> list[tuple[float, str]]
         (mean_over(series, phase_windows(view, column, phase)), phase)
         for series in view.series(name)
         for column in stepping_columns(view)
-        if view.rank_gpu(view.analysis.ranks[column]) == series.gpu
+        if view.gpu_of_rank.get(view.analysis.ranks[column]) == series.gpu
         for phase in phases
     ]
     return [(mean, phase) for mean, phase in means if mean is not None]
@@ -63,25 +63,17 @@ def collectives_per_step(view: RunView, phase: str) -> float:
     return float(count / max(1, steps * ranks))
 
 
-def seconds_just_before(view: RunView, phase: str, following: str) -> float:
-    """Seconds per step in pieces of a phase that a piece of another one follows next, the mean."""
-    return _neighbours(view, phase, following, after=True)
-
-
-def seconds_just_after(view: RunView, phase: str, preceding: str) -> float:
-    """Seconds per step in pieces of a phase that come next after one of another, the mean."""
-    return _neighbours(view, phase, preceding, after=False)
-
-
-def _neighbours(view: RunView, phase: str, other: str, *, after: bool) -> float:
+def seconds_beside(view: RunView, phase: str, *, before: str = "", after: str = "") -> float:
+    """Seconds per step in pieces of a phase that come next `before` one of another phase, or next
+    `after` one; the mean."""
     per_rank_ns = []
     for column in stepping_columns(view):
         track = view.analysis.tracks[column]
-        in_phase, in_other = track.phase == CODES[phase], track.phase == CODES[other]
+        in_phase, in_other = track.phase == CODES[phase], track.phase == CODES[before or after]
         windows, _ = view.analysis.steps.windows(column, used=True)
         step = np.searchsorted(windows.start_ns, track.pieces.start_ns, side="right")
         same = step[1:] == step[:-1]  # what another step begins with is not a neighbour
-        beside = np.r_[in_other[1:] & same, False] if after else np.r_[False, in_other[:-1] & same]
+        beside = np.r_[in_other[1:] & same, False] if before else np.r_[False, in_other[:-1] & same]
         per_rank_ns.append(intersect(windows, track.pieces.select(in_phase & beside)).total_ns)
     steps = len(view.analysis.steps.used)
     if not steps or not per_rank_ns:

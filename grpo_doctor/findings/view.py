@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+from grpo_doctor import whatif
 from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.gpu import rank_gpus
 from grpo_doctor.analysis.learning import RATE, highest_rate
@@ -23,19 +24,6 @@ from grpo_doctor.knobs.advice import Instruction, Job, instruct, joined
 from grpo_doctor.knobs.values import spelled
 from grpo_doctor.trace.instructions import job_of, place_of_run
 from grpo_doctor.trace.model import Process, Trace
-from grpo_doctor.whatif import (
-    NoModel,
-    Prediction,
-    Replay,
-    Settings,
-    StepModel,
-    WhatIf,
-    Withheld,
-    build_model,
-    halved,
-    predict,
-    predict_settings,
-)
 
 # Waits of less of a phase are not told apart from its work.
 _SEEN = 0.01
@@ -62,9 +50,9 @@ class RunView(Readings):
         return RunView(self.analysis, rule.declared, self.unrestricted or self)
 
     @cached_property
-    def model(self) -> StepModel:
+    def model(self) -> whatif.StepModel:
         """The run's steps as work between barriers."""
-        return self.unrestricted.model if self.unrestricted else build_model(self.analysis)
+        return self.unrestricted.model if self.unrestricted else whatif.build_model(self.analysis)
 
     @cached_property
     def answers(self) -> dict[str, Outcome]:
@@ -178,42 +166,42 @@ class RunView(Readings):
         return how
 
     @cached_property
-    def gains(self) -> dict[WhatIf, Prediction | Withheld]:
+    def gains(self) -> dict[whatif.WhatIf, whatif.Prediction | whatif.Withheld]:
         """What was replayed so far."""
         return self.unrestricted.gains if self.unrestricted else {}
 
-    def gain(self, change: WhatIf) -> Prediction | Withheld:
+    def gain(self, change: whatif.WhatIf) -> whatif.Prediction | whatif.Withheld:
         """Return what a change brings: replayed once, however many ask."""
         if change not in self.gains:
             self.gains[change] = self._replayed(change)
         return self.gains[change]
 
-    def _replayed(self, change: WhatIf) -> Prediction | Withheld:
+    def _replayed(self, change: whatif.WhatIf) -> whatif.Prediction | whatif.Withheld:
         match change:
-            case Withheld():
+            case whatif.Withheld():
                 return change
             case str(reason):
-                return Withheld(reason)
-            case Replay(edits, scenario, half):
-                return predict(
-                    self.model, edits, scenario, at_least=halved(edits) if half else None
-                )
+                return whatif.Withheld(reason)
+            case whatif.Replay(edits, scenario, half, bold):
+                shy = whatif.halved(edits) if half else None
+                effect = whatif.Effect(edits, at_least=shy, at_most=bold)
+                return whatif.predict(self.model, effect, scenario)
         after = dict(change.after)
         before = {name: self.now(name) for name in after}
-        outcome = predict_settings(self.analysis, self.model, before, after)
-        if isinstance(outcome, NoModel) and change.otherwise is not None:
+        outcome = whatif.predict_settings(self.analysis, self.model, before, after)
+        if isinstance(outcome, whatif.NoModel) and change.otherwise is not None:
             return self.gain(change.otherwise)
         return outcome
 
-    def gained(self, change: WhatIf) -> float:
+    def gained(self, change: whatif.WhatIf) -> float:
         """Return what a change gains, as a share of the step; 0 where that is not predicted."""
         outcome = self.gain(change)
-        return -outcome.mid / 100 if isinstance(outcome, Prediction) else 0.0
+        return -outcome.mid / 100 if isinstance(outcome, whatif.Prediction) else 0.0
 
     def predicted(self, fix: Fix) -> Fix:
         """Return a fix with its gain, or the reason why that is unknown."""
         outcome = self.gain(fix.change)
-        if isinstance(outcome, Prediction):
+        if isinstance(outcome, whatif.Prediction):
             return replace(fix, predicted=outcome)
         risk = f"{fix.risk} Gain not predicted: {outcome.reason}.".strip()
         return replace(fix, risk=risk, unpredicted=outcome.reason)
@@ -225,10 +213,6 @@ class RunView(Readings):
     def process_of(self, rank: int) -> Process:
         """Return the process of a rank that has steps."""
         return next(p for p in self.trace.processes if p.rank == rank and p.carries_steps)
-
-    def rank_gpu(self, rank: int) -> str | None:
-        """Return the UUID of the GPU that a rank works on, as far as it is known."""
-        return self.gpu_of_rank.get(rank)
 
     @cached_property
     def gpu_of_rank(self) -> dict[int, str]:
@@ -253,7 +237,7 @@ class RunView(Readings):
         self,
         name: str,
         value: Any,
-        change: WhatIf | None = None,
+        change: whatif.WhatIf | None = None,
         *,
         safety: Safety = "same-math",
         risk: str,
@@ -265,13 +249,13 @@ class RunView(Readings):
     def settings(
         self,
         settings: Sequence[tuple[str, Any]],
-        change: WhatIf | None = None,
+        change: whatif.WhatIf | None = None,
         *,
         safety: Safety = "same-math",
         risk: str,
     ) -> Fix:
         """Return a fix that changes the first of some settings, and the others with it."""
-        change = change or Settings(tuple(settings))
+        change = change or whatif.Settings(tuple(settings))
         ways = [self._instruct(*setting) for setting in settings]
         known = [way for way in ways if way is not None]
         name, value = settings[0]
@@ -298,14 +282,14 @@ class RunView(Readings):
         return f"set {name} to {spelled(value)} ({reason})"
 
     def advice(
-        self, text: str, change: WhatIf, *, safety: Safety = "same-math", risk: str = ""
+        self, text: str, change: whatif.WhatIf, *, safety: Safety = "same-math", risk: str = ""
     ) -> Fix:
         """What to look at or to change, where nothing can be pasted. It names no process by its
         number: by the time that it is read the process may be gone."""
         return Fix(None, None, None, text, None, safety, risk, form="words", change=change)
 
     def edit(
-        self, text: str, change: WhatIf, *, safety: Safety = "same-math", risk: str = ""
+        self, text: str, change: whatif.WhatIf, *, safety: Safety = "same-math", risk: str = ""
     ) -> Fix:
         """Return a fix that is not a single setting, ready to paste: flags, code, a command."""
         return Fix(None, None, None, text, None, safety, risk, change=change)
@@ -340,12 +324,12 @@ class RuleFile(Protocol):
 MAX_HOST_CPU_PCT = 85.0
 
 
-def busy_host(view: RunView) -> Withheld | None:
+def busy_host(view: RunView) -> whatif.Withheld | None:
     """Return why more processes have no prediction: the host is busy with an unknown load."""
     cpu = view.highest_mean("host.cpu")
     if cpu is None or cpu <= MAX_HOST_CPU_PCT or view.series("rank.cpu"):
         return None
-    return Withheld(f"the host's CPUs are {cpu:.0f}% busy without them")
+    return whatif.Withheld(f"the host's CPUs are {cpu:.0f}% busy without them")
 
 
 def number(value: Any) -> float | None:

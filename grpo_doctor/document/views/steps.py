@@ -1,4 +1,4 @@
-"""Steps, each by itself or several together: the mean step, buckets of steps, ranks by step.
+"""Steps, each by itself or several together: buckets of steps, ranks by step.
 
 The mean of each phase over all buckets adds up to that of the summary.
 """
@@ -10,27 +10,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis, Table
-from grpo_doctor.analysis.intervals import Rows, overlaps
 from grpo_doctor.analysis.regimes import KINDS
-from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE
 from grpo_doctor.document.numbers import SECONDS_DIGITS, column, number, seconds
-from grpo_doctor.document.summary import phase_entry
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
+from grpo_doctor.trace.intervals import Rows
+from grpo_doctor_reports.schema import views
 from grpo_doctor_reports.schema.part import Numbers
-from grpo_doctor_reports.schema.views import (
-    Heatmap,
-    RankBuckets,
-    RankMeans,
-    StepBuckets,
-    StepEntry,
-    WaterfallEntry,
-)
 
 
 def slowest_of_each(values: NDArray[np.float64], limit: int) -> NDArray[np.intp]:
@@ -85,11 +74,11 @@ class _Groups:
         return list(itertools.pairwise([*self.begins.tolist(), len(self.rows)]))
 
 
-def step_buckets(analysis: Analysis) -> StepBuckets:
+def step_buckets(analysis: Analysis) -> views.StepBuckets:
     """Means over ranks: each step by itself, or several together where there are too many."""
     groups = _groups(analysis, MAX_STEP_BUCKETS)
     if not len(groups.rows):
-        return StepBuckets()
+        return views.StepBuckets()
     columns = np.flatnonzero(analysis.steps.stepping)
     lengths = known_mean(analysis.steps.seconds[:, columns], axis=1)
     longest = np.nan_to_num(lengths, nan=-1.0)
@@ -98,7 +87,7 @@ def step_buckets(analysis: Analysis) -> StepBuckets:
     phases = known_mean(analysis.seconds[:, columns], axis=1)
     steady = analysis.regimes.rows(KINDS.index(_STEADY))
     among = steady if len(steady) else analysis.steps.used
-    return StepBuckets(
+    return views.StepBuckets(
         **_shared(analysis, groups),
         seconds=column(groups.means(lengths)),
         worst_seconds=column(lengths[worst]),
@@ -115,7 +104,7 @@ def step_buckets(analysis: Analysis) -> StepBuckets:
     )
 
 
-def rank_buckets(analysis: Analysis) -> RankBuckets:
+def rank_buckets(analysis: Analysis) -> views.RankBuckets:
     """Return means of each rank: fewer buckets the more ranks there are."""
     columns = np.flatnonzero(analysis.steps.stepping)
     work = known_mean(analysis.accounting.work[:, columns], axis=0)
@@ -123,8 +112,8 @@ def rank_buckets(analysis: Analysis) -> RankBuckets:
     limit = min(_MOST_LANE_BUCKETS, MAX_CELLS // max(1, len(columns)))
     groups = _groups(analysis, limit)
     if not len(groups.rows):
-        return RankBuckets()
-    return RankBuckets(
+        return views.RankBuckets()
+    return views.RankBuckets(
         **_shared(analysis, groups),
         ranks=[analysis.ranks[c] for c in columns],
         phase_seconds=_by_rank_and_phase(groups, analysis.seconds[:, columns]),
@@ -133,12 +122,15 @@ def rank_buckets(analysis: Analysis) -> RankBuckets:
 
 
 def slowest_columns(analysis: Analysis) -> NDArray[np.intp]:
-    """The column of the rank with the most own work in each step; -1 where no rank ended it."""
+    """The column of the rank with the most own work in each step; -1 where no rank ended it, and
+    where there is but one."""
     columns = np.flatnonzero(analysis.steps.stepping)
     work = analysis.accounting.work[:, columns]
+    if len(columns) < 2:
+        return np.full(len(work), -1)
     is_known = np.isfinite(work)
-    busiest = columns[np.where(is_known, work, -np.inf).argmax(axis=1)] if len(columns) else columns
-    return np.where(is_known.any(axis=1), busiest, -1) if len(columns) else np.full(len(work), -1)
+    busiest = columns[np.where(is_known, work, -np.inf).argmax(axis=1)]
+    return np.where(is_known.any(axis=1), busiest, -1)
 
 
 def _groups(analysis: Analysis, limit: int) -> _Groups:
@@ -193,7 +185,7 @@ def _by_rank_and_phase(groups: _Groups, table: Table) -> dict[str, list[Numbers]
     }
 
 
-def step_entries(analysis: Analysis) -> list[StepEntry]:
+def step_entries(analysis: Analysis) -> list[views.StepEntry]:
     """Return all steps; of many, the slowest of each bucket."""
     steps = analysis.steps
     columns = np.flatnonzero(steps.stepping)
@@ -203,7 +195,7 @@ def step_entries(analysis: Analysis) -> list[StepEntry]:
     lengths, slowest = known_mean(steps.seconds[:, columns], axis=1), slowest_columns(analysis)
     rows = slowest_of_each(lengths, MAX_STEPS)
     return [
-        StepEntry(
+        views.StepEntry(
             number=int(steps.numbers[row]),
             start_s=seconds(start_ns[row]),
             end_s=seconds(end_ns[row]),
@@ -221,7 +213,7 @@ MAX_RANKS = 64
 _CELL_DIGITS = 4
 
 
-def heatmap(analysis: Analysis) -> Heatmap:
+def heatmap(analysis: Analysis) -> views.Heatmap:
     """Return all steps and ranks; of many, the slowest of each bucket, so that no outlier is lost.
 
     The slowest rank is the one with the most work of its own: who waits takes as long as whom it
@@ -235,7 +227,7 @@ def heatmap(analysis: Analysis) -> Heatmap:
     rows = slowest_of_each(known_mean(seconds, axis=1), MAX_STEPS)
     cells = np.ix_(rows, columns)
     phases, waited = analysis.seconds[cells], analysis.waited[cells]
-    return Heatmap(
+    return views.Heatmap(
         ranks=[analysis.ranks[i] for i in columns],
         steps=analysis.steps.numbers[rows].tolist(),
         step_seconds=_cells_of(seconds[cells]),
@@ -243,7 +235,7 @@ def heatmap(analysis: Analysis) -> Heatmap:
         wait_seconds=_cells_of(waited.sum(axis=2)),
         phase_wait_seconds=_cells_by_phase(waited),
         steps_total=len(seconds),
-        means=RankMeans(
+        means=views.RankMeans(
             ranks=[analysis.ranks[c] for c in stepping],
             own_seconds=column(own_means),
             wait_seconds=column(known_mean(every_wait, axis=0)),
@@ -261,40 +253,3 @@ def _cells_by_phase(table: NDArray[np.float64]) -> dict[str, list[Numbers]]:
 
 def _cells_of(table: NDArray[np.float64]) -> list[Numbers]:
     return [column(rank, _CELL_DIGITS) for rank in table.T]
-
-
-def waterfall(analysis: Analysis) -> list[WaterfallEntry]:
-    """End at the mean step time; what no phase covers comes last."""
-    if not analysis.step_s:
-        return []
-    entries: list[WaterfallEntry] = []
-    now = 0.0
-    for code in [*_starting_order(analysis), UNATTRIBUTED_CODE]:
-        entry = phase_entry(analysis, code)
-        if entry.seconds <= 0:
-            continue
-        entries.append(
-            replace(
-                msgspec.convert(entry, WaterfallEntry, from_attributes=True),
-                phase=(*PHASES, UNATTRIBUTED)[code],
-                start_s=round(now, SECONDS_DIGITS),
-            )
-        )
-        now += entry.seconds
-    return entries
-
-
-def _starting_order(analysis: Analysis) -> list[int]:
-    """Phase codes by their mean first start after the begin of a step."""
-    total, count = np.zeros(COLUMNS), np.zeros(COLUMNS)
-    for at, track in enumerate(analysis.tracks):
-        windows, _ = analysis.steps.windows(at, used=True)
-        shared = overlaps(track.pieces, windows)
-        cell = shared.right * COLUMNS + track.phase[shared.left]
-        _, first = np.unique(cell, return_index=True)
-        phase = track.phase[shared.left[first]]
-        np.add.at(total, phase, shared.start_ns[first] - windows.start_ns[shared.right[first]])
-        np.add.at(count, phase, 1)
-    present = np.flatnonzero(count)
-    order: list[int] = present[np.argsort(total[present] / count[present], kind="stable")].tolist()
-    return order

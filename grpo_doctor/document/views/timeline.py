@@ -10,26 +10,23 @@ from numpy.typing import NDArray
 
 from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.collectives import collective_keys
-from grpo_doctor.analysis.intervals import Intervals, Rows, overlaps, union
 from grpo_doctor.document.numbers import SECONDS_DIGITS, seconds, significant_column
 from grpo_doctor.document.views.steps import rank_buckets
 from grpo_doctor.trace.columns import Interned
+from grpo_doctor.trace.events import thinned
+from grpo_doctor.trace.intervals import Intervals, Rows, overlaps, union
 from grpo_doctor.trace.model import Kind, Process, Series, Trace
 from grpo_doctor_reports.schema.views import Exact, ExactLane, ExactWindow, Timeline, TrackEntry
-
-_LONG = 4000  # stretches of ranks in phases
 
 
 def timeline_view(analysis: Analysis, named_steps: Sequence[Sequence[int]] = ()) -> Timeline:
     """Return every rank; nothing in it stands for something else."""
     last_ns = max((int(t.pieces.end_ns[-1]) for t in analysis.tracks if len(t.pieces)), default=0)
-    is_long = sum(len(track.pieces) for track in analysis.tracks) > _LONG
     tracks, left_out = track_entries(analysis.trace)
     return Timeline(
         end_s=seconds(max(analysis.trace.run.duration_ns, last_ns)),
         tracks=[*role_tracks(analysis.trace), *tracks],
         tracks_left_out=left_out,
-        thinned=is_long or left_out > 0,
         ranks=rank_buckets(analysis),
         exact=exact(analysis, exact_windows(analysis, named_steps)),
     )
@@ -230,25 +227,17 @@ MAX_POINTS = 500
 # A page with 64 GPUs would hold 500 tracks; a reader looks at these few, in this order.
 MAX_TRACKS = 48
 _ORDER = (
-    "gpu.util",
-    "gpu.sm_active",
-    "gpu.memory_used",
-    "host.cpu",
-    "rank.cpu",
-    "host.memory_available",
-    "gpu.power",
-    "gpu.sm_clock",
-    "host.psi_cpu",
-    "host.psi_io",
-    "host.psi_memory",
-)
+    "gpu.util", "gpu.sm_active", "gpu.memory_used", "host.cpu", "rank.cpu", "host.memory_available",
+    "gpu.power", "gpu.sm_clock", "host.psi_cpu", "host.psi_io", "host.psi_memory",
+)  # fmt: skip
 _GROUPS = {"gpu": "gpu", "host": "host", "rank": "rank", "counter": "rank"}
 
 
 def track_entries(trace: Trace) -> tuple[list[TrackEntry], int]:
     """Return the series to draw, and how many were left out."""
     sampled = [s for s in trace.series if np.isfinite(s.values).any()]
-    sampled.sort(key=lambda s: (_importance(s.name), s.name))
+    first = {name: at for at, name in enumerate(_ORDER)}
+    sampled.sort(key=lambda s: (first.get(s.name, len(_ORDER)), s.name))
     chosen = sampled[:MAX_TRACKS]
     several_hosts = len({s.host for s in chosen}) > 1
     index = {gpu.uuid: gpu.index for gpu in trace.gpus}
@@ -268,27 +257,6 @@ def track_entries(trace: Trace) -> tuple[list[TrackEntry], int]:
             )
         )
     return entries, len(sampled) - len(chosen)
-
-
-def thinned(
-    t_ns: NDArray[np.int64], values: NDArray[np.float64], limit: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """At most `limit` points: the smallest and the largest of each stretch of samples."""
-    if len(values) <= limit:
-        return t_ns, values
-    edges = np.linspace(0, len(values), limit // 2 + 1).astype(np.intp)[:-1]
-    size = np.diff(np.r_[edges, len(values)])
-    bucket = np.repeat(np.arange(len(edges)), size)
-    # Unknown values sort last, so the largest known one is the last before them.
-    order = np.lexsort((values, bucket))
-    finite = np.add.reduceat(np.isfinite(values).astype(np.intp), edges)
-    lowest, highest = order[edges], order[edges + np.maximum(finite - 1, 0)]
-    rows = np.unique(np.concatenate([lowest, highest]))
-    return t_ns[rows], values[rows]
-
-
-def _importance(name: str) -> int:
-    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
 
 
 def _label_of_server(trace: Trace, series: Series) -> str:

@@ -6,7 +6,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
-from grpo_doctor.whatif import Prediction, Replay, Withheld, without
+from grpo_doctor.whatif import Prediction, Replay, without
 
 TOKENS = "rollout/tokens"
 RULE = timed_rule("rollout", signals.SETTINGS, uses=(TOKENS,))
@@ -38,7 +38,16 @@ def check(view: RunView) -> Answer:
         confidence=0.8 if view.has_gpu else 0.5,
         cost=share,
         phases=("rollout",),
-        evidence=(*view.phase_evidence("rollout"), *_tokens(view), *_bound(bound)),
+        evidence=(
+            *view.phase_evidence("rollout"),
+            _tokens(view),
+            Evidence(
+                "step time without any rollout: the upper bound of the gain",
+                round(bound.mid, 1) if isinstance(bound, Prediction) else None,
+                "%",
+                bound.grounds if isinstance(bound, Prediction) else "",
+            ),
+        ),
         cause="The training model generates the completions itself: "
         f"{percent(share)} of each step, {view.seconds('rollout'):.3g} s of {view.step_s:.3g} s."
         + ("" if view.has_gpu else " No GPU was sampled; on a CPU this is normal."),
@@ -46,18 +55,9 @@ def check(view: RunView) -> Answer:
     )
 
 
-def _tokens(view: RunView) -> tuple[Evidence, ...]:
-    analysis = view.analysis
+def _tokens(view: RunView) -> Evidence:
     total = view.counter_sum(TOKENS)
-    busy = view.seconds("rollout") * len(analysis.step_seconds)
-    if not total or not busy:
-        return ()
+    busy = view.seconds("rollout") * len(view.analysis.step_seconds)
     text = "tokens generated per second of rollout, all ranks"
-    return (Evidence(text, round(total / busy, 1), "tokens/s", f"counter {TOKENS}"),)
-
-
-def _bound(outcome: Prediction | Withheld) -> tuple[Evidence, ...]:
-    if isinstance(outcome, Withheld):
-        return ()
-    text = "step time without any rollout: the upper bound of the gain"
-    return (Evidence(text, round(outcome.mid, 1), "%", outcome.grounds),)
+    speed = round(total / busy, 1) if total and busy else None
+    return Evidence(text, speed, "tokens/s", f"counter {TOKENS}")

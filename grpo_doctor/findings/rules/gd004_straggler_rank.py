@@ -141,7 +141,7 @@ def _where_to_look(view: RunView, rank: int, phases: dict[str, float]) -> str:
             f"check what rank {rank} (host {host}) does in {slowest} that other ranks don't: "
             f"{STACKS}"
         )
-    uuid = view.rank_gpu(rank)
+    uuid = view.gpu_of_rank.get(rank)
     if uuid:
         return (
             f"check the GPU of rank {rank} on {host}: "

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from grpo_doctor.findings import signals
+from grpo_doctor.findings import rollout_servers, signals
 from grpo_doctor.findings.device_memory import SHARE_RISK, VLLM_SHARE, larger_share
-from grpo_doctor.findings.rollout_servers import (
-    CACHE,
-    ENGINES,
-    RUNNING,
-    WAITING,
-    Load,
-    engine_or_server,
-    engines,
-    unheard,
-)
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import CACHE_FULL_PCT, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
 
 RULE = timed_rule(
     "rollout",
-    engine_or_server("engine/kv_cache_peak_pct", CACHE, RUNNING, WAITING),
-    uses=(signals.GPU_MEMORY, *ENGINES),
+    rollout_servers.engine_or_server(
+        "engine/kv_cache_peak_pct",
+        rollout_servers.CACHE,
+        rollout_servers.RUNNING,
+        rollout_servers.WAITING,
+    ),
+    uses=(signals.GPU_MEMORY, *rollout_servers.ENGINES),
 )
 # One request in twenty waiting lengthens a rollout by at most as much, which is within its spread.
 MIN_QUEUED = 0.05
@@ -41,9 +36,9 @@ _REASON = "the cache's share of the server's memory was not recorded"
 
 def check(view: RunView) -> Answer:
     """Compare waiting and preempted requests of each engine with running ones."""
-    every = engines(view)
+    every = rollout_servers.engines(view)
     if not every:
-        return unheard(view)
+        return rollout_servers.unheard(view)
     share = view.share("rollout")
     if share < MIN_ROLLOUT_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
@@ -70,7 +65,9 @@ def check(view: RunView) -> Answer:
         phases=("rollout",),
         evidence=(
             *worst.evidence("cache", "requests", "preemptions"),
-            Evidence("engines with a full cache", several, f"of {len(known)}", CACHE),
+            Evidence(
+                "engines with a full cache", several, f"of {len(known)}", rollout_servers.CACHE
+            ),
             *view.phase_evidence("rollout"),
         ),
         cause=f"With the cache of {worst.name} {worst.cache_peak_pct:.0f}% full, "
@@ -79,7 +76,7 @@ def check(view: RunView) -> Answer:
     )
 
 
-def _held_back(load: Load) -> float:
+def _held_back(load: rollout_servers.Load) -> float:
     """The share of a rollout that waiting takes, and computing again, of what is left, at most."""
     return 1 - (1 - load.queued_share) / (1 + load.preempted_share)
 
@@ -99,7 +96,7 @@ def _of_the_ranks(view: RunView) -> Fix:
     return view.advice(text, outcome, risk="The trainer's own memory must also fit.")
 
 
-def _of_a_server(view: RunView, load: Load) -> Fix:
+def _of_a_server(view: RunView, load: rollout_servers.Load) -> Fix:
     program = load.program
     sized = [name for name in _SIZES if program is not None and name in program.options]
     if sized:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rollout_engine import mean_of
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
+from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, scaled
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, timed_rule
 
@@ -14,6 +14,7 @@ MIN_SHARE = 0.20
 # Launching takes 5 ms and more per decoding step; one of 50 ms is the GPU's time, not Python's.
 MAX_STEP_S = 0.05
 _KNOB = "vllm.enforce_eager"
+_SOURCE = "rollout/generate spans and counter engine/steps"
 
 
 def check(view: RunView) -> Answer:
@@ -33,7 +34,10 @@ def check(view: RunView) -> Answer:
         confidence=0.8 if step_s is not None else 0.5,
         cost=0.0,  # launching was not measured apart from computing
         phases=("rollout",),
-        evidence=(*view.phase_evidence("rollout"), *_decoding(step_s)),
+        evidence=(
+            *view.phase_evidence("rollout"),
+            Evidence("one decoding step", scaled(step_s, 1000, 2), "ms", _SOURCE),
+        ),
         cause=f"The rollout is {percent(share)} of the step, and each of its decoding steps is "
         "launched kernel by kernel"
         + (f"; one takes {1000 * step_s:.1f} ms." if step_s is not None else "."),
@@ -46,10 +50,3 @@ def _decoding_step_s(view: RunView) -> float | None:
     steps = mean_of(view, "steps")
     generating = view.span_seconds("rollout/generate")
     return generating / steps if steps and generating else None
-
-
-def _decoding(step_s: float | None) -> tuple[Evidence, ...]:
-    if step_s is None:
-        return ()
-    source = "rollout/generate spans and counter engine/steps"
-    return (Evidence("one decoding step", round(1000 * step_s, 2), "ms", source),)

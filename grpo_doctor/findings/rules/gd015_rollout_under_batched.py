@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import math
 
-from grpo_doctor.findings.rollout_servers import (
-    ENGINES,
-    RUNNING,
-    WAITING,
-    Load,
-    engine_or_server,
-    engines,
-    unheard,
-)
+from grpo_doctor.findings import rollout_servers
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import CACHE_FULL_PCT, percent, severity_of
 from grpo_doctor.findings.sides import queue_evidence
@@ -20,7 +12,11 @@ from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Settings
 
 RULE = timed_rule(
-    "rollout", engine_or_server("engine/running_requests_peak", RUNNING, WAITING), uses=ENGINES
+    "rollout",
+    rollout_servers.engine_or_server(
+        "engine/running_requests_peak", rollout_servers.RUNNING, rollout_servers.WAITING
+    ),
+    uses=rollout_servers.ENGINES,
 )
 # With a tenth of the requests waiting a rollout has at least a wave more than it needs.
 MIN_QUEUED = 0.10
@@ -37,9 +33,9 @@ _REASON = "how the server's speed grows with its batch was not measured"
 
 def check(view: RunView) -> Answer:
     """Look for waiting requests while the cache has room, then for too few requests."""
-    every, share = engines(view), view.share("rollout")
+    every, share = rollout_servers.engines(view), view.share("rollout")
     if not every:
-        return unheard(view)
+        return rollout_servers.unheard(view)
     if share < MIN_ROLLOUT_SHARE:
         return Passed(f"the rollout takes {percent(share)} of the step")
     roomy = [load for load in every if (load.cache_peak_pct or 0.0) < CACHE_FULL_PCT]
@@ -78,7 +74,7 @@ def check(view: RunView) -> Answer:
     )
 
 
-def _slots(view: RunView, load: Load) -> float | None:
+def _slots(view: RunView, load: rollout_servers.Load) -> float | None:
     """Return how many requests may run at once; None where that is not known."""
     if load.counted:
         slots = None if _is_server(view) else view.now(_SLOTS)
@@ -87,7 +83,7 @@ def _slots(view: RunView, load: Load) -> float | None:
     return float(slots) if isinstance(slots, int) and slots > 0 else None
 
 
-def _has_free_slots(view: RunView, load: Load, slots: float | None) -> bool:
+def _has_free_slots(view: RunView, load: rollout_servers.Load, slots: float | None) -> bool:
     """Whether fewer ran than may; requests also wait for the tokens that one pass computes. The
     bundled trainer's default is all of a rollout, so there nothing waits for a slot."""
     if slots is None:
@@ -99,7 +95,7 @@ def _is_server(view: RunView) -> bool:
     return bool(view.now("vllm.mode") == "server")
 
 
-def _more_slots(view: RunView, load: Load) -> Fix:
+def _more_slots(view: RunView, load: rollout_servers.Load) -> Fix:
     needed = math.ceil(load.running_peak + load.waiting_peak)
     risk = "More concurrent requests need more of the cache: watch for preemptions."
     if load.counted and not _is_server(view):
@@ -112,7 +108,7 @@ def _more_slots(view: RunView, load: Load) -> Fix:
     return fix or view.advice(text, _REASON, risk=risk)
 
 
-def _few_requests(view: RunView, load: Load) -> Answer:
+def _few_requests(view: RunView, load: rollout_servers.Load) -> Answer:
     """Return whether an engine that the ranks counted for is nearly empty with all that it gets."""
     peak, cache, queued = load.running_peak, load.cache_peak_pct, percent(load.queued_share)
     few = load.counted and view.has_gpu and peak <= FEW_REQUESTS

@@ -6,7 +6,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import most_used_in
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.shared import SYNC_FULL, percent, severity_of
-from grpo_doctor.findings.span_counts import seconds_just_after, seconds_just_before
+from grpo_doctor.findings.span_counts import seconds_beside
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Prediction, Replay, Settings, WhatIf
 from grpo_doctor.whatif.room import GIB
@@ -22,8 +22,8 @@ def check(view: RunView) -> Answer:
     level = view.knob(_KNOB)
     if not level or view.now("vllm.use") is False:
         return NotApplicable("the rollout engine does not sleep")
-    before = seconds_just_before(view, "offload", "sync")
-    after = seconds_just_after(view, "offload", "sync")
+    before = seconds_beside(view, "offload", before="sync")
+    after = seconds_beside(view, "offload", after="sync")
     if not before:
         return Passed("nothing is woken before the weights are sent")
     share = before / view.step_s

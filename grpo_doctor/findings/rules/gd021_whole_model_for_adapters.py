@@ -31,20 +31,15 @@ def check(view: RunView) -> Answer:
         evidence=(
             *view.phase_evidence("sync"),
             Evidence("what is trained", "lora", "", "settings"),
-            *_parts(view),
+            *(
+                Evidence(f"of it {name}, per step", seconds, "s", f"sync/{name} spans")
+                for name in ("gather", "load", "send")
+                if (seconds := view.span_seconds(f"sync/{name}"))
+            ),
         ),
         cause=f"Each step spends {view.seconds('sync'):.3g} s of {view.step_s:.3g} s on sending "
         f"merged weights although only the adapters changed.",
         fixes=(_fix(view),),
-    )
-
-
-def _parts(view: RunView) -> tuple[Evidence, ...]:
-    parts = {name: view.span_seconds(f"sync/{name}") for name in ("gather", "load", "send")}
-    return tuple(
-        Evidence(f"of it {name}, per step", seconds, "s", f"sync/{name} spans")
-        for name, seconds in parts.items()
-        if seconds
     )
 
 

@@ -6,12 +6,12 @@ from typing import Literal
 
 import numpy as np
 
-from grpo_doctor.analysis.intervals import Intervals, intersect, union
 from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed, scaled
 from grpo_doctor.findings.shared import Severity, percent, severity_of
 from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.trace.intervals import Intervals, intersect, together
 
 _WAIT = "rank.cpu_wait"
 RULE = timed_rule(
@@ -119,11 +119,7 @@ def _while_waiting(view: RunView) -> Intervals:
     for series in view.series(_WAIT):
         stretches, values = held(series)
         waiting_times.append(stretches.select(values >= 100 * MIN_WAIT))
-    waiting = union(
-        np.concatenate([stretch.start_ns for stretch in waiting_times]),
-        np.concatenate([stretch.end_ns for stretch in waiting_times]),
-    )
-    return intersect(view.analysis.used_windows, waiting)
+    return intersect(view.analysis.used_windows, together(waiting_times))
 
 
 def _evidence(view: RunView, waits: dict[int, float], host: float | None) -> tuple[Evidence, ...]:

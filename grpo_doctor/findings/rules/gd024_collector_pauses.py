@@ -7,7 +7,7 @@ import numpy as np
 from grpo_doctor.analysis.sampled import values_in
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
-from grpo_doctor.findings.shared import Severity, percent, severity_of
+from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.span_counts import stepping_columns
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.phases import PHASES
@@ -33,10 +33,11 @@ def check(view: RunView) -> Answer:
     share = float(np.mean([*seconds.values()])) / view.step_s if seconds else 0.0
     if share < MIN_SHARE:
         return Passed(f"collections take {percent(share, 1)} of the step")
-    mean = float(np.mean([*seconds.values()]))
+    mean, in_line = float(np.mean([*seconds.values()])), view.found("GD023")
     source = f"counter {_SECONDS}, mean of {len(seconds)} rank{'s' * (len(seconds) != 1)}"
     return Finding(
-        severity=_severity(view, share),
+        # What a pause waits for a CPU in the thread that collects is not the collector's.
+        severity=severity_of(share * (1 - in_line.cost) if in_line is not None else share),
         confidence=0.9,
         cost=share,
         evidence=(
@@ -48,13 +49,6 @@ def check(view: RunView) -> Answer:
         f"Python collects garbage, for up to {_longest(view):.2g} s at a time.",
         fixes=(view.edit(_CODE, _change(view, seconds), safety="needs-code", risk=_RISK),),
     )
-
-
-def _severity(view: RunView, share: float) -> Severity:
-    """Return a pause lasts longer where the thread that collects waits for a CPU: that
-    part of it is not the collector's."""
-    in_line = view.found("GD023")
-    return severity_of(share * (1 - in_line.cost) if in_line is not None else share)
 
 
 def _by_rank(view: RunView) -> dict[int, float]:

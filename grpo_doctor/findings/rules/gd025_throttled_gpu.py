@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.intervals import Intervals, intersect
 from grpo_doctor.analysis.sampled import held, mean_over
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
-from grpo_doctor.findings.shared import Severity, percent, severity_of
+from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.view import RunView, rule
+from grpo_doctor.trace.intervals import Intervals, intersect
 from grpo_doctor.trace.model import Gpu
 
 RULE = rule(
@@ -67,13 +67,17 @@ def check(view: RunView) -> Answer:
         top = max((s.time for s in slowed if s.hot), default=0.0)
         return Passed(f"no GPU is throttled by heat for more than {percent(top, 1)} of its time")
     worst = throttled[0]
-    ranks = {view.rank_gpu(rank): rank for rank in view.analysis.ranks}
+    ranks = {view.gpu_of_rank.get(rank): rank for rank in view.analysis.ranks}
     on = tuple(
         sorted(ranks[s.gpu.uuid] for s in throttled if s.gpu.uuid in ranks and s.hot == worst.hot)
     )
     why = "heat or its power supply" if worst.hot else "its power limit"
     return Finding(
-        severity=_severity(worst),
+        severity="low"
+        if not worst.hot
+        else "high"
+        if severity_of(worst.cost) == "high"
+        else "medium",
         confidence=0.9 if worst.hot else 0.6,
         cost=worst.cost,
         ranks=on,
@@ -84,12 +88,6 @@ def check(view: RunView) -> Answer:
         fixes=(_fix(view, worst),),
         headline=f"GPU {worst.gpu.index} on {worst.gpu.host} is throttled by {why}",
     )
-
-
-def _severity(worst: _Slowed) -> Severity:
-    if not worst.hot:
-        return "low"
-    return "high" if severity_of(worst.cost) == "high" else "medium"
 
 
 def _busy(view: RunView, uuid: str) -> Intervals:

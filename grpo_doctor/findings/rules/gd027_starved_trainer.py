@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from grpo_doctor.analysis.accounting import ROLLOUT_WAIT_SPAN
-from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed, scaled
+from grpo_doctor.findings.rule import (
+    Answer,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Passed,
+    Safety,
+    scaled,
+)
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.sides import (
     GENERATE_SPAN,
     METRICS,
+    MIN_SHARE,
     QUEUE_SPAN,
     REWARD_SPAN,
     TOOLS_SPAN,
@@ -27,14 +36,13 @@ from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import WhatIf
 
 RULE = timed_rule("rollout", uses=METRICS)
-# Below it moving a whole GPU would only move the wait to the other side.
-MIN_SHARE = 0.1
 # A reward that runs for most of the time is what samples wait for, however much of the time
 # something is generated too: it comes after that.
 _MOST = 0.8
 # With so much of their time in its queue requests wait for places, not for their first pass.
 MIN_QUEUED = 0.3
 _TOOLS = "a trajectory's time in tools"
+_DROPS = "how many samples would be in time was not measured"
 _WITHHELD = "how much faster that makes the rollout was not measured"
 
 
@@ -56,6 +64,7 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
     in_tools = tools_of_trajectories(view)
     faster = 1 / (1 - share) if share < 1 else None
     text, change = _what_to_do(view, sides, busy, in_tools)
+    safety: Safety = "changes-algorithm" if change == _DROPS else "same-math"
     risk = "With fewer GPUs, a training step takes longer and sharded state more memory of each."
     return Finding(
         confidence=0.9,
@@ -74,7 +83,7 @@ def _starved_trainer(view: RunView, sides: Sides) -> Finding:
         ),
         cause=f"The training ranks wait {percent(share)} of each step for samples"
         + (f"; the rollout must be {faster:.2g} times as fast to keep up." if faster else "."),
-        fixes=(view.advice(text, change, risk=risk),),
+        fixes=(view.advice(text, change, safety=safety, risk=risk),),
     )
 
 
@@ -126,6 +135,11 @@ def _what_to_do(
             f"at once: {reason}"
         ), _WITHHELD
     move, change = _move(view, sides, "training", "the rollout engine")
+    if (sides.unused or 0.0) >= MIN_SHARE:
+        return (
+            "let samples be older before they are dropped (TRL: max_staleness), or fewer requests "
+            f"run at once: {percent(sides.unused or 0.0)} of them are not trained on; else {move}"
+        ), _DROPS
     queued = queued_of_requests(view)
     if queued is None or queued < MIN_QUEUED:
         return move, change

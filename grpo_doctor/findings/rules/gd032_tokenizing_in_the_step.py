@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor.findings import signals
-from grpo_doctor.findings.loading import (
-    LOADER_COUNTERS,
-    LOADER_TIMES,
-    USUAL,
-    enough_workers,
-    loading,
-)
+from grpo_doctor.findings import loading, signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import percent, severity_of
 from grpo_doctor.findings.signals import Signal
@@ -37,10 +30,10 @@ RULE = timed_rule(
     signals.any_of(
         "time of preparing inputs: spans such as `rollout/encode` or `dataload/tokenize`, or the "
         "counter `dataload/tokenize_s` of a loader that times itself",
-        LOADER_TIMES,
+        loading.LOADER_TIMES,
         _SPANS,
     ),
-    uses=(LOADER_COUNTERS,),
+    uses=(loading.LOADER_COUNTERS,),
 )
 # Tokenizing a GRPO batch takes milliseconds; a twentieth of a step is not a matter of course.
 MIN_SHARE = 0.05
@@ -60,7 +53,7 @@ def check(view: RunView) -> Answer:
         return Passed(f"preparing inputs takes {percent(share, 1)} of the step on the main thread")
     starved = view.found("GD002") if loader_s else None
     if starved is not None and sum(spans.values()) < MIN_SHARE * view.step_s:
-        loaded = loading(view)
+        loaded = loading.loading(view)
         if loaded is None or loaded.share("tokenize_s", "join_s") < MOSTLY:
             return Passed(
                 f"preparing inputs takes {percent(share, 1)} of the step, a part of the loading "
@@ -86,7 +79,7 @@ def check(view: RunView) -> Answer:
 
 
 def _loader_seconds(view: RunView) -> float:
-    load = loading(view)
+    load = loading.loading(view)
     if load is None or view.fact(_KNOB) != 0:
         return 0.0
     return load.parts["tokenize_s"] + load.parts["join_s"]
@@ -98,7 +91,7 @@ def _fixes(view: RunView, loader_s: float) -> list[Fix]:
     beforehand = view.advice(_BEFOREHAND, reason, risk=risk)
     if not loader_s:
         return [beforehand]
-    target = enough_workers(view, 0) or USUAL
+    target = loading.enough_workers(view, 0) or loading.USUAL
     risk = f"Takes {target} process{'es' * (target != 1)} per rank, with CPU time and memory."
     reason = "no model predicts the effect of loader processes on this run"
     change = Settings(((_KNOB, target),), reason)

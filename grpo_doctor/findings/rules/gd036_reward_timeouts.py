@@ -53,26 +53,15 @@ class _Calls:
 
 def check(view: RunView) -> Answer:
     """Look for calls that end at one length, and for calls near the trainer's limit."""
-    calls = _calls_of_functions(view)
-    worst = _worst(calls)
-    if worst is not None:
-        return _limited(view, worst)
+    calls = [c for name in function_names(view.trace) if (c := _calls(view, name)) is not None]
+    limited = [c for c in calls if c.limited and c.cost >= MIN_SHARE]
+    if limited:
+        return _limited(view, max(limited, key=lambda c: c.cost))
     nearest = max(calls, key=lambda c: _nearness(view, c), default=None)
     if nearest is not None and _nearness(view, nearest) >= NEAR:
         return _near_limit(view, nearest)
     longest = max((c.longest_s for c in calls), default=0.0)
     return Passed(f"no call ends at a timeout; the longest takes {longest:.3g} s")
-
-
-def _worst(calls: list[_Calls]) -> _Calls | None:
-    """Return the function whose calls that end at a limit cost most, if that is enough."""
-    limited = [c for c in calls if c.limited and c.cost >= MIN_SHARE]
-    return max(limited, key=lambda c: c.cost, default=None)
-
-
-def _calls_of_functions(view: RunView) -> list[_Calls]:
-    calls = (_calls(view, name) for name in function_names(view.trace))
-    return [c for c in calls if c is not None]
 
 
 def _calls(view: RunView, name: str) -> _Calls | None:

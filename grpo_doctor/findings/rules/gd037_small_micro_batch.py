@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from grpo_doctor.analysis.gpu import busy_percent
-from grpo_doctor.analysis.intervals import union
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import (
     DEVICE_MEMORY,
@@ -28,6 +25,7 @@ from grpo_doctor.findings.span_counts import (
     stepping_columns,
 )
 from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.trace.intervals import together
 from grpo_doctor.whatif import Prediction, Settings, Withheld
 from grpo_doctor.whatif.models.passes import measured_passes
 
@@ -155,12 +153,9 @@ def _why_no_plan(view: RunView) -> str:
 
 
 def _busy_in_training(view: RunView) -> tuple[float, str] | None:
-    windows = [phase_windows(view, column, "train") for column in stepping_columns(view)]
-    if not windows:
-        return None
-    starts = np.concatenate([w.start_ns for w in windows])
-    ends = np.concatenate([w.end_ns for w in windows])
-    return busy_percent(view.trace, union(starts, ends)) if len(starts) else None
+    columns = stepping_columns(view)
+    training = together([phase_windows(view, column, "train") for column in columns])
+    return busy_percent(view.trace, training) if len(training) else None
 
 
 def _finding(  # noqa: PLR0913

@@ -5,29 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from grpo_doctor.analysis.collectives import collective_keys
-from grpo_doctor.analysis.intervals import intersect, union
 from grpo_doctor.analysis.steps import NS_PER_S
-from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import (
-    DEVICE_MEMORY,
-    Fit,
-    gib,
-    model_size,
-    room_for,
-    weight_bytes,
-)
+from grpo_doctor.findings import device_memory, signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.shared import Severity, percent, severity_of
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.span_counts import phase_windows, stepping_columns
 from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.trace.intervals import intersect, union
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.whatif import Add, Replay, WhatIf
+from grpo_doctor.whatif.room import Room
 
 RULE = timed_rule(
     "training",
     signals.SETTINGS,
-    DEVICE_MEMORY,
+    device_memory.DEVICE_MEMORY,
     Signal(
         "the model's size: grpo_doctor_probes.describe(config={'model_parameters': ...})",
         lambda a: bool(a.trace.run.config.get("model_parameters")),
@@ -47,7 +40,7 @@ def check(view: RunView) -> Answer:
     if view.knob("deepspeed.stage") != 3:
         return NotApplicable("weights are not sharded over the ranks (no ZeRO-3)")
     more = _more_bytes(view)
-    room = room_for(view, more, *PASSES, "optimizer")
+    room = device_memory.room_for(view, more, *PASSES, "optimizer")
     gathers = _gather_seconds(view)
     share = view.of_step(sum(gathers.values()))
     if room is None:
@@ -64,14 +57,14 @@ def check(view: RunView) -> Answer:
     return _finding(view, room, share, severity_of(share), confidence=0.8)
 
 
-def _unseen(view: RunView, room: Fit) -> Answer:
+def _unseen(view: RunView, room: Room) -> Answer:
     if view.share("train") < MIN_SHARE:
         return Passed("ZeRO-2 would fit, but training is a small part of the step")
     return _finding(view, room, 0.0, "low", confidence=0.5)
 
 
 def _finding(
-    view: RunView, room: Fit, share: float, severity: Severity, confidence: float
+    view: RunView, room: Room, share: float, severity: Severity, confidence: float
 ) -> Finding:
     phases = tuple(_gather_seconds(view)) or ("train",)
     note = (
@@ -101,7 +94,11 @@ def _finding(
 def _more_bytes(view: RunView) -> float:
     """Whole weights less this rank's part: what ZeRO-2 holds beyond ZeRO-3."""
     ranks = max(1, len(view.analysis.ranks))
-    return (model_size(view).parameters or 0) * weight_bytes(view) * (1 - 1 / ranks)
+    return (
+        (device_memory.model_size(view).parameters or 0)
+        * device_memory.weight_bytes(view)
+        * (1 - 1 / ranks)
+    )
 
 
 def _gather_seconds(view: RunView) -> dict[str, float]:
@@ -131,7 +128,7 @@ def _fix(view: RunView) -> Fix:
     if gathers and not view.trace.gpus:
         edits = tuple(Add(phase, -seconds) for phase, seconds in gathers.items())
         change = Replay(edits, "without the gathers of its passes", half=True)
-    risk = f"Each rank holds {gib(_more_bytes(view))} GiB more of weights."
+    risk = f"Each rank holds {device_memory.gib(_more_bytes(view))} GiB more of weights."
     preset = str(view.now("deepspeed.preset") or "")
     if "zero3" in preset:
         after = preset.replace("zero3", "zero2")

@@ -6,28 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grpo_doctor.analysis import Analysis
 from grpo_doctor.analysis.gpu import GpuMemory
 from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.device_memory import fixes_for_memory, most_used
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
-from grpo_doctor.findings.shared import OUT_OF_MEMORY, Severity, percent
+from grpo_doctor.findings.shared import OUT_OF_MEMORY, percent
 from grpo_doctor.findings.signals import Signal
 from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.whatif.room import GIB
 
 RAN_OUT, RETRIES = "memory/out_of_memory/", "memory/alloc_retries"
-
-
-def _where_it_ran_out(view: RunView) -> str | None:
-    """Return the phase in which an allocation failed for good, as the trainer recorded it."""
-    names = view.series_names(f"{RAN_OUT}*")
-    return names[0].removeprefix(RAN_OUT) if names else None
-
-
-def _ran_out(analysis: Analysis) -> bool:
-    return any(series.name.startswith(RAN_OUT) for series in analysis.trace.series)
 
 
 RULE = rule(
@@ -37,7 +26,11 @@ RULE = rule(
         "`memory/alloc_retries` and `memory/out_of_memory/PHASE` of the trainer",
         signals.GPU_MEMORY,
         Signal("", lambda a: bool(series_named(a.trace, RETRIES)), (RETRIES,)),
-        Signal("", _ran_out, (f"{RAN_OUT}*",)),
+        Signal(
+            "",
+            lambda a: any(series.name.startswith(RAN_OUT) for series in a.trace.series),
+            (f"{RAN_OUT}*",),
+        ),
     ),
 )
 # vLLM's default share is 0.9, and the CUDA context and NCCL take 1 to 3% more; above this what is
@@ -55,7 +48,7 @@ class _State:
     phase: str | None
     retries: float  # since the warm-up, on the worst rank
     retry_steps: float  # share of the steps with one
-    ran_out: str | None
+    ran_out: str | None  # the phase in which an allocation failed for good
 
     @property
     def where(self) -> str | None:
@@ -74,10 +67,15 @@ def check(view: RunView) -> Answer:
         )
     if state.ran_out is None and not state.retries and state.phase == "rollout":
         return Passed(f"vLLM fills {percent(state.filled)} of a GPU in rollouts, as configured")
-    if state.ran_out is None and _ended_for_memory(view):
+    end = view.found("GD074")
+    if state.ran_out is None and end is not None and OUT_OF_MEMORY in end.cause.lower():
         return Passed(f"{percent(state.filled)} of the most-used GPU's memory: see GD074")
     return Finding(
-        severity=_severity(state),
+        severity="high"
+        if state.ran_out or state.retry_steps >= STEADY
+        else "medium"
+        if state.retries
+        else "low",
         confidence=0.95 if state.ran_out else (0.85 if state.retries else 0.5),
         phases=tuple(p for p in (state.where,) if p),
         evidence=tuple(_evidence(state)),
@@ -85,12 +83,6 @@ def check(view: RunView) -> Answer:
         fixes=tuple(fixes_for_memory(view, state.where)) or (_advice(view),),
         headline=f"Memory ran out in {state.ran_out}" if state.ran_out else "",
     )
-
-
-def _ended_for_memory(view: RunView) -> bool:
-    """Whether another rule names the error that memory ran out with, and advises the same."""
-    end = view.found("GD074")
-    return end is not None and OUT_OF_MEMORY in end.cause.lower()
 
 
 def _state(view: RunView) -> _State:
@@ -102,7 +94,9 @@ def _state(view: RunView) -> _State:
     counts = [_retries(view, s.values, s.t_ns) for s in view.series(RETRIES)]
     worst = max(counts, default=(0.0, 0.0))
     filled = gpu.peak_bytes / gpu.gpu.memory_total_bytes if gpu else 0.0
-    return _State(gpu, filled, at, *worst, _where_it_ran_out(view))
+    names = view.series_names(f"{RAN_OUT}*")
+    ran_out = names[0].removeprefix(RAN_OUT) if names else None
+    return _State(gpu, filled, at, *worst, ran_out)
 
 
 def _retries(view: RunView, values: np.ndarray, t_ns: np.ndarray) -> tuple[float, float]:
@@ -117,12 +111,6 @@ def _retries(view: RunView, values: np.ndarray, t_ns: np.ndarray) -> tuple[float
     rises = np.diff(np.r_[before[-1:] if len(before) else values[:1], values[t_ns >= first]])
     rises = np.maximum(rises, 0)
     return float(rises.sum()), float((rises > 0).mean()) if len(rises) else 0.0
-
-
-def _severity(state: _State) -> Severity:
-    if state.ran_out or state.retry_steps >= STEADY:
-        return "high"
-    return "medium" if state.retries else "low"
 
 
 def _cause(state: _State) -> str:

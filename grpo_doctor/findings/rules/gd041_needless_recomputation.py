@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor.findings import signals
-from grpo_doctor.findings.device_memory import (
-    DEVICE_MEMORY,
-    model_size,
-    room_for,
-    weight_bytes,
-)
+from grpo_doctor.findings import device_memory, signals
 from grpo_doctor.findings.rule import Answer, Finding, NotApplicable, Passed
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import Signal, sampled
@@ -20,7 +14,7 @@ _SIZES = ("model_hidden_size", "model_intermediate_size", "model_num_hidden_laye
 RULE = timed_rule(
     "training",
     signals.SETTINGS,
-    DEVICE_MEMORY,
+    device_memory.DEVICE_MEMORY,
     Signal(
         "the model's sizes: grpo_doctor_probes.describe(config={'model_hidden_size': ..., "
         "'model_intermediate_size': ..., 'model_num_hidden_layers': ...})",
@@ -52,7 +46,7 @@ def check(view: RunView) -> Answer:
     if share < MIN_TRAIN_SHARE:
         return Passed(f"training takes {percent(share, 1)} of the step, recomputing a part of that")
     needed = _activation_bytes(view)
-    room = room_for(view, needed, "train", "optimizer") if needed else None
+    room = device_memory.room_for(view, needed, "train", "optimizer") if needed else None
     if room is None:
         return NotApplicable("the memory for activations is unknown")
     if not room.fits:
@@ -75,9 +69,9 @@ def check(view: RunView) -> Answer:
 
 def _activation_bytes(view: RunView) -> float:
     """Return what the layers of one micro-batch keep for the backward pass."""
-    size, places = model_size(view), view.counted_mean("train/token_places")
+    size, places = device_memory.model_size(view), view.counted_mean("train/token_places")
     passes = micro_batches_per_step(view)
     if not places or not passes or not (size.hidden and size.intermediate and size.layers):
         return 0.0
     per_place = HIDDEN_COPIES * size.hidden + INNER_COPIES * size.intermediate
-    return places / passes * size.layers * per_place * weight_bytes(view)
+    return places / passes * size.layers * per_place * device_memory.weight_bytes(view)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpo_doctor.findings import signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.shared import percent
-from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.findings.view import RunView, number, timed_rule
 from grpo_doctor.whatif import Replay, Settings, without
 
 RULE = timed_rule("training", signals.SETTINGS)
@@ -25,7 +25,7 @@ def check(view: RunView) -> Answer:
         span: share
         for span, share, needless in (
             (OLD, old, _on_policy(view)),
-            (REFERENCE, reference, _weightless(view)),
+            (REFERENCE, reference, 0 < (number(view.knob("train.beta")) or 0) <= NO_WEIGHT),
         )
         if needless and share >= MIN_SHARE
     }
@@ -61,11 +61,6 @@ def _on_policy(view: RunView) -> bool:
     if corrected is True or mode not in (None, "none"):
         return False
     return iterations == 1 and bool(passes) and fed in (None, passes)
-
-
-def _weightless(view: RunView) -> bool:
-    beta = view.knob("train.beta")
-    return isinstance(beta, int | float) and not isinstance(beta, bool) and 0 < beta <= NO_WEIGHT
 
 
 def _evidence(view: RunView, avoidable: dict[str, float]) -> tuple[Evidence, ...]:

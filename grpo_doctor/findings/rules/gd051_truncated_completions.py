@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.shape import ends
-from grpo_doctor.findings.learning import (
-    counted_steps,
-    falls,
-    finite,
-    learning_advice,
-    learning_setting,
-    metric,
-    over_run,
-    reward_rises,
-    source,
-)
+from grpo_doctor.findings import learning
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import Severity, graded, percent
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 3
 _LONGEST = ("completions/max_length", "response_length/max")
-RULE = rule("learning", metric("truncated", POINTS), uses=("length", "reward", *_LONGEST))
+RULE = rule("learning", learning.metric("truncated", POINTS), uses=("length", "reward", *_LONGEST))
 # One in twenty is the tail of any length distribution. One in seven outweighs most groups' best
 # answer at 8 completions per prompt; at a half the reward is about length and nothing else.
 GRADES: dict[Severity, float] = {"high": 0.50, "medium": 0.15, "low": 0.05}
@@ -39,10 +29,10 @@ _LONGER = "the full length of the completions is unknown"
 
 def check(view: RunView) -> Answer:
     """Judge the last steps: what the model does now."""
-    truncated = finite(view, "truncated")
+    truncated = learning.finite(view, "truncated")
     first, last = ends(truncated)
     mean = float(truncated.values.mean())
-    ending = f"in the median of the last {counted_steps(truncated)}"
+    ending = f"in the median of the last {learning.counted_steps(truncated)}"
     severity = _capped(view, graded(last, GRADES))
     if severity is None:
         now = f"{percent(last, 1)} of the completions are truncated {ending}"
@@ -57,9 +47,9 @@ def check(view: RunView) -> Answer:
     at = f" of {limit} tokens" if limit else ""
     reached = f"of the completions reach the limit{at} without an end token"
     cause = f"{percent(last)} {reached} {ending}, {percent(first)} in the first"
-    if falls(truncated):
+    if learning.falls(truncated):
         text = "wait, and raise the limit only if the truncated share stops falling"
-        fixes: tuple[Fix, ...] = (learning_advice(view, text),)
+        fixes: tuple[Fix, ...] = (learning.advice(view, text),)
         cause += f", {percent(float(truncated.values[-1]))} in the very last: it is falling"
         severity = "low"
     else:
@@ -78,19 +68,21 @@ def check(view: RunView) -> Answer:
 
 def _capped(view: RunView, severity: Severity | None) -> Severity | None:
     """Return low where the reward rises anyway; high only where it had time to and did not."""
-    if severity and reward_rises(view):
+    if severity and learning.reward_rises(view):
         return "low"
-    enough = len(finite(view, "reward")) >= REWARD_POINTS
+    enough = len(learning.finite(view, "reward")) >= REWARD_POINTS
     return severity if enough or severity is None else "low"
 
 
 def _evidence(view: RunView, truncated: Curve, mean: float) -> tuple[Evidence, ...]:
-    length = finite(view, "length")
+    length = learning.finite(view, "length")
     tokens = round(float(length.values.mean()), 1) if len(length) else None
     return (
-        *over_run("truncated", truncated, "%"),
-        Evidence("truncated, mean of the run", round(100 * mean, 1), "%", source(truncated)),
-        Evidence("mean length", tokens, "tokens", source(length)),
+        *learning.over_run("truncated", truncated, "%"),
+        Evidence(
+            "truncated, mean of the run", round(100 * mean, 1), "%", learning.source(truncated)
+        ),
+        Evidence("mean length", tokens, "tokens", learning.source(length)),
         Evidence("limit", _seen_limit(view), "tokens", "settings or the longest completion"),
     )
 
@@ -100,7 +92,7 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if never:
         text = "check the chat template and the end token: print a few complete completions"
-        fixes.append(learning_advice(view, text, safety="needs-code"))
+        fixes.append(learning.advice(view, text, safety="needs-code"))
         if not limit or limit >= SHORT:
             return tuple(fixes)
     if stopped and not never:
@@ -108,7 +100,7 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
             "go back to a checkpoint from before completions stopped ending: a higher limit does "
             "not help"
         )
-        fixes.append(learning_advice(view, text))
+        fixes.append(learning.advice(view, text))
     elif limit:
         risk = "Rollouts, the KV cache and the logits grow with it."
         fixes.append(
@@ -116,12 +108,12 @@ def _fixes(view: RunView, never: bool, *, stopped: bool) -> tuple[Fix, ...]:
         )
     else:
         text = "raise the length limit, whose value is not in this file"
-        fixes.append(learning_advice(view, text))
+        fixes.append(learning.advice(view, text))
     if view.now(_MASK) is not True:
         risk = "Truncated completions are still generated but no longer contribute to the loss."
-        fixes.append(learning_setting(view, _MASK, True, risk=risk))
+        fixes.append(learning.setting(view, _MASK, True, risk=risk))
     return tuple(fixes) or (
-        learning_advice(view, "let the reward decrease smoothly towards the limit"),
+        learning.advice(view, "let the reward decrease smoothly towards the limit"),
     )
 
 

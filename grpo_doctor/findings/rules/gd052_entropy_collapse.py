@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.learning import Curve
-from grpo_doctor.analysis.learning.shape import (
-    END_POINTS,
-    end_points,
-    ends,
-    onset,
-    smooth,
-)
-from grpo_doctor.findings.learning import (
-    clip_higher,
-    counted_steps,
-    finite,
-    from_step,
-    learning_advice,
-    metric,
-    reward_rises,
-    slower,
-    source,
-    stay_close,
-    step_evidence,
-)
+from grpo_doctor.analysis.learning import Curve, shape
+from grpo_doctor.findings import learning
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 20
-RULE = rule("learning", metric("entropy", POINTS), uses=("reward",))
+RULE = rule("learning", learning.metric("entropy", POINTS), uses=("reward",))
 # Runs that go well lose half of their entropy early and then hold it; below a tenth the
 # completions of a group are near copies.
 FLOOR_SHARE = 0.10
@@ -45,54 +26,61 @@ _SMOOTH_SHARE = 0.05
 
 def check(view: RunView) -> Answer:
     """Look for entropy that fell below the floor and did not come back."""
-    entropy = finite(view, "entropy")
-    first, last = _initial(entropy), ends(entropy)[1]
+    entropy = learning.finite(view, "entropy")
+    first, last = _initial(entropy), shape.ends(entropy)[1]
     if first < MIN_START:
         return Passed(f"entropy starts at {first:.3g} nats, too low for a collapse")
     since = _fell_at(entropy, first)
     if since is None:
         return Passed(f"entropy goes from {first:.3g} to {last:.3g} nats")
-    rises = reward_rises(view, since)
+    rises = learning.reward_rises(view, since)
     below = "has stayed below" if last <= FLOOR_SHARE * first else "fell below"
     again = "" if last <= FLOOR_SHARE * first else ", without coming back to a fifth"
     when = "since step" if not again else "at step"
-    where = source(entropy)
+    where = learning.source(entropy)
     return Finding(
-        severity="low" if rises else "medium" if reward_rises(view) else "high",
+        severity="low" if rises else "medium" if learning.reward_rises(view) else "high",
         confidence=0.9,
         evidence=(
             Evidence("initial entropy", first, "nats", where),
-            Evidence(f"entropy, median of the last {counted_steps(entropy)}", last, "nats", where),
-            *step_evidence("below a tenth of its initial value from step", since, entropy),
+            Evidence(
+                f"entropy, median of the last {learning.counted_steps(entropy)}",
+                last,
+                "nats",
+                where,
+            ),
+            *learning.step_evidence("below a tenth of its initial value from step", since, entropy),
         ),
         cause=f"Entropy goes from {first:.3g} to {last:.3g} nats per token and {below} a tenth of "
         f"its initial value {when} {since}{again}" + ("; the reward still rises." * rises or "."),
         fixes=_fixes(view, sudden=since - entropy.steps[0] < SUDDEN)
-        or (learning_advice(view, "add an entropy bonus or sample at a higher temperature"),),
+        or (learning.advice(view, "add an entropy bonus or sample at a higher temperature"),),
         headline=f"The policy's entropy collapses at step {since}",
-        steps=from_step(entropy, since),
+        steps=learning.from_step(entropy, since),
     )
 
 
 def _fixes(view: RunView, *, sudden: bool) -> tuple[Fix, ...]:
-    wider, smaller = clip_higher(view), slower(view)
+    wider, smaller = learning.clip_higher(view), learning.slower(view)
     return (
-        (*smaller, *wider, *stay_close(view)) if sudden else (*wider, *smaller, *stay_close(view))
+        (*smaller, *wider, *learning.stay_close(view))
+        if sudden
+        else (*wider, *smaller, *learning.stay_close(view))
     )
 
 
 def _initial(entropy: Curve) -> float:
     """Return the first step's, or the highest that most of five steps reach in the first tenth: a
     collapse within it would hide in its median, and a lone spike is no level to fall from."""
-    begin = entropy.values[: end_points(len(entropy))]
-    held = np.median(np.lib.stride_tricks.sliding_window_view(begin, END_POINTS), axis=1)
+    begin = entropy.values[: shape.end_points(len(entropy))]
+    held = np.median(np.lib.stride_tricks.sliding_window_view(begin, shape.END_POINTS), axis=1)
     return float(max(begin[0], held.max()))
 
 
 def _fell_at(entropy: Curve, first: float) -> int | None:
     """Return the step at which it fell below the floor, not to come back; None if it did not."""
-    smoothed = smooth(entropy.values, max(3, round(_SMOOTH_SHARE * len(entropy))))
-    low_from = onset(entropy, smoothed <= RECOVERED_SHARE * first)
+    smoothed = shape.smooth(entropy.values, max(3, round(_SMOOTH_SHARE * len(entropy))))
+    low_from = shape.onset(entropy, smoothed <= RECOVERED_SHARE * first)
     if low_from is None:
         return None
     fallen = entropy.steps[(smoothed <= FLOOR_SHARE * first) & (entropy.steps >= low_from)]

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.findings.learning import (
-    clip_higher,
-    fewer_iterations,
-    finite,
-    learning_advice,
-    metric,
-    slower,
-    source,
-)
+from grpo_doctor.findings import learning
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Passed
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 10
-RULE = rule("learning", metric("clip_low", POINTS), metric("clip_high", POINTS))
+RULE = rule("learning", learning.metric("clip_low", POINTS), learning.metric("clip_high", POINTS))
 # Three to one, in four of five steps: a coin's luck does neither over ten steps.
 MIN_RATIO = 3.0
 MIN_STEPS_SHARE = 0.80
@@ -28,7 +20,7 @@ MIN_CLIPPED = 0.02
 
 def check(view: RunView) -> Answer:
     """Compare both sides, overall and step by step."""
-    low, high = finite(view, "clip_low"), finite(view, "clip_high")
+    low, high = learning.finite(view, "clip_low"), learning.finite(view, "clip_high")
     shared = np.intersect1d(low.steps, high.steps)
     below = low.values[np.isin(low.steps, shared)]
     above = high.values[np.isin(high.steps, shared)]
@@ -41,21 +33,25 @@ def check(view: RunView) -> Answer:
     if ratio < MIN_RATIO or often < MIN_STEPS_SHARE:
         return Passed(f"the larger side has {ratio:.1f} times the smaller one")
     side = "upwards" if up else "downwards"
-    fixes = clip_higher(view) if up else (*fewer_iterations(view), *slower(view))
+    fixes = (
+        learning.clip_higher(view)
+        if up
+        else (*learning.fewer_iterations(view), *learning.slower(view))
+    )
     return Finding(
         severity="low",
         confidence=0.7,
         phases=("train",),
         evidence=(
-            Evidence("clipped upwards", 100 * float(above.mean()), "%", source(high)),
-            Evidence("clipped downwards", 100 * float(below.mean()), "%", source(low)),
-            Evidence(f"steps in which {side} leads", 100 * often, "%", source(low)),
+            Evidence("clipped upwards", 100 * float(above.mean()), "%", learning.source(high)),
+            Evidence("clipped downwards", 100 * float(below.mean()), "%", learning.source(low)),
+            Evidence(f"steps in which {side} leads", 100 * often, "%", learning.source(low)),
         ),
         cause=f"{percent(float(larger.mean()), 1)} of the tokens are clipped {side}, "
         f"{percent(float(smaller.mean()), 1)} the other way.",
         fixes=fixes
         or (
-            learning_advice(
+            learning.advice(
                 view,
                 "the upper bound is already wide: use a lower learning rate or fewer passes per "
                 "rollout",

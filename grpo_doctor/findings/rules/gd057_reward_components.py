@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpo_doctor.analysis.learning import components
-from grpo_doctor.findings.learning import EQUAL, learning_advice, learning_setting
+from grpo_doctor.findings import learning
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, NotApplicable, Passed
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.signals import REWARD_COMPONENTS, Signal
@@ -43,7 +43,7 @@ class Component:
 def check(view: RunView) -> Answer:
     """Look for a function without deviation, then for one with nearly all of it."""
     rewards = _components(view)
-    dead = [reward for reward in rewards if reward.spread <= EQUAL]
+    dead = [reward for reward in rewards if reward.spread <= learning.EQUAL]
     whole = [reward for reward in rewards if not math.isnan(reward.spread)]
     if len(rewards if dead else whole) < 2:
         return NotApplicable(
@@ -78,7 +78,7 @@ def _components(view: RunView) -> list[Component]:
         known = mean.finite if spread is None else spread.finite
         if len(known) < POINTS or not len(mean.finite):
             continue
-        at, varies = mean.finite.values, bool(np.ptp(mean.finite.values) > EQUAL)
+        at, varies = mean.finite.values, bool(np.ptp(mean.finite.values) > learning.EQUAL)
         unlogged = math.nan if varies else 0.0
         usual = abs(weight) * (
             unlogged if spread is None else float(np.percentile(known.values, 90))
@@ -116,11 +116,11 @@ def _evidence(
 def _dead(
     view: RunView, rewards: list[Component], dead: list[Component], lead: Component, total: float
 ) -> Finding:
-    never = [reward for reward in dead if reward.mean <= EQUAL]
+    never = [reward for reward in dead if reward.mean <= learning.EQUAL]
     culprits = never or dead
     names = ", ".join(f"`{reward.name}`" for reward in culprits)
     noun, verb = ("Reward", "returns") if len(culprits) == 1 else ("Rewards", "return")
-    value = "0" if all(abs(reward.mean) <= EQUAL for reward in culprits) else "the same"
+    value = "0" if all(abs(reward.mean) <= learning.EQUAL for reward in culprits) else "the same"
     headline = f"{noun} {names} always {verb} {value}"
     if any(reward.varies for reward in culprits):
         headline = f"{noun} {names} {verb} the same for all completions of a step"
@@ -134,7 +134,7 @@ def _dead(
         phases=("reward",),
         evidence=_evidence(rewards, [*culprits, *dead], total),
         cause=f"{headline}, which adds nothing to any advantage.{also}",
-        fixes=(learning_advice(view, text),),
+        fixes=(learning.advice(view, text),),
         headline=headline,
     )
 
@@ -149,7 +149,7 @@ def _weigh_less(view: RunView, rewards: list[Component], lead: Component) -> Fix
         for reward, weight in zip(rewards, weights, strict=True)
     )
     if view.spell(_WEIGHTS, setting) is None:
-        return learning_advice(view, f"weigh {lead.name} {factor:.3g} times as much")
+        return learning.advice(view, f"weigh {lead.name} {factor:.3g} times as much")
     order = ", ".join(reward.name for reward in rewards)
     risk = f"Weighs {lead.name} {factor:.3g} times as much; the order is {order}."
-    return learning_setting(view, _WEIGHTS, setting, risk=risk)
+    return learning.setting(view, _WEIGHTS, setting, risk=risk)

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from grpo_doctor.analysis.learning.shape import ends, onset, smooth
 from grpo_doctor.errors import GrpoDoctorError
-from grpo_doctor.findings.learning import (
-    finite,
-    from_step,
-    learning_advice,
-    learning_setting,
-    metric,
-    over_run,
-    step_evidence,
-)
+from grpo_doctor.findings import learning
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, Fix, Passed
 from grpo_doctor.findings.shared import Severity, graded
 from grpo_doctor.findings.view import RunView, rule
 from grpo_doctor.memory.models.find import model_shape
 
 POINTS = 3
-RULE = rule("learning", metric("gap", POINTS))
+RULE = rule("learning", learning.metric("gap", POINTS))
 # Nats per token, mean of |engine - trainer|. Float32 differs by 1e-6, bfloat16 by 0.005 to 0.03;
 # at 0.1 the ratio of a token is off by a tenth on average, half of the usual clipping bound.
 GRADES: dict[Severity, float] = {"high": 0.30, "medium": 0.10, "low": 0.05}
@@ -31,7 +23,7 @@ _REPLAY = "train.router_replay"
 
 def check(view: RunView) -> Answer:
     """Judge the last steps."""
-    gap = finite(view, "gap")
+    gap = learning.finite(view, "gap")
     first, last = ends(gap)
     severity = graded(last, GRADES)
     if severity is None:
@@ -46,8 +38,8 @@ def check(view: RunView) -> Answer:
         confidence=0.9,
         phases=("rollout", "sync"),
         evidence=(
-            *over_run("difference", gap, "nats"),
-            *step_evidence("0.05 or more from step", since, gap),
+            *learning.over_run("difference", gap, "nats"),
+            *learning.step_evidence("0.05 or more from step", since, gap),
             Evidence("quantization of the engine's weights", quantized, "", "settings"),
             Evidence("router replay", view.fact(_REPLAY), "", "settings"),
             Evidence("expert choices of a token", choices, "", "the model's config.json"),
@@ -55,7 +47,7 @@ def check(view: RunView) -> Answer:
         cause=f"Engine and trainer differ by {last:.2g} nats per token on average"
         + (", more and more." if grows else "."),
         fixes=_fixes(view, grows, quantized, choices),
-        steps=from_step(gap, since),
+        steps=learning.from_step(gap, since),
     )
 
 
@@ -65,21 +57,21 @@ def _fixes(
     fixes: list[Fix] = []
     if grows:
         text = "compare the engine's weights with the trainer's after a sync: some may be missing"
-        fixes.append(learning_advice(view, text, safety="needs-code"))
+        fixes.append(learning.advice(view, text, safety="needs-code"))
     if view.now(_CORRECTION) is not True and view.spell(_CORRECTION, True) is not None:
         risk = "Needs the engine's log-probs."
-        fixes.append(learning_setting(view, _CORRECTION, True, risk=risk))
+        fixes.append(learning.setting(view, _CORRECTION, True, risk=risk))
     if quantized:
         text = f"let the engine run in 16 bits: its weights are quantized to {quantized}"
-        fixes.append(learning_advice(view, text, safety="changes-numerics"))
+        fixes.append(learning.advice(view, text, safety="changes-numerics"))
     if choices and view.now(_REPLAY) != "R3" and view.spell(_REPLAY, "R3") is not None:
         also = view.spell("rollout.return_experts", True)
         risk = f"{choices} numbers of 2 bytes travel with each token." + (
             f" It also needs {also}." if also else ""
         )
-        fixes.append(learning_setting(view, _REPLAY, "R3", risk=risk))
+        fixes.append(learning.setting(view, _REPLAY, "R3", risk=risk))
     text = "run engine and trainer in the same precision: fp16 for both, or a float32 head"
-    fixes.append(learning_advice(view, text, safety="changes-numerics"))
+    fixes.append(learning.advice(view, text, safety="changes-numerics"))
     return tuple(fixes)
 
 

@@ -6,8 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from grpo_doctor.findings import signals
-from grpo_doctor.findings.learning import finite, learning_setting, source
+from grpo_doctor.findings import learning, signals
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, rule
@@ -36,12 +35,12 @@ def check(view: RunView) -> Answer:
             "error of a group's mean, share of the deviation", 100 / math.sqrt(count), "%", _KNOB
         ),
     ]
-    reward = finite(view, "reward")
+    reward = learning.finite(view, "reward")
     if len(reward) and reward.values.min() >= 0 and reward.values.max() <= 1:
         rate = float(reward.values.mean())
         equal = 100 * (rate**count + (1 - rate) ** count)
         text = "expected groups with equal rewards, if rewards are only right or wrong"
-        evidence.append(Evidence(text, equal, "%", source(reward)))
+        evidence.append(Evidence(text, equal, "%", learning.source(reward)))
     risk = "The same number of completions then covers fewer prompts per step."
     return Finding(
         severity="high" if count == 1 else "medium" if count <= MEDIUM_GENERATIONS else "low",
@@ -50,7 +49,7 @@ def check(view: RunView) -> Answer:
         evidence=tuple(evidence),
         cause=f"With {count} completion{'s' * (count != 1)} per prompt a group's mean is off by "
         f"{percent(1 / math.sqrt(count))} of the deviation of its rewards.",
-        fixes=(learning_setting(view, _KNOB, TARGET, risk=risk),),
+        fixes=(learning.setting(view, _KNOB, TARGET, risk=risk),),
     )
 
 

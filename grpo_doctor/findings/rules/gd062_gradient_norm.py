@@ -7,22 +7,13 @@ import numpy as np
 from grpo_doctor.analysis.learning import Curve
 from grpo_doctor.analysis.learning.curves import Mask, Numbers
 from grpo_doctor.analysis.learning.shape import MAD_TO_SD, ends, rising
-from grpo_doctor.findings.learning import (
-    MOST_STEPS,
-    clip_gradients,
-    finite,
-    metric,
-    over_run,
-    slower,
-    source,
-    steps_of,
-)
+from grpo_doctor.findings import learning
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.shared import Severity
 from grpo_doctor.findings.view import RunView, rule
 
 POINTS = 20
-RULE = rule("learning", metric("grad_norm", POINTS))
+RULE = rule("learning", learning.metric("grad_norm", POINTS))
 # What is left of a gradient whose advantages are all zero: rounding, 1e-17 to 1e-9 in float32.
 NO_GRADIENT = 1e-6
 # Norms are log-normal and heavy-tailed, so the logarithm is judged: eight of its deviations and ten
@@ -38,12 +29,12 @@ MIN_RISING = 0.60
 
 def check(view: RunView) -> Answer:
     """Growth first, then spikes."""
-    every = finite(view, "grad_norm")
+    every = learning.finite(view, "grad_norm")
     norms = every.where(every.values > NO_GRADIENT)
     if len(norms) < POINTS:
         return NotApplicable(
-            f"{len(norms)} of {len(every)} {steps_of(every)} have a gradient: too few to look for "
-            "spikes"
+            f"{len(norms)} of {len(every)} {learning.steps_of(every)} have a gradient: "
+            "too few to look for spikes"
         )
     first, last = ends(norms)
     if last >= GROWTH * first and rising(norms.values) >= MIN_RISING:
@@ -51,14 +42,14 @@ def check(view: RunView) -> Answer:
             view, every, None, f"The gradient norm grew {last / first:.0f}-fold", "medium"
         )
     spikes = norms.where(spiking(norms.values))
-    clipped = clip_gradients(view) == ()
+    clipped = learning.clip_gradients(view) == ()
     if clipped and len(spikes) <= MAX_CLIPPED_SPIKES:
         return Passed(
             f"median {np.median(norms.values):.3g}, largest {norms.values.max():.3g}, and "
             "gradients are clipped"
         )
     if len(spikes):
-        at = f"{len(spikes)} of {len(every)} {steps_of(every)}"
+        at = f"{len(spikes)} of {len(every)} {learning.steps_of(every)}"
         headline = f"The gradient norm spikes at {at}"
         return _finding(view, every, spikes, headline, "low" if clipped else "medium")
     return Passed(f"median {np.median(norms.values):.3g}, largest {norms.values.max():.3g}")
@@ -78,21 +69,21 @@ def _finding(
     view: RunView, every: Curve, at: Curve | None, headline: str, severity: Severity
 ) -> Finding:
     evidence = [
-        *over_run("gradient norm", every),
-        Evidence("steps", len(every), "", source(every)),
-        Evidence("usual norm", float(np.median(every.values)), "", source(every)),
-        Evidence("largest norm", float(every.values.max()), "", source(every)),
+        *learning.over_run("gradient norm", every),
+        Evidence("steps", len(every), "", learning.source(every)),
+        Evidence("usual norm", float(np.median(every.values)), "", learning.source(every)),
+        Evidence("largest norm", float(every.values.max()), "", learning.source(every)),
     ]
-    steps = () if at is None else tuple(at.steps[:MOST_STEPS].tolist())
+    steps = () if at is None else tuple(at.steps[: learning.MOST_STEPS].tolist())
     if steps:
-        evidence.append(Evidence("first at step", steps[0], "", source(every)))
+        evidence.append(Evidence("first at step", steps[0], "", learning.source(every)))
     return Finding(
         severity=severity,
         confidence=0.9,
         phases=("train", "optimizer"),
         evidence=tuple(evidence),
         cause=headline + (f", first at step {steps[0]}." if steps else "."),
-        fixes=(*clip_gradients(view), *slower(view)),
+        fixes=(*learning.clip_gradients(view), *learning.slower(view)),
         headline=headline,
         steps=steps,
     )

@@ -10,7 +10,7 @@ from grpo_doctor.findings import signals
 from grpo_doctor.findings.reward_functions import reward_seconds, typical
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.shared import percent
-from grpo_doctor.findings.span_counts import seconds_just_after
+from grpo_doctor.findings.span_counts import seconds_beside
 from grpo_doctor.findings.view import RunView, timed_rule
 from grpo_doctor.whatif import Edit, Replay
 
@@ -86,7 +86,7 @@ def check(view: RunView) -> Answer:
 def _plan(view: RunView) -> _Plan | None:
     scoring = typical(reward_seconds(view))
     # What a rollout with turns scores between them is not a part of this.
-    following = min(scoring, seconds_just_after(view, "reward", "rollout"))
+    following = min(scoring, seconds_beside(view, "reward", after="rollout"))
     lengths = _lengths(view)
     if following <= 0 or lengths is None:
         return None
@@ -98,7 +98,7 @@ def _plan(view: RunView) -> _Plan | None:
 def _why_no_plan(view: RunView) -> str:
     if not typical(reward_seconds(view)):
         return "no time is spent in `reward`"
-    if seconds_just_after(view, "reward", "rollout") <= 0:
+    if seconds_beside(view, "reward", after="rollout") <= 0:
         return "no `reward` begins right after a `rollout`"
     if any(view.metric_values(key) is not None for key in (_TRL[1], _VERL[1])):
         return "no step has a mean and a longest completion length above 0"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpo_doctor.analysis.intervals import Intervals, intersect, none, union
 from grpo_doctor.analysis.sampled import held
 from grpo_doctor.findings.rollout_servers import (
     CACHE,
@@ -22,6 +21,7 @@ from grpo_doctor.findings.rollout_servers import (
 from grpo_doctor.findings.rule import Answer, Evidence, Finding, NotApplicable, Passed
 from grpo_doctor.findings.shared import percent
 from grpo_doctor.findings.view import RunView, timed_rule
+from grpo_doctor.trace.intervals import Intervals, intersect, none, union
 from grpo_doctor.trace.model import Series
 
 RULE = timed_rule("rollout", server_signal(RUNNING), uses=(WAITING, CACHE, PREEMPTIONS, TOKENS))

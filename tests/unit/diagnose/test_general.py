@@ -43,7 +43,7 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
         (traceback(TRAINER, error="ValueError: it must be larger"), "package-failed", "possible",
          "transformers failed at trainer.py:7, train, in training: ValueError: it must be"),
         (traceback("t.py:m", f"{SITE}/torch/x.py:check", error="ValueError: top_k must be 2"),
-         "own-code", "likely", "at t.py:7, m: ValueError: top_k"),
+         "own-code", "possible", "torch raised it in a call at t.py:7, m: ValueError: top_k"),
         (traceback(TRAINER, f"{SITE}/trl/x.py:f", error="TypeError: A.f() got an unexpected "
          "keyword argument 'b'"), "versions-do-not-fit", "possible",
          "A.f() does not know b: trl and transformers are of versions"),
@@ -53,8 +53,28 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
          "possible", "f() does not know b_"),
         ("t.py --configs a rm-1b\nKeyError: 'rm-1b'", "value-unknown", "likely", "no entry rm-1b"),
         ("AttributeError: 'list' object has no attribute 'x'", None, "", ""),
+        (traceback(f"{SITE}/swift/x.py:f", error="AttributeError: 'S' object has no attribute 'a'")
+         .replace("    f()", "    if self.a is None:"), "versions-do-not-fit", "possible",
+         "'S' object uses a and nothing has set it: a bug of this version of swift"),
+        # A package that imports from itself.
+        (("/x/dist-packages/trl/x/__init__.py in <module>\n     26\n---> 27 from ..y import W\n"
+         "ImportError: cannot import name 'W' from 'trl.y' (/x)"), "package-version", "likely",
+         "trl does not find W in its own code"),
+        ("ValueError: value should be one of int, float, str", "kinds-differ", "possible", "kind"),
+        (traceback("/u/r.py:reward", error="TypeError: string indices must be integers"),
+         "own-code", "likely", "at r.py:7, reward"),
+        (traceback(f"{SITE}/verl/a.py:f", f"{SITE}/flash_attn/c.py:g", error="AssertionError: a"),
+         "package-failed", "possible", "flash_attn failed at c.py:7, g, on what verl gave it"),
+        # A name with a word in it that says who ended a process is no such word.
+        ("AssertionError: RAY_WORKER_HOOK is not permitted", "check-failed", "possible", ""),
+        ("AssertionError: the worker exited", None, "", ""),
+        # What a warning mentions did not end the program, and a driver's frames are not a worker's.
+        ("WARNING not reached (AssertionError: a is 2)", None, "", ""),
+        (traceback("t.py:m", error="ray.exceptions.RayTaskError(AssertionError): ray::A.f()")
+         + traceback(f"{SITE}/verl/a.py:f", error="AssertionError: a is 2"), "package-failed",
+         "possible", "verl failed at a.py:7, f"),
         ("AttributeError: 'E' object has no attribute 'x'\nWorkerProc failed to start",
-         "engine-core-failed", "possible", "its own error stands above"),
+         None, "", ""),
         (traceback(f"{SITE}/vllm/x.py:rpc", error="NotImplementedError"), "not-implemented",
          "possible", "vllm does not implement rpc for this engine"),
         ("x = example[self.k]\nerror: KeyError: 'a", "data-lacks-a-field", "likely", "field a."),
@@ -73,10 +93,29 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
          "sizes-differ", "possible", "512 and 2048 (4 times, as those of all ranks"),
         ("RuntimeError: The size of tensor a (9) must match the size of tensor b (8)",
          "sizes-differ", "possible", "9 and 8 (as a text that was tokenized or cut twice)"),
+        ("RuntimeError: value tensor of shape [3, 339] cannot be broadcast to a shape of [3, 336]",
+         "sizes-differ", "possible", "[3, 339] and [3, 336] (as a text that was tokenized"),
+        ("AssertionError: Reward model is not correctly loaded.", "load-failed", "possible", "is"),
         ("AttributeError: 'A' object has no attribute 'unsloth_x'", "versions-do-not-fit",
          "possible", "no unsloth_x, which unsloth adds: it was imported before unsloth"),
         ("MemoryError: Unable to allocate 9.1 GiB", "out-of-memory", "likely", "allocate 9.1 GiB"),
         ("RuntimeError: NPU out of memory. Tried 2 GiB", "out-of-memory", "likely", "Tried 2 GiB"),
+        # A warning, a retry and a finalizer ended nothing; the others' time-outs follow from it.
+        ("WARNING 05-16 ModuleNotFoundError: No module named 'flash_attn'\n"
+         + traceback("/u/r.py:reward", error="IndexError: a"), "own-code", "likely", "r.py:7"),
+        (("WARNING -- [Errno 98] Address already in use: port 8265, using 8266\n"
+          "x = batch['scores']\nKeyError: 'scores'"), "batch-lacks-a-key", "possible", "no scores"),
+        ("WARNING: CUDA out of memory in the capture, retry with a smaller batch", None, "", ""),
+        ("Exception ignored in: <function A.__del__>\n" + traceback("a.py:f", error="OSError: b")
+         + traceback("/u/r.py:reward", error="IndexError: a"), "own-code", "likely", "reward"),
+        (traceback("/u/r.py:reward", error="TypeError: float() argument must be a string or a real "
+         "number, not 'NoneType'") + "[Rank 1] Watchdog caught collective operation timeout: "
+         "WorkNCCL(SeqNum=880, OpType=_ALLGATHER_BASE, NumelIn=131137536, NumelOut=131137536, "
+         "Timeout(ms)=1800000)", "own-code", "likely", "at r.py:7, reward"),
+        ("srun: error: node12: task 3: Exited with exit code 1", None, "", ""),
+        ("error: externally-managed-environment", None, "", ""),
+        ("pcieport 0000:00:03.0: PCIe Bus error: severity=Corrected", None, "", ""),
+        ("Connection refused\nNCCL INFO Bootstrap : Using eth0", None, "", ""),
         # An error that the program handled is not the one that ended it.
         (traceback(TRAINER, "/u/my.py:reward", error="KeyError: 'a'")
          + "\nDuring handling of the above exception, another exception occurred:\n"
@@ -90,3 +129,16 @@ def test_what_an_error_shows(text: str, name: str | None, certainty: str, words:
     if cause:
         assert cause.certainty == certainty
         assert words in cause.says
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("vllm.config.ModelConfig: max_model_len is 4096", ""),  # what a log names
+        (traceback("t.py:m", error="aiohttp.web_exceptions.HTTPTooLarge: no"), "HTTPTooLarge"),
+    ],
+)
+def test_a_name_that_ends_otherwise_is_an_error_after_its_frames(text: str, first: str) -> None:
+    facts = [fact for fact in answer(text).shown if fact.startswith("the first error is")]
+    assert len(facts) == bool(first)
+    assert all(first in fact for fact in facts)

@@ -1,6 +1,6 @@
 """The documents of some runs without their charts, so that a change of any word or number shows.
 
-`python -m tests.unit.document.said` writes them down anew; read the diff of `said.json`.
+`python -m tests.unit.document.said` writes them down again; read the diff of `said.json`.
 """
 
 from __future__ import annotations

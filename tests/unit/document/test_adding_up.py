@@ -11,9 +11,9 @@ import pytest
 from grpo_doctor.document import build_document
 from grpo_doctor.trace.model import Trace
 from grpo_doctor_reports import digest, time_words
-from grpo_doctor_reports.digest import key_numbers
+from grpo_doctor_reports.digest import key_numbers, step_bar
 from grpo_doctor_reports.schema.findings import FindingEntry
-from grpo_doctor_reports.schema.report import ReportDocument, read_report
+from grpo_doctor_reports.schema.report import PhaseEntry, ReportDocument, read_report
 from tests.first_screens import runs as first_screens
 from tests.large_runs import large_run
 from tests.unit.document.said import RUNS as SAID
@@ -61,9 +61,10 @@ def test_phases_add_up_to_the_step_and_kinds_to_the_phase(name: str) -> None:
     if not summary.step_time_s:
         return
     phases = summary.phases.values()
-    seconds = sum(phase.seconds for phase in phases) + (summary.unattributed_seconds or 0)
+    rest = summary.unattributed or PhaseEntry()
+    seconds = sum(phase.seconds for phase in phases) + rest.seconds
     assert seconds == pytest.approx(summary.step_time_s, abs=ROUNDING)
-    shares = sum(phase.share or 0 for phase in phases) + (summary.unattributed_share or 0)
+    shares = sum(phase.share or 0 for phase in phases) + (rest.share or 0)
     assert shares == pytest.approx(1, abs=2e-4)
     assert sum(summary.accounting.values()) <= 1 + 1e-4
     for phase in phases:
@@ -78,7 +79,7 @@ def test_a_mean_outside_of_p10_to_p90_has_a_word_beside_it(name: str) -> None:
     if low is not None and mean is not None and high is not None and not low <= mean <= high:
         spread = next(item for item in key_numbers(shown) if item.label == "Step time").detail
         assert f"step {summary.longest_step.number} took" in spread
-    for bar in shown.views.waterfall:
+    for bar in step_bar(shown):
         if bar.p10_s is not None and bar.p90_s is not None:
             within = bar.p10_s <= bar.seconds <= bar.p90_s
             assert within or time_words.seldom_words(bar, summary.steps)
@@ -87,7 +88,7 @@ def test_a_mean_outside_of_p10_to_p90_has_a_word_beside_it(name: str) -> None:
 def test_no_finding_costs_more_than_its_phases(name: str) -> None:
     summary = document(name).summary
     shares = {phase: entry.share or 0.0 for phase, entry in summary.phases.items()}
-    shares["unattributed"] = summary.unattributed_share or 0.0
+    shares["unattributed"] = (summary.unattributed or PhaseEntry()).share or 0.0
     for finding in document(name).findings:
         cost = finding.cost.share or 0.0
         assert cost <= 1 + ROUNDING

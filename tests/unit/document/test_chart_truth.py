@@ -11,10 +11,12 @@ import pytest
 
 from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.document import SCHEMA
-from grpo_doctor.document.summary import phase_entry
+from grpo_doctor.document.summary import phase_entry, summary
 from grpo_doctor.document.views import views
+from grpo_doctor.findings import RunView, run_rules
 from grpo_doctor.phases import PHASES, UNATTRIBUTED
 from grpo_doctor_reports import formatting
+from grpo_doctor_reports.charts import bars_of
 from grpo_doctor_reports.charts.figure import Chart
 from grpo_doctor_reports.charts.heatmap import heatmap_chart
 from grpo_doctor_reports.charts.lanes import lanes_chart
@@ -58,12 +60,14 @@ def run(request: pytest.FixtureRequest) -> Drawn:
     ranks, steps, sub_spans = request.param
     analysis = analyse(large_run(ranks, steps, sub_spans=sub_spans))
     made = views(analysis)
-    report = read_report({"schema": SCHEMA, "views": msgspec.to_builtins(made)})
+    entire = summary(analysis, run_rules(RunView(analysis)), [])
+    parts = {"views": msgspec.to_builtins(made), "summary": msgspec.to_builtins(entire)}
+    report = read_report({"schema": SCHEMA, **parts})
     charts = [
         lanes_chart(report),
         steps_chart(report.views),
         heatmap_chart(report.views.heatmap),
-        waterfall_chart(report.views.waterfall),
+        waterfall_chart(bars_of(report)),
     ]
     lanes, by_step, heatmap, waterfall = [chart for chart in charts if chart is not None]
     return Drawn(ranks, steps, analysis, made, lanes, by_step, heatmap, waterfall)

@@ -89,7 +89,6 @@ def test_percent_of_the_peak_in_the_step_and_in_train() -> None:
     assert found.step_pct == pytest.approx(expected / 3, abs=0.1)
     assert found.train_pct is None  # by the host's clock alone
     assert found.padding_counted
-    assert found.peak_tflops == 989.4
     measured = entry(card="NVIDIA H100 80GB HBM3", cuda=True)
     assert measured.step_pct == found.step_pct
     assert measured.train_pct == pytest.approx(expected, abs=0.1)

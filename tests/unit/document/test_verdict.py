@@ -15,7 +15,7 @@ from grpo_doctor.whatif import Prediction
 from grpo_doctor_reports.formatting import MINUS
 from grpo_doctor_reports.schema.report import HangEntry
 from tests.build import TraceBuilder
-from tests.unit.findings.example_runs import empty_gpus, offloaded, run, straggling, without_vllm
+from tests.unit.findings.example_runs import empty_gpus, offloaded, straggling, without_vllm
 
 
 def verdict(build: TraceBuilder, *hangs: HangEntry) -> str:
@@ -51,11 +51,6 @@ def test_how_it_ended_comes_last_unless_it_died(exit_: Exit, sentence: str) -> N
     assert verdict(ended(exit_)) == f"{nothing} {sentence}".strip()
 
 
-def test_a_run_that_died_before_its_first_step() -> None:
-    build = TraceBuilder(exit=Exit("failed", 1)).span(0, "init", 0, 5)
-    assert verdict(build) == "The run failed (exit code 1) before its first step."
-
-
 @pytest.mark.parametrize("framework", ["unknown", "trl", "verl"])
 def test_no_step_on_record_is_not_before_the_first_step(framework: str) -> None:
     build = TraceBuilder(exit=Exit("failed", 1), framework=framework, framework_version=None)
@@ -78,7 +73,7 @@ def test_nothing_found_says_how_much_was_judged(applicable: int) -> None:
         clear = judged * 3 >= applicable and judged > 0
         assert module.tone(analysis, results) == ("clear" if clear else "unjudged")
         text = module.verdict(analysis, results, [])
-        assert f"{judged} of {applicable} checks" in text
+        assert f"{judged or 'none'} of {applicable} checks" in text
         assert ("no problem found" in text) is clear
 
 
@@ -152,20 +147,6 @@ def test_names_keep_their_letters_in_the_middle_of_a_line() -> None:
     assert _lowered("ZeRO-3 where ZeRO-2 fits") == "ZeRO-3 where ZeRO-2 fits"
     assert _lowered("GPU memory is left unused") == "GPU memory is left unused"
     assert _lowered("A log-prob pass is avoidable") == "a log-prob pass is avoidable"
-
-
-def test_waiting_without_one_cause_is_said_from_a_tenth() -> None:
-    assert "Not enough data" in verdict(run(slow={1: {"rollout": 0.3}}))
-    build = TraceBuilder(ranks=2)
-    for number in range(6):
-        at = 10.0 * number
-        for rank in range(2):
-            late = 2.0 * ((number + rank) % 2)
-            build.span(rank, "train", at, at + 8)
-            build.collective(rank, number, at + 5 + late, at + 8)
-            build.step(rank, number, at, {}, end_s=at + 8)
-    sentence = "8 s per step: 12% of it is wait time without a single cause."
-    assert verdict(build) == sentence
 
 
 @pytest.mark.parametrize(("late_s", "is_said"), [(2.0, True), (1.9, False)])

@@ -139,7 +139,7 @@ def test_a_fix_without_a_prediction_has_its_reason() -> None:
     run = view()
     entry = whatif_entry(run, results(run, ("knob", 1, None)))
     assert entry.unknown == [
-        WhatifUnknown(finding="GD000", fix=0, label="Problem 0", reason="nobody knows")
+        WhatifUnknown(finding="GD000", label="Problem 0", reason="nobody knows")
     ]
 
 

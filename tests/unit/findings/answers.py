@@ -1,6 +1,6 @@
 """What every rule says of the runs that its tests build, also with other settings or less recorded.
 
-`python -m tests.unit.findings.answers` writes it down anew: what changed is to be read in the diff
+`python -m tests.unit.findings.answers` writes it down again: what changed is to be read in the diff
 of `answers.json`, and to be meant.
 """
 

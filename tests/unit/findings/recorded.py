@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from grpo_doctor.findings import RunView
-from grpo_doctor.findings.engine import ask
-from grpo_doctor.findings.rule import Finding, Outcome
-from grpo_doctor.findings.view import RuleFile
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Kind
 from tests.build import SECOND, TraceBuilder
@@ -70,28 +66,6 @@ def memory(build: TraceBuilder, gib: dict[str, float], otherwise: float = 20.0) 
     return build
 
 
-def judged(rule: RuleFile, build: TraceBuilder) -> Outcome:
-    """What a rule says of a run that has its signals."""
-    view = RunView.of(build.build())
-    missing = [signal.text for signal in rule.RULE.needs if not signal.present(view.analysis)]
-    assert not missing, missing
-    return ask(rule, view)
-
-
-def finding_by(rule: RuleFile, build: TraceBuilder) -> Finding:
-    """The finding of a rule that must have one."""
-    answer = judged(rule, build)
-    assert isinstance(answer, Finding), answer
-    return answer
-
-
 def knob(name: str, value: Any) -> dict[str, Any]:
     """One setting, to be passed on by `**`."""
     return {name: value}
-
-
-def number(finding: Finding, text: str) -> float:
-    """The value of the evidence whose text begins so."""
-    value = next(e.value for e in finding.evidence if e.text.startswith(text))
-    assert isinstance(value, int | float)
-    return float(value)

@@ -1,7 +1,8 @@
 """Example runs of every rule: those of `example_runs.py`, and those that its own test file brings.
 
-`rules/test_gdNNN.py` brings them as functions `sick()` and `well()`, each of which returns a
-`TraceBuilder`, as other such functions, and as rows of `RUNS`: both sides of each threshold.
+`rules/test_gdNNN.py` brings them as rows of `RUNS`: one that is `sick` and one that is `well`, then
+both sides of each threshold. Other runs are functions without parameters that return a
+`TraceBuilder`; `sick()` and `well()` may be such too.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ def _examples() -> dict[str, Examples]:
     examples = {}
     for path in _FILES:
         module = importlib.import_module(f"tests.unit.findings.rules.{path.stem}")
-        if hasattr(module, "sick") and hasattr(module, "well"):  # else a test of test_rules fails
-            examples[path.stem.removeprefix("test_").upper()] = (module.sick, module.well)
+        known = {**getattr(module, "RUNS", {}), **vars(module)}
+        if "sick" in known and "well" in known:  # else a test of test_rules fails
+            examples[path.stem.removeprefix("test_").upper()] = (known["sick"], known["well"])
     return examples
 
 
@@ -55,9 +57,10 @@ def runs_of(rule_id: str) -> dict[str, Callable[[], TraceBuilder]]:
 
 
 def rows_of(rule_id: str) -> dict[str, Callable[[], TraceBuilder]]:
-    """The rows of `RUNS` in the file of a rule's tests."""
+    """The rows of `RUNS` in the file of a rule's tests, without the two examples."""
     path = Path(__file__).parent / "rules" / f"test_{rule_id.lower()}.py"
     if not path.exists():
         return {}
     module = importlib.import_module(f"tests.unit.findings.rules.{path.stem}")
-    return dict(getattr(module, "RUNS", {}))
+    rows: dict[str, Callable[[], TraceBuilder]] = getattr(module, "RUNS", {})
+    return {name: build for name, build in rows.items() if name not in ("sick", "well")}

@@ -9,19 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from grpo_doctor.findings import NotRun, RunView
+from grpo_doctor.findings import NotRun, RunView, signals
 from grpo_doctor.findings.engine import ask
 from grpo_doctor.findings.learning import metric
 from grpo_doctor.findings.rule import NotApplicable, Outcome, Passed, Rule
-from grpo_doctor.findings.signals import (
-    COLLECTIVES,
-    GPU_MEMORY,
-    PHASES,
-    SETTINGS,
-    STEPS,
-    Signal,
-    sampled,
-)
 from grpo_doctor.findings.view import RuleFile
 from grpo_doctor.trace.model import Exit, Origin, Trace
 from tests.build import TraceBuilder
@@ -29,10 +20,12 @@ from tests.unit.findings.example_runs import run
 
 LOG = Origin("a console log", (), ("rollout",), durations_only=True)
 INSTEAD = "not in a console log; record with `grpo-doctor run -- ...`"
-PRESSURE = sampled("host.pressure", "record with `grpo-doctor run` on a kernel with PSI")
+PRESSURE = signals.sampled("host.pressure", "record with `grpo-doctor run` on a kernel with PSI")
 
 
-def asking(*needs: Signal, ranks: int = 1, check: Callable[[RunView], Any] | None = None) -> Any:
+def asking(
+    *needs: signals.Signal, ranks: int = 1, check: Callable[[RunView], Any] | None = None
+) -> Any:
     """A rule that needs these signals and so many ranks."""
     rule = Rule("GD900", "fake", "Fake", "data", needs, min_ranks=ranks)
     return SimpleNamespace(RULE=rule, check=check or (lambda view: Passed("asked")))
@@ -44,7 +37,7 @@ def outcome(rule: Any, build: TraceBuilder, origin: Origin | None = None, **fact
     return ask(cast(RuleFile, rule), view)
 
 
-def lacked(signal: Signal, build: TraceBuilder, origin: Origin | None = None) -> str:
+def lacked(signal: signals.Signal, build: TraceBuilder, origin: Origin | None = None) -> str:
     answer = outcome(asking(signal), build, origin)
     assert isinstance(answer, NotRun)
     (text,) = answer.missing
@@ -70,46 +63,49 @@ FAILED = Exit(state="failed", code=1)
 
 
 @pytest.mark.parametrize(("signal", "build", "message"), [
-    (STEPS, short(), "at least 3 steps after the warm-up: record a longer run"),
-    (STEPS, unmarked(), "steps and phases: none were recorded, see GD075"),
-    (PHASES, unmarked(), "steps and phases: none were recorded, see GD075"),
-    (STEPS, unmarked(exit=FAILED), "steps and phases: the run failed, and none was recorded"),
-    (STEPS, unmarked("unknown", exit=FAILED),
+    (signals.STEPS, short(), "at least 3 steps after the warm-up: record a longer run"),
+    (signals.STEPS, unmarked(), "steps and phases: none were recorded, see GD075"),
+    (signals.PHASES, unmarked(), "steps and phases: none were recorded, see GD075"),
+    (signals.STEPS, unmarked(exit=FAILED),
         "steps and phases: the run failed, and none was recorded"),
-    (STEPS, unmarked("bundled"), STEPS.text),
-    (SETTINGS, unmarked(), SETTINGS.text),
-    (COLLECTIVES, short(), COLLECTIVES.text),
-    (GPU_MEMORY, short(), "GPU memory samples: `grpo-doctor run` saw none"),
+    (signals.STEPS, unmarked("unknown", exit=FAILED),
+        "steps and phases: the run failed, and none was recorded"),
+    (signals.STEPS, unmarked("bundled"), signals.STEPS.text),
+    (signals.SETTINGS, unmarked(), signals.SETTINGS.text),
+    (signals.COLLECTIVES, short(), signals.COLLECTIVES.text),
+    (signals.GPU_MEMORY, short(), "GPU memory samples: `grpo-doctor run` saw none"),
     (PRESSURE, short(),
         "`host.pressure`: `grpo-doctor run` saw none, which takes a kernel with PSI"),
-    (GPU_MEMORY, short(exit=UNKNOWN), GPU_MEMORY.text),
-    (STEPS, unmarked(exit=UNKNOWN), STEPS.text),
+    (signals.GPU_MEMORY, short(exit=UNKNOWN), signals.GPU_MEMORY.text),
+    (signals.STEPS, unmarked(exit=UNKNOWN), signals.STEPS.text),
 ])  # fmt: skip
 def test_what_our_own_recording_lacks_is_not_advised_to_be_recorded_again(
-    signal: Signal, build: TraceBuilder, message: str
+    signal: signals.Signal, build: TraceBuilder, message: str
 ) -> None:
     assert lacked(signal, build) == message
 
 
 @pytest.mark.parametrize(("signal", "build", "message"), [
-    (GPU_MEMORY, short(), f"GPU memory samples: {INSTEAD}"),
-    (COLLECTIVES, short(), f"collectives of several ranks: {INSTEAD}"),
-    (SETTINGS, short(), f"settings of TRL, ms-swift, verl or OpenRLHF: {INSTEAD}"),
-    (STEPS, short(), STEPS.text),
-    (STEPS, unmarked(), f"step times: {INSTEAD}"),
-    (sampled("x", "elsewhere"), short(), "`x`: elsewhere"),
-    (sampled("x", "elsewhere"), unmarked(), "`x`: elsewhere"),
+    (signals.GPU_MEMORY, short(), f"GPU memory samples: {INSTEAD}"),
+    (signals.COLLECTIVES, short(), f"collectives of several ranks: {INSTEAD}"),
+    (signals.SETTINGS, short(), f"settings of TRL, ms-swift, verl or OpenRLHF: {INSTEAD}"),
+    (signals.STEPS, short(), signals.STEPS.text),
+    (signals.STEPS, unmarked(), f"step times: {INSTEAD}"),
+    (signals.sampled("x", "elsewhere"), short(), "`x`: elsewhere"),
+    (signals.sampled("x", "elsewhere"), unmarked(), "`x`: elsewhere"),
     (metric("reward", 5), short(), "metric `reward`: not in a console log"),
 ])  # fmt: skip
 def test_what_someone_elses_file_lacks_is_to_be_recorded_by_us(
-    signal: Signal, build: TraceBuilder, message: str
+    signal: signals.Signal, build: TraceBuilder, message: str
 ) -> None:
     assert lacked(signal, build, LOG) == message
 
 
 def test_two_signals_that_come_the_same_way_are_said_once() -> None:
-    answer = outcome(asking(STEPS, PHASES, SETTINGS), unmarked())
-    assert answer == NotRun(("steps and phases: none were recorded, see GD075", SETTINGS.text))
+    answer = outcome(asking(signals.STEPS, signals.PHASES, signals.SETTINGS), unmarked())
+    assert answer == NotRun(
+        ("steps and phases: none were recorded, see GD075", signals.SETTINGS.text)
+    )
 
 
 def test_a_rule_about_ranks_is_asked_of_as_many_as_it_wants() -> None:

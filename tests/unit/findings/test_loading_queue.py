@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.loading import (
-    Loading,
-    enough_workers,
-    loading,
-    replayed_wait,
-)
+from grpo_doctor.findings.loading import Loading, enough_workers, loading, replayed_wait
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
 from tests.unit.findings.recorded import count

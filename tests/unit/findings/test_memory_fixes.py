@@ -6,14 +6,9 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.findings import RunView
-from grpo_doctor.findings.device_memory import (
-    Fit,
-    fixes_for_memory,
-    in_passes_of,
-    offload_off,
-)
+from grpo_doctor.findings import RunView, device_memory
 from grpo_doctor.whatif import Withheld
+from grpo_doctor.whatif.room import Room
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, run
 
@@ -29,7 +24,7 @@ AGAIN, OFFLOAD = "train.gradient_checkpointing", "offload.optimizer"
 def fixes(where: str | None, *, ranks: int = 2, **changes: Any) -> dict[str | None, object]:
     knobs = {**COLOCATED, **{name.replace("__", "."): v for name, v in changes.items()}}
     view = RunView.of(run(knobs=knobs, ranks=ranks).build())
-    return {fix.knob: fix.after for fix in fixes_for_memory(view, where)}
+    return {fix.knob: fix.after for fix in device_memory.fixes_for_memory(view, where)}
 
 
 @pytest.mark.parametrize(("where", "knobs"), [
@@ -77,9 +72,9 @@ def test_weights_are_spread_over_several_ranks_alone() -> None:
 
 def test_more_passes_change_sums_and_one_switch_does_not() -> None:
     view = RunView.of(run(knobs=COLOCATED).build())
-    safety = {fix.knob: fix.safety for fix in fixes_for_memory(view, "train")}
+    safety = {fix.knob: fix.safety for fix in device_memory.fixes_for_memory(view, "train")}
     assert safety == {PASSES: "changes-numerics", AGAIN: "same-math"}
-    (passes, _) = fixes_for_memory(view, "train")
+    (passes, _) = device_memory.fixes_for_memory(view, "train")
     assert passes.spelling == "--per_device_train_batch_size 2 --gradient_accumulation_steps 4"
 
 
@@ -94,16 +89,16 @@ def test_where_passes_follow_from_their_size_that_alone_is_set(
     knobs = {"train.micro_batch": 4, **recorded}
     build = run(knobs=knobs, framework=framework, framework_version=version)
     view = RunView.of(build.build())
-    fix = fixes_for_memory(view, "train")[0]
+    fix = device_memory.fixes_for_memory(view, "train")[0]
     assert (fix.spelling, fix.typed, fix.pasted) == (flag, flag, True)
     assert (fix.after, fix.safety, fix.predicted) == (2, "changes-numerics", None)
-    larger = in_passes_of(view, 2, 4, Withheld("not known"), risk="")
+    larger = device_memory.in_passes_of(view, 2, 4, Withheld("not known"), risk="")
     assert (larger.spelling, larger.typed) == (flag, flag)
 
 
 def test_a_run_without_steps_has_no_predictions() -> None:
     view = RunView.of(TraceBuilder(knobs=COLOCATED).build())
-    for fix in fixes_for_memory(view, "rollout"):
+    for fix in device_memory.fixes_for_memory(view, "rollout"):
         assert fix.predicted is None
 
 
@@ -118,7 +113,7 @@ def test_what_moves_memory_out_of_the_way_is_switched_off_by_its_own_setting(
     knobs: dict[str, Any], changed: tuple[str | None, object]
 ) -> None:
     view = RunView.of(run({**HEALTHY, "offload": 2.0}, knobs=knobs).build())
-    fix = offload_off(view, Fit(True, "enough"))
+    fix = device_memory.offload_off(view, Room(True, "enough"))
     assert (fix.knob, fix.after) == changed
     assert fix.pasted is (fix.knob is not None)
     assert view.predicted(fix).predicted is not None
@@ -126,6 +121,8 @@ def test_what_moves_memory_out_of_the_way_is_switched_off_by_its_own_setting(
 
 def test_room_that_was_not_seen_is_to_be_checked_first() -> None:
     view = RunView.of(run(knobs={"offload.optimizer": True}).build())
-    risks = [offload_off(view, Fit(fits, "seen")).risk for fits in (True, False, None)]
+    risks = [
+        device_memory.offload_off(view, Room(fits, "seen")).risk for fits in (True, False, None)
+    ]
     assert risks[0].startswith("Needs GPU memory: seen.")
     assert all(risk.startswith("First check") for risk in risks[1:])

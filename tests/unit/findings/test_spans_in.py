@@ -2,15 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.findings import RunView
-from grpo_doctor.findings.span_counts import (
-    collectives_per_step,
-    padding,
-    seconds_just_after,
-    seconds_just_before,
-    span_lengths,
-    times_per_step,
-)
+from grpo_doctor.findings import RunView, span_counts
 from grpo_doctor.trace.model import Kind
 from tests.build import TraceBuilder
 
@@ -37,20 +29,20 @@ def view(ranks: int = 2) -> RunView:
 
 
 def test_spans_of_a_name_are_counted_and_measured_within_steps() -> None:
-    assert times_per_step(view(), "sync/gather") == 3
-    assert span_lengths(view(), "sync/gather") == pytest.approx([0.4] * 18)
-    assert times_per_step(view(), "never") == 0
+    assert span_counts.times_per_step(view(), "sync/gather") == 3
+    assert span_counts.span_lengths(view(), "sync/gather") == pytest.approx([0.4] * 18)
+    assert span_counts.times_per_step(view(), "never") == 0
 
 
 def test_collectives_are_counted_within_a_phase() -> None:
-    assert collectives_per_step(view(), "sync") == 2
-    assert collectives_per_step(view(), "rollout") == 1
+    assert span_counts.collectives_per_step(view(), "sync") == 2
+    assert span_counts.collectives_per_step(view(), "rollout") == 1
 
 
 def test_pieces_are_told_by_their_neighbours() -> None:
-    assert seconds_just_before(view(), "offload", "sync") == pytest.approx(1.0)
-    assert seconds_just_after(view(), "offload", "sync") == pytest.approx(0.5)
-    assert seconds_just_before(view(), "offload", "train") == 0
+    assert span_counts.seconds_beside(view(), "offload", before="sync") == pytest.approx(1.0)
+    assert span_counts.seconds_beside(view(), "offload", after="sync") == pytest.approx(0.5)
+    assert span_counts.seconds_beside(view(), "offload", before="train") == 0
 
 
 @pytest.mark.parametrize(
@@ -75,7 +67,7 @@ def test_padding_is_guessed_from_the_lengths_of_steps_that_had_completions(
     for step in (0, 1):
         lengths = {name: values[step] for name, values in metrics.items() if values is not None}
         build.metrics(step, **lengths)
-    padded = padding(RunView.of(build.build()))
+    padded = span_counts.padding(RunView.of(build.build()))
     assert (None if padded is None else padded.share) == share
     assert padded is None or not padded.counted
 
@@ -84,5 +76,5 @@ def test_a_step_that_never_ended_has_no_neighbours_to_tell_of() -> None:
     build = TraceBuilder().span(0, "offload", 0.0, 1.0).span(0, "sync", 1.0, 2.0)
     build.row(Kind.STEP, 0, "step", 0.0, 3.0, depth=0, open=True)
     run_view = RunView.of(build.build())
-    assert seconds_just_before(run_view, "offload", "sync") == 0
-    assert seconds_just_after(run_view, "sync", "offload") == 0
+    assert span_counts.seconds_beside(run_view, "offload", before="sync") == 0
+    assert span_counts.seconds_beside(run_view, "sync", after="offload") == 0

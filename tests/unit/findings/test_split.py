@@ -11,6 +11,7 @@ from grpo_doctor.findings import RunView
 from grpo_doctor.findings.rule import Finding
 from grpo_doctor.findings.rules import gd027_starved_trainer as rule
 from grpo_doctor.findings.sides import best_split, sides_of
+from grpo_doctor.trace.model import RolloutServer
 from tests.build import TraceBuilder
 
 STEPS = 40
@@ -93,3 +94,19 @@ def test_copies_of_the_model_that_do_not_fill_a_side_are_not_modeled() -> None:
     build.framework, build.framework_version = "ms-swift", "4.6.0"
     view = RunView.of(build.build())
     assert "not modeled: 4 GPUs for copies of 8" in str(best_split(view, sides_of(view)))
+
+
+def test_a_server_with_flags_of_its_own_is_known_once_it_joins() -> None:
+    build = Job(trains=20, generates=60).run(4, 4)
+    build.knobs, build.framework, build.framework_version = {}, "trl", "1.16.0"
+    for index in range(8):
+        build.gpu(f"GPU-{index}", index=index)
+    view = RunView.of(build.build())
+    assert "unknown" in str(best_split(view, sides_of(view)))
+    serve = ("vllm", "serve", "m", "--tensor-parallel-size", "2", "--data-parallel-size=2")
+    build.servers.append(RolloutServer("vm", 9, serve))
+    view = RunView.of(build.build())
+    assert sides_of(view).gpus == (4, 4)
+    split = best_split(view, sides_of(view))
+    assert isinstance(split, tuple)
+    assert split[:2] == (2, 4)

@@ -8,8 +8,6 @@ import pytest
 
 from grpo_doctor import knobs
 from grpo_doctor.knobs.model import version_of
-from grpo_doctor.knobs.syntax import options_of
-from grpo_doctor.knobs.tables import BY_NAME
 from grpo_doctor_trainer.config import TrainerConfig
 
 SWIFT = "ms-swift"
@@ -21,16 +19,6 @@ def test_every_bundled_spelling_is_an_option_of_the_trainer() -> None:
         assert spelling.key in options
         if spelling.knob not in ("rollout.importance_correction", "reward.weights"):  # none: off
             assert spelling.default == options[spelling.key].default, spelling.key
-
-
-def test_every_spelling_names_a_knob_and_no_version_has_two_names_for_it() -> None:
-    for framework, spellings in knobs.FRAMEWORKS.items():
-        for spelling in spellings:
-            assert spelling.knob in BY_NAME, framework
-            begins = version_of(spelling.since)
-            assert begins is not None
-            covering = [s for s in spellings if s.knob == spelling.knob and s.covers(begins)]
-            assert covering == [spelling]
 
 
 @pytest.mark.parametrize(
@@ -50,14 +38,6 @@ def test_an_unknown_framework_has_no_spellings() -> None:
     assert knobs.canonical("mine", "1.0", {"use_vllm": True}) == {}
 
 
-def test_defaults_follow_the_version() -> None:
-    assert knobs.default(SWIFT, "3.4.0", "vllm.mode") is None
-    assert knobs.default(SWIFT, "3.5.0", "vllm.mode") == "colocate"
-    assert knobs.default(SWIFT, "4.0.0", "vllm.mode") is None
-    assert knobs.default(SWIFT, "3.4.0", "run.collective_timeout_s") == 1800
-    assert knobs.default(SWIFT, None, "run.collective_timeout_s") == 18_000_000
-
-
 def test_a_command_line_as_knobs() -> None:
     line = (
         "swift rlhf --rlhf_type grpo --use_vllm true --vllm_gpu_memory_utilization=0.6 "
@@ -70,20 +50,6 @@ def test_a_command_line_as_knobs() -> None:
         "train.padding_free": True,
         "checkpoint.save_steps": 100,
     }
-
-
-def test_options_of_a_command_line() -> None:
-    assert options_of(["x", "--a", "1", "--b", "--c-d", "e", "f", "--g=h=i"]) == {
-        "a": "1",
-        "b": True,
-        "c_d": ["e", "f"],
-        "g": "h=i",
-    }
-
-
-def test_two_dashes_alone_are_no_option() -> None:
-    assert options_of(["x", "--", "--a", "1"]) == {"a": "1"}
-    assert options_of(["--a", "1", "--"]) == {"a": ["1", "--"]}
 
 
 @pytest.mark.parametrize(

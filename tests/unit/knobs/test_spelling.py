@@ -218,6 +218,11 @@ def test_a_value_that_the_table_does_not_know_is_absent() -> None:
         ("verl", "0.9.1", "train.beta", 0.0),
         ("openrlhf", "0.11.2", "vllm.enable_prefix_caching", False),
         ("openrlhf", "0.6.3", "vllm.gpu_memory_utilization", 0.9),
+        ("ms-swift", "3.4.0", "vllm.mode", None),
+        ("ms-swift", "3.5.0", "vllm.mode", "colocate"),
+        ("ms-swift", "4.0.0", "vllm.mode", None),
+        ("ms-swift", "3.4.0", "run.collective_timeout_s", 1800),
+        ("ms-swift", None, "run.collective_timeout_s", 18_000_000),
         ("ms-swift", "3.10.0", "dataload.prefetch_factor", 10),
         ("ms-swift", "4.6.0", "dataload.prefetch_factor", 2),
         ("ms-swift server", "3.9.0", "vllm.enable_prefix_caching", False),
@@ -228,14 +233,25 @@ def test_defaults(framework: str, version: str | None, knob: str, expected: Any)
 
 
 def test_a_command_lines_options_and_overrides() -> None:
-    words = ["swift", "rlhf", "--use_vllm", "true", "--reward-funcs", "a", "b", "--flag", "--x=1"]
-    words += ["--y=", "last"]
+    words = [
+        "swift",
+        "rlhf",
+        "--",
+        "--use_vllm",
+        "true",
+        "--reward-funcs",
+        "a",
+        "b",
+        "--flag",
+        "--x=1=2",
+    ]
+    words += ["--y=", "last", "--"]
     assert options_of(words) == {
         "use_vllm": "true",
         "reward_funcs": ["a", "b"],
         "flag": True,
-        "x": "1",
-        "y": ["", "last"],
+        "x": "1=2",
+        "y": ["", "last", "--"],
     }
     hydra = ["main.py", "a.b=1", "++c='x y'", "+d=2", "~e=", "--f=3", "9g=4"]
     assert overrides_of(hydra) == {"a.b": "1", "c": "x y", "d": "2", "e": ""}

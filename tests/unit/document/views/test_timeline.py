@@ -1,16 +1,12 @@
-"""The run over time: how long it is, and whether it is thinned."""
+"""The run over time: how long it is, and what is left out."""
 
 from __future__ import annotations
-
-import importlib
 
 import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.document.views.timeline import MAX_TRACKS, timeline_view
 from tests.build import TraceBuilder
-
-MODULE = importlib.import_module("grpo_doctor.document.views.timeline")  # its function has its name
 
 
 def steps() -> TraceBuilder:
@@ -21,25 +17,15 @@ def steps() -> TraceBuilder:
     return build.open(0, "rollout", 50.0, 59.0)
 
 
-@pytest.mark.parametrize(("limit", "thinned"), [(11, False), (10, True)])
-def test_a_run_of_many_stretches_is_long(
-    limit: int, thinned: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(MODULE, "_LONG", limit)
-    drawn = timeline_view(analyse(steps().build()))
-    assert drawn.thinned is thinned
-    assert drawn.end_s == 59.0
-
-
-@pytest.mark.parametrize(("count", "thinned"), [(MAX_TRACKS, False), (MAX_TRACKS + 1, True)])
-def test_curves_that_are_left_out_thin_a_timeline_too(count: int, thinned: bool) -> None:
+@pytest.mark.parametrize("more", [0, 1])
+def test_curves_that_are_left_out_are_counted(more: int) -> None:
     build = steps()
-    for number in range(count):
+    for number in range(MAX_TRACKS + more):
         build.series(f"s{number}", "%", [0, 1], [1, 2])
     drawn = timeline_view(analyse(build.build()))
-    assert (drawn.thinned, drawn.tracks_left_out) == (thinned, int(thinned))
+    assert (drawn.end_s, drawn.tracks_left_out) == (59.0, more)
 
 
 def test_a_run_without_spans_is_as_long_as_it_was() -> None:
     drawn = timeline_view(analyse(TraceBuilder().build()))
-    assert (drawn.end_s, drawn.exact.windows, drawn.thinned) == (0.0, [], False)
+    assert (drawn.end_s, drawn.exact.windows) == (0.0, [])

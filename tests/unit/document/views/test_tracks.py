@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grpo_doctor.document.views.timeline import MAX_TRACKS, thinned, track_entries
+from grpo_doctor.document.views.timeline import MAX_TRACKS, track_entries
+from grpo_doctor.trace.events import thinned
 from grpo_doctor.trace.model import Series, Trace
 from tests.build import TraceBuilder
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from grpo_doctor.analysis import analyse
-from grpo_doctor.document.views.steps import waterfall
+from grpo_doctor.document.summary import summary
+from grpo_doctor.findings import RunView, run_rules
+from grpo_doctor_reports.charts import bars_of
+from grpo_doctor_reports.schema.report import SCHEMA, ReportDocument
 from tests.build import TraceBuilder
 
 
 def drawn(build: TraceBuilder) -> list[tuple[str, float, float]]:
-    return [(e.phase, e.start_s, e.seconds) for e in waterfall(analyse(build.build()))]
+    analysis = analyse(build.build())
+    entire = summary(analysis, run_rules(RunView(analysis)), [])
+    bars = bars_of(ReportDocument(schema=SCHEMA, summary=entire))
+    return [(bar.phase, bar.start_s, bar.seconds) for bar in bars]
 
 
 def test_phases_follow_each_other_as_they_start_and_the_rest_comes_last() -> None:

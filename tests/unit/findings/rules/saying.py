@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from grpo_doctor.findings import NotRun, RunView, rules, run_rules
-from grpo_doctor.findings.rule import Answer, Finding, Fix, NotApplicable, Passed
+from grpo_doctor.findings.rule import Answer, Finding, Passed
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, STEPS, run
 
@@ -38,31 +38,11 @@ def passed(build: TraceBuilder, rule: str) -> str:
     return answer.note
 
 
-def not_applicable(build: TraceBuilder, rule: str) -> str:
-    """Why the rule has no question to this run."""
-    answer = answer_to(build, rule)
-    assert isinstance(answer, NotApplicable), answer
-    return answer.reason
-
-
-def missing(build: TraceBuilder, rule: str) -> str:
-    """Which signal the rule lacks."""
-    answer = answer_to(build, rule)
-    assert isinstance(answer, NotRun), answer
-    return "; ".join(answer.missing)
-
-
 def value(finding: Finding, text: str) -> float:
     """The number of the one piece of evidence whose text has these words."""
     (number,) = [e.value for e in finding.evidence if text in e.text]
     assert isinstance(number, int | float)
     return float(number)
-
-
-def mid(fix: Fix) -> float:
-    """The predicted change in percent."""
-    assert fix.predicted is not None, fix.risk
-    return fix.predicted.mid
 
 
 def step_s(phases: Mapping[str, float] = HEALTHY, idle: float = 0.05) -> float:

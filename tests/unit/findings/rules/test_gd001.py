@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, OFFLOADED, offloaded, run
 from tests.unit.findings.rules.saying import even, named, rows
+from tests.unit.findings.rules.test_gd011 import collecting
 
 ZERO = {"deepspeed.offload_optimizer": True}
 
@@ -39,6 +40,7 @@ RUNS = {
         ({"framework": "unknown"}, None),
     ),
     **named(what_is_left_beside_the_collecting_is_what, 1.5, 1.51),
+    "an offload that only collects garbage is another rule's": lambda: collecting(1.9),
     "with room it is advised and predicted": offloaded,
     "without room it is needed": lambda: offloaded(memory_gib=(60.0, 72.0)),
     "without gpu samples it says what to check": lambda: offloaded(memory_gib=None),

@@ -3,13 +3,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from grpo_doctor.findings import RunView
-from grpo_doctor.findings.rules import gd004_straggler_rank
 from grpo_doctor.trace.model import Kind
-from grpo_doctor.whatif import AsOthers, Replay
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import straggling
-from tests.unit.findings.rules.saying import rows, run, with_knobs
+from tests.unit.findings.rules.saying import even, rows, run, with_knobs
+from tests.unit.findings.rules.test_gd035 import NO_REWARD, slow_at_it
+from tests.unit.findings.rules.test_gd035 import sick as scoring_alone
 
 
 def chained() -> TraceBuilder:
@@ -70,17 +69,27 @@ def saving(
     return build
 
 
+def a_rank_that_is_late_by_chance_is_not_the_straggler() -> TraceBuilder:
+    build, now = TraceBuilder(ranks=2), 0.0
+    for step, extra in enumerate([0.2, 0.2, 0.2, 3.0, 0.2, 0.2, 0.2, 3.0, 0.2]):
+        end = now + 4.1 + extra
+        for rank, train in ((0, 4.0), (1, 4.0 + extra)):
+            build.span(rank, "train", now, end)
+            build.collective(rank, step, now + train, end)
+            build.step(rank, step, now, {}, end_s=end)
+        now = end
+    return build
+
+
 def always_last() -> TraceBuilder:
     return spread(1.3)
 
 
-def test_what_would_change_are_the_phases_in_which_it_is_slower() -> None:
-    change = gd004_straggler_rank.change_of(RunView.of(chained().build()))
-    assert isinstance(change, Replay)
-    assert change.edits == (AsOthers(("train",), 0),)
-
-
 RUNS = {
+    "who alone scores is told once": scoring_alone,
+    "a rank that is slow at what all do": lambda: slow_at_it(
+        run(NO_REWARD, slow={1: {"reward": 2.0}})),
+    "without collectives the signal is missing": lambda: even({"train": 5.0}, ranks=2),
     "a rank that the server answers last is not slow": lambda: run(slow={2: {"rollout": 2.0}},
         knobs=with_knobs(vllm__mode="server")),
     "who is always last is named though the others spread too": lambda: spread(1.3),
@@ -99,6 +108,8 @@ RUNS = {
         ("trl", "colocate"),
         ("verl", None),
     ),
+    "who alone takes the samples of a rollout beside it is not late":
+        lambda: saving(duty="rollout/wait", framework="trl"),
     "who writes the checkpoints can be slow besides": lambda: saving((6.0, 3.0)),
     **rows("six steps make always", lambda steps: spread(1.3, steps=steps), 6, 5),
     "the straggler is named with its own host": lambda: run(slow={2: {"rollout": 2.0}},

@@ -12,13 +12,7 @@ OFFLOADED = with_knobs(
 )
 
 
-def sick() -> TraceBuilder:
-    """All weights from the host twelve times a step, over a link that shows it."""
-    return with_traffic(run(knobs=OFFLOADED), 15e9)
-
-
-def well() -> TraceBuilder:
-    return run(knobs=with_knobs(deepspeed__preset="zero3", deepspeed__offload_param=False))
+# Sick: all weights from the host twelve times a step, over a link that shows it.
 
 
 def with_traffic(build: TraceBuilder, bytes_per_s: float) -> TraceBuilder:
@@ -40,6 +34,9 @@ def a_link_of_a_gpu_that_no_rank_works_on_says() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: with_traffic(run(knobs=OFFLOADED), 15e9),
+    "well": lambda:
+        run(knobs=with_knobs(deepspeed__preset="zero3", deepspeed__offload_param=False)),
     "without traffic it claims no cost": lambda: run(knobs=OFFLOADED),
     "on a machine without a gpu it is never severe": lambda: run(knobs=OFFLOADED, memory_gib=None),
     "a json file gets the line to edit": lambda:

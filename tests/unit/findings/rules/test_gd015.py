@@ -23,20 +23,12 @@ def engine(
     )  # fmt: skip
 
 
-def sick() -> TraceBuilder:
-    return engine(8.0, 24.0, 30.0)
-
-
 def requests_of_trajectories() -> TraceBuilder:
-    build = sick()
+    build = engine(8.0, 24.0, 30.0)
     build.trajectories = Trajectories(
         states={"engine queue": Spread(total=7.0), "decode": Spread(total=3.0)}
     )
     return build
-
-
-def well() -> TraceBuilder:
-    return engine(64.0, 0.0, 60.0)
 
 
 def a_servers_slots_are_its_own_setting() -> TraceBuilder:
@@ -81,6 +73,8 @@ def an_engine_within_the_ranks_is_no_server() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: engine(8.0, 24.0, 30.0),
+    "well": lambda: engine(64.0, 0.0, 60.0),
     "on a cpu it is not severe": lambda: engine(8.0, 24.0, 30.0, memory_gib=None),
     "requests that wait with slots free wait for their first": lambda: engine(6.0, 24.0, 30.0),
     "a full cache is another rules": lambda: engine(8.0, 24.0, 95.0),

@@ -7,14 +7,6 @@ SERVER = with_knobs(vllm__mode="server")
 TRAINING = {**HEALTHY, "rollout": 3.0, "train": 6.0}
 
 
-def sick() -> TraceBuilder:
-    return run(TRAINING, knobs=SERVER)
-
-
-def well() -> TraceBuilder:
-    return run(TRAINING)
-
-
 GENERATING = {**HEALTHY, "rollout": 9.0}
 
 
@@ -38,6 +30,8 @@ def a_run_that_overlaps_already_is_left_to_gd027() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: run(TRAINING, knobs=SERVER),
+    "well": lambda: run(TRAINING),
     "ms swift has a flag and the bundled trainer words": lambda: run(TRAINING, knobs=SERVER,
         framework="bundled", framework_version="0.1.0"),
     "little to overlap passes": lambda: run({**HEALTHY, "rollout": 0.5, "train": 9.0},

@@ -43,15 +43,9 @@ def waking(
 LEVEL_1, LEVEL_2 = with_knobs(vllm__sleep_level=1), with_knobs(vllm__sleep_level=2)
 
 
-def sick() -> TraceBuilder:
-    return waking(1.5, 0.3, LEVEL_1)
-
-
-def well() -> TraceBuilder:
-    return waking(0.1, 0.3, LEVEL_2)
-
-
 RUNS = {
+    "sick": lambda: waking(1.5, 0.3, LEVEL_1),
+    "well": lambda: waking(0.1, 0.3, LEVEL_2),
     "adapters need their base back": lambda: waking(1.5, 0.3,
         {**LEVEL_1, "vllm.enable_lora": True}),
     "a cache that is woken first needs a full gpu to matter": lambda: waking(0.2, 0.0, LEVEL_2,

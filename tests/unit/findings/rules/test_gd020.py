@@ -36,14 +36,6 @@ def gathering(
     return build
 
 
-def sick() -> TraceBuilder:
-    return gathering(300, 0.006)
-
-
-def well() -> TraceBuilder:
-    return gathering(8, 0.2)
-
-
 def without_a_sync_there_is_no_question() -> TraceBuilder:
     build = TraceBuilder(ranks=2)
     for number in range(STEPS):
@@ -53,6 +45,8 @@ def without_a_sync_there_is_no_question() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: gathering(300, 0.006),
+    "well": lambda: gathering(8, 0.2),
     "a short sync is left alone": lambda: gathering(300, 0.0005),
     "collectives stand in for spans without a cost": lambda: gathering(300, 0.006, spans=False),
     "a set number of parts is another rules": lambda: gathering(

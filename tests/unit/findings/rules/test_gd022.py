@@ -10,14 +10,6 @@ WHOLE = with_knobs(deepspeed__stage=3)
 PARTS = with_knobs(deepspeed__stage=3, sync__move_model_batches=200)
 
 
-def sick() -> TraceBuilder:
-    return gathering(200, 0.006, knobs=PARTS)
-
-
-def well() -> TraceBuilder:
-    return gathering(8, 0.05, knobs={**PARTS, "sync.move_model_batches": 8})
-
-
 def gathered_whole(
     gib: float, knobs: dict[str, object] = WHOLE, *, gpus_gib: tuple[float, ...] = (80.0,) * 4
 ) -> TraceBuilder:
@@ -33,6 +25,8 @@ def gathered_whole(
 
 
 RUNS = {
+    "sick": lambda: gathering(200, 0.006, knobs=PARTS),
+    "well": lambda: gathering(8, 0.05, knobs={**PARTS, "sync.move_model_batches": 8}),
     "many large parts are bytes and not a fixed cost": lambda: gathering(32, 0.06, knobs=PARTS),
     "a cheap sync may have many parts": lambda: gathering(200, 0.0005, knobs=PARTS),
     "a whole model gathered into a full gpu is cut": lambda: gathered_whole(76.0),

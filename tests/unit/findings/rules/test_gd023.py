@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import finding_in, passed, rows, run
+from tests.unit.findings.rules.saying import rows, run
 
 TIMES = [0.0, 100.0]
 
@@ -20,26 +20,6 @@ def standing(
     if host is not None:
         build.series("host.cpu", "%", TIMES, [host, host])
     return build
-
-
-def sick() -> TraceBuilder:
-    return standing()
-
-
-def well() -> TraceBuilder:
-    return standing((2.0, 2.0, 2.0, 2.0))
-
-
-def test_ranks_that_fill_the_host_themselves_are_no_finding_without_a_gpu() -> None:
-    def filled(wait: float) -> TraceBuilder:
-        build = standing((wait,) * 4, host=95.0, memory_gib=None)
-        for rank in range(4):
-            build.series("rank.cpu", "%", TIMES, [22.0, 22.0], scope="rank", rank=rank)
-        return build
-
-    assert "that this job itself keeps 88% busy" in passed(filled(20.0), "GD023")
-    # Four ranks of one thread each on their own processors never wait for so long.
-    assert finding_in(filled(40.0), "GD023").severity == "low"
 
 
 def programs_of_others_are_told_from_the_ranks_own() -> TraceBuilder:
@@ -82,6 +62,8 @@ def the_host_of_the_rank_that_waits_is_named() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": standing,
+    "well": lambda: standing((2.0, 2.0, 2.0, 2.0)),
     "a full host has too much to do": lambda: standing(host=97.0),
     "a full host without a gpu is what it is for": lambda: standing(host=97.0, memory_gib=None),
     "a host of middling load leaves it unclear": lambda: standing(host=75.0),

@@ -1,19 +1,12 @@
 from __future__ import annotations
 
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import Runs, counted, run, step_starts
+from tests.unit.findings.rules.saying import Runs, counted, rows, run, step_starts
+from tests.unit.findings.rules.test_gd023 import standing
 
 
 def collecting(seconds: float) -> TraceBuilder:
     return counted(run(), {"gc/seconds": seconds, "gc/longest_s": seconds / 4})
-
-
-def sick() -> TraceBuilder:
-    return collecting(1.0)
-
-
-def well() -> TraceBuilder:
-    return collecting(0.02)
 
 
 def collections_that_an_offload_asked_for_are() -> TraceBuilder:
@@ -26,6 +19,16 @@ def collections_that_an_offload_asked_for_are() -> TraceBuilder:
 
 
 RUNS: Runs = {
+    "sick": lambda: collecting(1.0),
+    "well": lambda: collecting(0.02),
+    **rows(
+        "what a collection stands in line is not held against it",
+        lambda wait: counted(
+            standing((wait,) * 4, host=99.0), {"gc/seconds": 2.4, "gc/longest_s": 2.0}
+        ),
+        0.0,
+        30.0,
+    ),
     "an old recording has no such counter": run,
     "a rank that collects alone is a part of the mean": lambda: counted(
         run(), {"gc/seconds": 2.0, "gc/longest_s": 0.5}, ranks=[2]

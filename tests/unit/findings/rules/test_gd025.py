@@ -33,14 +33,6 @@ def clocks(
     return build
 
 
-def sick() -> TraceBuilder:
-    return clocks(HOT, 1100.0, 0.9)
-
-
-def well() -> TraceBuilder:
-    return clocks(POWER, 1750.0, 0.9, only=None)
-
-
 def limited(
     bits: int, mhz: float, seconds: float, *, gpu: str = "GPU-0", build: TraceBuilder | None = None
 ) -> TraceBuilder:
@@ -71,10 +63,6 @@ def ranks_are_those_whose_gpus_have_the_same() -> TraceBuilder:
 
 
 def ranks_are_those_whose_gpus_have_the_same_2() -> TraceBuilder:
-    build = even({"train": 10.0}, ranks=3)
-    limited(POWER, 1000.0, 30.0, gpu="GPU-0", build=build)
-    limited(HOT, 1200.0, 20.0, gpu="GPU-1", build=build)
-    limited(HOT, 1100.0, 20.0, gpu="GPU-2", build=build)
     return limited(HOT, 1100.0, 20.0, gpu="GPU-7", build=limited(HOT, 1200.0, 20.0))
 
 
@@ -87,6 +75,8 @@ def the_power_shown_is_that_of_the_throttled_gpu() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: clocks(HOT, 1100.0, 0.9),
+    "well": lambda: clocks(POWER, 1750.0, 0.9, only=None),
     "a little slower is medium": lambda: clocks(HOT, 1700.0, 0.2),
     "a power limit far below the usual clock is a note": lambda: clocks(POWER, 1200.0, 0.9),
     "a touch of heat passes 1": lambda: clocks(HOT, 1900.0, 0.9),

@@ -7,14 +7,6 @@ from tests.unit.findings.rules.saying import named
 STEPS = 6
 
 
-def sick() -> TraceBuilder:
-    return overlapping(4.0)
-
-
-def well() -> TraceBuilder:
-    return overlapping(0.5)
-
-
 def overlapping(
     wait_s: float, *, generate_s: float = 8.0, reward_s: float = 1.0, loop: bool = True
 ) -> TraceBuilder:
@@ -97,6 +89,7 @@ def ahead(queue_s: float, *, ranks: int = 2, **knobs: int) -> TraceBuilder:
         for rank in range(ranks):
             build.step(rank, number, at, {"rollout/wait": 0.1, "train": 9.9})
         build.span(ranks, "rollout/queue", at, at + queue_s)
+        build.span(ranks, "rollout/generate", at + queue_s, at + 10.0)
     return build
 
 
@@ -108,7 +101,6 @@ def how_many_gpus_to_move_is_said_where_both() -> TraceBuilder:
 
 def how_many_gpus_to_move_is_said_where_both_2() -> TraceBuilder:
     starved = overlapping(5.0)
-    starved.knobs = {"vllm.tensor_parallel_size": 1}
     starved.knobs = {"vllm.tensor_parallel_size": 2}
     return starved
 
@@ -124,6 +116,15 @@ def what_is_generated_for_nothing_is_surplus() -> TraceBuilder:
     return build
 
 
+def dropped_samples_while_the_trainer_waits_are_no_spare_time() -> TraceBuilder:
+    build = overlapping(3.0, generate_s=10.0)
+    for number in range(STEPS):
+        build.metrics(number, **{
+            "batch/samples_per_step": 6.0, "sample/dropped_stale_total": 4.0,
+        })  # fmt: skip
+    return build
+
+
 def verls_counts_since_the_beginning() -> TraceBuilder:
     build = overlapping(0.5)
     for number in range(STEPS):
@@ -135,9 +136,16 @@ def verls_counts_since_the_beginning() -> TraceBuilder:
 
 
 def the_side_that_waits_longer_is_told_and_of_both(queue_s: float) -> TraceBuilder:
-    build = overlapping(4.0)
+    build = overlapping(4.0, generate_s=10.0 - queue_s)
+    for number in range(1, STEPS + 1):
+        build.span(2, "rollout/queue", 10.0 * number - queue_s, 10.0 * number)
+    return build
+
+
+def a_wait_with_requests_in_flight_is_no_idle_time() -> TraceBuilder:
+    build = overlapping(0.5, generate_s=9.5)
     for number in range(STEPS):
-        build.span(2, "rollout/queue", 10.0 * number, 10.0 * number + queue_s)
+        build.span(2, "rollout/queue", 10.0 * number + 4, 10.0 * number + 10)
     return build
 
 
@@ -162,6 +170,8 @@ def tools_that_take_half_of_a_trajectory_leave_as() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: overlapping(4.0),
+    "well": lambda: overlapping(0.5),
     "the ranks wait for samples": lambda: overlapping(4.0),
     "a reward that takes more than generating is what to fix": lambda: overlapping(4.0,
         generate_s=2.0, reward_s=7.0),

@@ -23,14 +23,6 @@ def loads(waits: list[float], **more: Any) -> TraceBuilder:
 RESTARTS = ([0.05] * 5 + [3.0]) * 4
 
 
-def sick() -> TraceBuilder:
-    return loads(RESTARTS)
-
-
-def well() -> TraceBuilder:
-    return loads([0.05] * 24)
-
-
 def a_longer_queue_is_replayed_from_the_recorded() -> TraceBuilder:
     efforts = [1.0, 1.0, 1.0, 1.0, 1.0, 11.0] * 4
     waits = [3.0 if effort > 5 else 0.001 for effort in efforts]
@@ -68,6 +60,8 @@ def a_longer_queue_is_that_of_all_the_processes() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: loads(RESTARTS),
+    "well": lambda: loads([0.05] * 24),
     "persistent processes are not restarted": lambda: loads(RESTARTS,
         **knob("dataload.persistent_workers", True)),
     "waits at the distance of the processes are no restarts": lambda: loads([0.05, 0.05, 1.0] * 8,

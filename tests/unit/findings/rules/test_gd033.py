@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-from grpo_doctor.findings.rule import Finding
-from grpo_doctor.findings.rules import gd024_collector_pauses
-from grpo_doctor.findings.rules import gd033_slow_reward as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, SETTINGS, run
-from tests.unit.findings.recorded import count, finding_by, inside, judged
+from tests.unit.findings.recorded import count, inside
 from tests.unit.findings.rules.saying import counted, rows
 from tests.unit.findings.rules.test_gd036 import LIMITED, calls
 
@@ -14,14 +11,6 @@ def scoring(judge_s: float, format_s: float = 0.05) -> TraceBuilder:
     build = run({**HEALTHY, "reward": judge_s + format_s + 0.05})
     inside(build, "reward/judge", judge_s)
     return inside(build, "reward/format", format_s, begin=judge_s)
-
-
-def sick() -> TraceBuilder:
-    return scoring(2.0)
-
-
-def well() -> TraceBuilder:
-    return scoring(0.1)
 
 
 def without_a_dominating_function_none_is_named() -> TraceBuilder:
@@ -42,13 +31,13 @@ def the_trainers_own_functions_take_more_processes() -> TraceBuilder:
     return build
 
 
-def test_collections_beside_a_slow_reward_leave_it_slow() -> None:
-    build = counted(scoring(3.0), {"gc/seconds": 0.9, "gc/longest_s": 0.3})
-    assert isinstance(judged(gd024_collector_pauses, build), Finding)
-    assert "judge" in finding_by(rule, build).headline
-
-
 RUNS = {
+    "sick": lambda: scoring(2.0),
+    "well": lambda: scoring(0.1),
+    "collections beside a slow reward leave it slow":
+        lambda: counted(scoring(3.0), {"gc/seconds": 0.9, "gc/longest_s": 0.3}),
+    **rows("scoring that mostly collects garbage is another rule's", lambda garbage_s: counted(
+        scoring(11.9, 0.0), {"gc/seconds": garbage_s, "gc/longest_s": 2.0}), 0.0, 16.5),
     "functions in turn are told by the rule that runs them at": lambda: scoring(1.0, 1.0),
     "calls that end at a limit are told by the rule about": lambda: calls(LIMITED),
     "a reward without named functions is still a share": lambda: run({**HEALTHY, "reward": 2.0}),

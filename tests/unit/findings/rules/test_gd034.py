@@ -20,14 +20,6 @@ def functions(*seconds: float, waited: float | None = None, **facts: Any) -> Tra
     return build
 
 
-def sick() -> TraceBuilder:
-    return functions(1.0, 1.0, 0.8)
-
-
-def well() -> TraceBuilder:
-    return functions(1.0, 1.0, 0.8, waited=1.05)
-
-
 def what_is_not_the_functions_is_not_saved() -> TraceBuilder:
     build = run({**HEALTHY, "reward": 2.0})
     inside(build, "reward/f0", 0.1)
@@ -42,7 +34,7 @@ def completions_that_are_scored_one_at_a_time() -> TraceBuilder:
 
 
 def busy_cores_get_no_prediction() -> TraceBuilder:
-    build = sick()
+    build = functions(1.0, 1.0, 0.8)
     build.series("host.cpu", "%", [0.0, 100.0], [97.0, 97.0])
     return build
 
@@ -62,13 +54,15 @@ def in_calls(times: int, judge_s: float = 1.9, other_s: float = 0.0, **facts: An
 
 
 def cores_are_busy_above_a_limit_and_what_could(cpu: float, own: float = 50.0) -> TraceBuilder:
-    build = sick()
+    build = functions(1.0, 1.0, 0.8)
     build.series("host.cpu", "%", [0.0, 100.0], [cpu, cpu])
     build.series("rank.cpu", "%", [0.0, 100.0], [own - 10, own - 10], scope="rank", rank=0)
     return build.series("rank.cpu_wait", "%", [0.0, 100.0], [10, 10], scope="rank", rank=0)
 
 
 RUNS = {
+    "sick": lambda: functions(1.0, 1.0, 0.8),
+    "well": lambda: functions(1.0, 1.0, 0.8, waited=1.05),
     "the bundled trainer is given its flag": lambda: functions(1.0, 1.0,
         knobs={**SETTINGS, "reward.num_workers": 1}, framework="bundled",
         framework_version="0.1.0"),

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-from grpo_doctor.findings.rule import Passed
-from grpo_doctor.findings.rules import gd004_straggler_rank
-from grpo_doctor.findings.rules import gd035_reward_on_one_rank as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import HEALTHY, run
-from tests.unit.findings.recorded import finding_by, inside, judged
+from tests.unit.findings.recorded import inside
 from tests.unit.findings.rules.saying import named
 
 NO_REWARD = {**HEALTHY, "reward": 0.01}
@@ -44,21 +41,6 @@ def slow_at_it(build: TraceBuilder) -> TraceBuilder:
     return inside(build, "reward/judge", lambda rank, _: 1.9 if rank == 1 else 0.005)
 
 
-def test_a_rank_that_is_slow_at_what_all_do_is_the_stragglers_rule() -> None:
-    build = slow_at_it(run(NO_REWARD, slow={1: {"reward": 2.0}}))
-    answer = judged(rule, build)
-    assert isinstance(answer, Passed)
-    assert "rank 1 is slow at it: see GD004" in answer.note
-    late = finding_by(gd004_straggler_rank, build)
-    assert (late.ranks, late.phases) == ((1,), ("reward", "train"))
-
-
-def test_who_alone_scores_is_told_once() -> None:
-    answer = judged(gd004_straggler_rank, sick())
-    assert isinstance(answer, Passed)
-    assert "rank 2 alone scores" in answer.note
-
-
 def the_host_of_the_rank_that_is_slow_is_named() -> TraceBuilder:
     build = slow_at_it(uncoupled())
     build.hosts = ["host-a", "host-b"]
@@ -66,6 +48,9 @@ def the_host_of_the_rank_that_is_slow_is_named() -> TraceBuilder:
 
 
 RUNS = {
+    "a rank that is slow at what all do is the stragglers rule": lambda: slow_at_it(
+        run(NO_REWARD, slow={1: {"reward": 2.0}})
+    ),
     **named(alone, 0.5, 0.49),
     "without collectives a slow rank is still told apart": lambda: slow_at_it(uncoupled()),
     "even scoring and small excess pass": lambda: run(NO_REWARD, slow={2: {"reward": 0.1}}),

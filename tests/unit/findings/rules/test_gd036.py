@@ -23,14 +23,6 @@ def calls(seconds: list[float], limit: float = 60.0) -> TraceBuilder:
 LIMITED = [0.2, 0.3, 5.0, 0.2, 0.25, 5.02, 0.3, 0.2, 5.01, 0.2]
 
 
-def sick() -> TraceBuilder:
-    return calls(LIMITED)
-
-
-def well() -> TraceBuilder:
-    return calls([0.2, 0.3, 0.9, 0.2, 0.25, 0.4, 0.3, 0.2, 0.6, 0.2])
-
-
 def a_rank_that_is_always_slow_has_no_limit() -> TraceBuilder:
     build = run(ranks=2, slow={1: {"reward": 2.0}})
     inside(build, "reward/judge", lambda rank, _: 2.1 if rank else 0.1)
@@ -38,14 +30,16 @@ def a_rank_that_is_always_slow_has_no_limit() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: calls(LIMITED),
+    "well": lambda: calls([0.2, 0.3, 0.9, 0.2, 0.25, 0.4, 0.3, 0.2, 0.6, 0.2]),
     "calls of one usual length are no limit": lambda: calls([2.0] * 10),
     "calls of every length up to the longest are no limit": lambda:
         calls([0.2] * 12 + [2.7, 3.1, 3.9, 4.4, 5.0, 5.01, 5.02]),
     "two long calls are no limit": lambda: calls([0.2] * 8 + [5.0, 5.0]),
     **rows("a call near the trainers limit may end the run",
         lambda limit: calls([0.2, 0.3, 5.0, 0.2, 0.3, 0.2], limit), 9.0, 6.0),
-    "timeouts that are counted are shown": lambda: count(sick(), "reward/timeouts", lambda _,
-        step: float(step in (2, 5, 8))),
+    "timeouts that are counted are shown": lambda: count(
+        calls(LIMITED), "reward/timeouts", lambda _, step: float(step in (2, 5, 8))),
     **rows("a call is near a limit from half of it on",
         lambda limit: calls([0.2, 0.3, 5.0, 0.2, 0.3, 0.2], limit), 6.25, 6.26, 10.0, 10.1),
     **rows(

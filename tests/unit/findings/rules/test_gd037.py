@@ -21,14 +21,6 @@ def passes(
     return build
 
 
-def sick() -> TraceBuilder:
-    return passes(20.0)
-
-
-def well() -> TraceBuilder:
-    return passes(70.0)
-
-
 def on_a_cpu_a_pass_that_is_hardly_arithmetic_is(parameters: int) -> TraceBuilder:
     config = {"device": "cpu", "model_parameters": parameters}
     build = run(knobs=SMALL, memory_gib=None, config=config)
@@ -108,6 +100,8 @@ def on_a_cpu_few_completions_with_a_fifth_of(micro: int, places: float) -> Trace
 
 
 RUNS = {
+    "sick": lambda: passes(20.0),
+    "well": lambda: passes(70.0),
     "utilization alone is weak evidence 1": lambda: passes(60.0, series="gpu.util"),
     "utilization alone is weak evidence 2": lambda: passes(90.0, series="gpu.util"),
     "full memory and unknown use say nothing 1": lambda: passes(20.0, gib=60.0),

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from grpo_doctor.findings import RunView
-from grpo_doctor.findings.rule import Passed
-from grpo_doctor.findings.rules import gd038_padding as rule
 from grpo_doctor.whatif import Prediction
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
-from tests.unit.findings.recorded import count, inside, judged
+from tests.unit.findings.recorded import count, inside
+from tests.unit.findings.rules.saying import passed
 
 
 def padded(tokens: float, **facts: Any) -> TraceBuilder:
@@ -20,22 +19,12 @@ def padded(tokens: float, **facts: Any) -> TraceBuilder:
     return count(build, "train/token_places", 1000.0)
 
 
-def sick() -> TraceBuilder:
-    return padded(400.0)
-
-
-def well() -> TraceBuilder:
-    return padded(850.0)
-
-
 def test_padding_whose_removal_gives_little_back_is_no_finding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     little = Prediction(-3.0, -1.0, 2.0, "a model that found passes to take the same time")
     monkeypatch.setattr(RunView, "gain", lambda *_: little)
-    answer = judged(rule, sick())
-    assert isinstance(answer, Passed)
-    assert "change the step by -1.0%" in answer.note
+    assert "change the step by -1.0%" in passed(padded(400.0), "GD038")
 
 
 def lengths_from_metrics_are_a_weak_guess() -> TraceBuilder:
@@ -53,6 +42,8 @@ def lengths_of_nothing_are_no_padding() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: padded(400.0),
+    "well": lambda: padded(850.0),
     "the bundled trainer packs where it shares prompts": lambda: padded(400.0, framework="bundled",
         framework_version="0.1.0", knobs={**SETTINGS, "train.share_prompts": False}),
     "packed sequences have no padding": lambda: padded(400.0,

@@ -2,12 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_doctor.findings import RunView, run_rules
-from grpo_doctor.findings.rule import NotApplicable
-from grpo_doctor.findings.rules import gd039_zero_stage_too_high as rule
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS, run
-from tests.unit.findings.recorded import judged, memory
+from tests.unit.findings.recorded import memory
 from tests.unit.findings.rules.saying import even, rows
 
 GIB = 2**30
@@ -43,21 +40,6 @@ def spread(
     return build
 
 
-def sick() -> TraceBuilder:
-    return spread(7e9)
-
-
-def well() -> TraceBuilder:
-    return spread(30e9)
-
-
-def test_lower_stages_and_single_ranks_are_not_asked() -> None:
-    assert isinstance(judged(rule, spread(7e9, stage=2)), NotApplicable)
-    alone = run(ranks=1, knobs=ZERO3).build()
-    ids = [r.id for r, _ in run_rules(RunView.of(alone), (rule,)).not_applicable]
-    assert ids == ["GD039"]
-
-
 def quiet(train_s: float) -> TraceBuilder:
     """Two ranks with GPUs, steps of ten seconds, and gathers that nobody saw."""
     build = even(
@@ -85,6 +67,10 @@ def _gathers_in_log_probs() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: spread(7e9),
+    "well": lambda: spread(30e9),
+    "a lower stage": lambda: spread(7e9, stage=2),
+    "a single rank": lambda: run(ranks=1, knobs=ZERO3),
     "the phases are those in which gathers were seen": _gathers_in_log_probs,
     "gathers that return at once leave only a hint": lambda: spread(7e9, gather_s=0.0),
     **rows("a hint needs training of a twentieth of the step", quiet, 0.5, 0.49),

@@ -19,14 +19,6 @@ def full(
     return count(build, "memory/alloc_retries", lambda _, step: 5 + retries * step)
 
 
-def sick() -> TraceBuilder:
-    return full(retries=2.0)
-
-
-def well() -> TraceBuilder:
-    return full(train=72.0)
-
-
 def where_memory_ran_out_decides_what_to_change() -> TraceBuilder:
     build = TraceBuilder(
         knobs={**SETTINGS, "vllm.gpu_memory_utilization": 0.9},
@@ -84,6 +76,8 @@ def retrying(*samples: tuple[float, float]) -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: full(retries=2.0),
+    "well": lambda: full(train=72.0),
     "retries before the first step that counts are a start": lambda: full(train=72.0),
     "a cache that fills the gpu in rollouts is as told": lambda: full(rollout=79.0, train=60.0),
     **named(a_run_without_steps_is_judged_by_its_memory, 0, 1),

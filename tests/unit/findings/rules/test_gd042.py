@@ -18,14 +18,6 @@ def passes(old: float = 0.0, reference: float = 0.0, **knobs: Any) -> TraceBuild
     return inside(build, "logprob/reference", reference, begin=old)
 
 
-def sick() -> TraceBuilder:
-    return passes(reference=0.9, **knob("train.beta", 0.0001))
-
-
-def well() -> TraceBuilder:
-    return passes(reference=0.9)
-
-
 ON_POLICY: dict[str, Any] = {**KNOBS, "train.beta": 0.001}
 
 
@@ -41,6 +33,8 @@ def a_pass_is_left_out_from_three_hundredths_of(
 
 
 RUNS = {
+    "sick": lambda: passes(reference=0.9, **knob("train.beta", 0.0001)),
+    "well": lambda: passes(reference=0.9),
     "a reference that counts is a choice": lambda: passes(reference=0.9, **knob("train.beta", 0.0)),
     **rows(
         "old logprobs that something needs stay",

@@ -24,15 +24,9 @@ def logits(
     )  # fmt: skip
 
 
-def sick() -> TraceBuilder:
-    return logits()
-
-
-def well() -> TraceBuilder:
-    return logits(gib=50.0)
-
-
 RUNS = {
+    "sick": logits,
+    "well": lambda: logits(gib=50.0),
     "the bundled trainer holds two copies and takes smaller": lambda: logits(
         framework="bundled", **knob("train.micro_batch", 8)
     ),

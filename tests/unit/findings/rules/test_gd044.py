@@ -19,14 +19,6 @@ def evaluating(every: int, seconds: float, steps: int = 12) -> TraceBuilder:
     return build
 
 
-def sick() -> TraceBuilder:
-    return evaluating(3, 6.0)
-
-
-def well() -> TraceBuilder:
-    return evaluating(6, 1.0)
-
-
 def logging_on_one_rank_costs_all_of_them() -> TraceBuilder:
     slow = run({"rollout": 5.0, "reward": 1.0, "train": 3.0})
     inside(slow, "reward/log_completions", lambda rank, _: 0.8 if rank == 0 else 0.0)
@@ -40,6 +32,8 @@ def logging_on_one_rank_costs_all_of_them_2() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: evaluating(3, 6.0),
+    "well": lambda: evaluating(6, 1.0),
     "a rare or a single evaluation is none too many": lambda: evaluating(12, 30.0),
     "without either nothing is said": run,
 }

@@ -8,14 +8,6 @@ from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
 
 
-def sick() -> TraceBuilder:
-    return learner({"frac_reward_zero_std": lambda t, v, r: r.binomial(32, 0.6, len(t)) / 32})
-
-
-def well() -> TraceBuilder:
-    return learner()
-
-
 def collapsing(equal_before: float) -> TraceBuilder:
     """The entropy collapses at a quarter; from there on nearly all groups are equal."""
     return learner(
@@ -27,6 +19,9 @@ def collapsing(equal_before: float) -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda:
+        learner({"frac_reward_zero_std": lambda t, v, r: r.binomial(32, 0.6, len(t)) / 32}),
+    "well": learner,
     "equal since the entropy collapsed": lambda: collapsing(0.1),
     "equal before the entropy collapsed": lambda: collapsing(0.6),
     "missing rewards are not told as equal ones 1": lambda:

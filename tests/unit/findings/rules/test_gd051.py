@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
-from tests.unit.findings.rules.saying import finding_in, rows
+from tests.unit.findings.rules.saying import rows
 
 RATIO = "completions/clipped_ratio"
 
@@ -13,28 +11,12 @@ RATIO = "completions/clipped_ratio"
 FLAT = {"reward": lambda t, v, r: 0.5 + r.normal(0, 0.05, len(t))}
 
 
-def sick() -> TraceBuilder:
-    return learner({**FLAT, RATIO: lambda t, v, r: r.binomial(256, 0.2, len(t)) / 256})
-
-
-def well() -> TraceBuilder:
-    return learner()
-
-
-@pytest.mark.parametrize(
-    ("at_first", "at_last", "stopped"),
-    [(0.49, 0.98, True), (0.5, 0.98, False), (0.49, 0.97, False)],
-)
-def test_who_ended_half_and_then_hardly_any_has_stopped_to_end(
-    at_first: float, at_last: float, stopped: bool
-) -> None:
-    build = learner({**FLAT, RATIO: lambda t, v, r: np.where(t > 0.4, at_last, at_first)})
-    texts = [fix.spelling for fix in finding_in(build, "GD051").fixes]
-    assert any("go back to a checkpoint" in text for text in texts) is stopped
-    assert any("max_completion_length" in text for text in texts) is not stopped
-
-
 RUNS = {
+    "sick": lambda: learner({**FLAT, RATIO: lambda t, v, r: r.binomial(256, 0.2, len(t)) / 256}),
+    "well": learner,
+    **rows("who ended half and then hardly any has stopped to end", lambda at_first, at_last:
+        learner({**FLAT, RATIO: lambda t, v, r: np.where(t > 0.4, at_last, at_first)}),
+        (0.49, 0.98), (0.5, 0.98), (0.49, 0.97)),
     **rows("grades", lambda share: learner({**FLAT, RATIO: share}), 0.06, 0.3, 0.6, 1.0),
     "a reward that rises all the same or a short run 1": lambda: learner({**FLAT, RATIO: 0.4},
         steps=10),

@@ -9,20 +9,14 @@ from tests.unit.findings.rules.saying import rows
 LOW, HIGH = "clip_ratio/low_mean", "clip_ratio/high_mean"
 
 
-def sick() -> TraceBuilder:
-    return learner({HIGH: lambda t, v, r: 0.05 + 0.01 * r.random(len(t))})
-
-
-def well() -> TraceBuilder:
-    return learner()
-
-
 def clipping(low: list[float], high: list[float]) -> TraceBuilder:
     """Eighty steps of which each ten are alike."""
     return learner({LOW: np.tile(low, 8), HIGH: np.tile(high, 8)})
 
 
 RUNS = {
+    "sick": lambda: learner({HIGH: lambda t, v, r: 0.05 + 0.01 * r.random(len(t))}),
+    "well": learner,
     "downwards gets smaller steps": lambda: learner({LOW: 0.06, HIGH: 0.001}),
     "a bound that is wide already": lambda: learner(
         {LOW: 0.001, HIGH: 0.06}, knobs={"train.epsilon_high": 0.3}

@@ -4,20 +4,12 @@ import math
 
 import numpy as np
 
-from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
 from tests.unit.findings.rules.saying import rows
 
-
-def sick() -> TraceBuilder:
-    return learner({"kl": lambda t, v, r: v + np.where(t > 0.5, 6 * (t - 0.5), 0)})
-
-
-def well() -> TraceBuilder:
-    return learner()
-
-
 RUNS = {
+    "sick": lambda: learner({"kl": lambda t, v, r: v + np.where(t > 0.5, 6 * (t - 0.5), 0)}),
+    "well": learner,
     **rows("no number is no large value 1",
         lambda bad: learner({"kl": lambda t, v, r: np.where(t > 0.9, bad, v)}), math.nan, math.inf),
     **rows("no number is no large value 2", lambda bad: learner({"kl": bad}), math.nan, math.inf),

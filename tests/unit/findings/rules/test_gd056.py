@@ -10,32 +10,23 @@ KEY = "completions/mean_length"
 FLAT = {"reward": lambda t, v, r: 0.5 + alike(len(t), 0.05, r)}
 
 
-def sick() -> TraceBuilder:
-    return learner({**FLAT, KEY: lambda t, v, r: 200 * (1 + 2 * t) + r.normal(0, 10, len(t))})
-
-
-def well() -> TraceBuilder:
-    return learner()
-
-
 def a_reward_that_pays_for_length_is_found() -> TraceBuilder:
     rng = np.random.default_rng(3)
     lengths = 200 * (1 + np.linspace(0, 1, 80)) + rng.normal(0, 15, 80)
     return learner({KEY: lengths, "reward": 0.01 * lengths})
 
 
+T = np.linspace(0, 1, 80)
+AT_ITS_LIMIT = np.where(T < 0.3, 100 + 1000 * T, 430 - 60 * T)
+AT_ITS_LIMIT += np.random.default_rng(4).normal(0, 15, 80)
+
+
 def length_that_is_paid_for_and_soon_at_its_limit() -> TraceBuilder:
-    rng = np.random.default_rng(4)
-    t = np.linspace(0, 1, 80)
-    lengths = np.where(t < 0.3, 100 + 1000 * t, 430 - 60 * t) + rng.normal(0, 15, 80)
-    return learner({KEY: lengths, "reward": 0.01 * lengths})
+    return learner({KEY: AT_ITS_LIMIT, "reward": 0.01 * AT_ITS_LIMIT})
 
 
 def length_that_is_paid_for_and_soon_at_its_limit_2() -> TraceBuilder:
-    rng = np.random.default_rng(4)
-    t = np.linspace(0, 1, 80)
-    lengths = np.where(t < 0.3, 100 + 1000 * t, 430 - 60 * t) + rng.normal(0, 15, 80)
-    return learner({**FLAT, KEY: lengths})
+    return learner({**FLAT, KEY: AT_ITS_LIMIT})
 
 
 def the_fewest_steps_that_are_judged_can_show_that() -> TraceBuilder:
@@ -45,6 +36,9 @@ def the_fewest_steps_that_are_judged_can_show_that() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda:
+        learner({**FLAT, KEY: lambda t, v, r: 200 * (1 + 2 * t) + r.normal(0, 10, len(t))}),
+    "well": learner,
     "growth that pays is what it is for": lambda: learner({KEY: lambda t, v, r: 200 * (1 + t)}),
     "a better end counts whatever was before": lambda: learner(
         {

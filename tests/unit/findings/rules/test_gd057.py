@@ -4,23 +4,15 @@ import math
 
 import numpy as np
 
-from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
 from tests.unit.findings.rules.saying import rows
-
-
-def sick() -> TraceBuilder:
-    return learner({"rewards/format/mean": 0.0, "rewards/format/std": 0.0})
-
-
-def well() -> TraceBuilder:
-    return learner()
-
 
 OTHER = {"rewards/other/mean": 1.0, "rewards/other/std": 0.0}
 
 
 RUNS = {
+    "sick": lambda: learner({"rewards/format/mean": 0.0, "rewards/format/std": 0.0}),
+    "well": learner,
     "one that is always satisfied is only a note": lambda:
         learner({"rewards/format/mean": 1.0, "rewards/format/std": 0.0}),
     "one that decides alone 1": lambda: learner({"rewards/accuracy/std": 30.0}),

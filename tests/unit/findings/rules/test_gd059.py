@@ -7,14 +7,6 @@ from tests.unit.findings.learners import learner
 from tests.unit.findings.rules.saying import rows
 
 
-def sick() -> TraceBuilder:
-    return learner({"reward": 0.5, "reward_std": 0.0, "frac_reward_zero_std": 1.0})
-
-
-def well() -> TraceBuilder:
-    return learner()
-
-
 def ending(first: float, last: float, flat: int = 40) -> TraceBuilder:
     """Eighty steps that end with so many flat ones."""
     flat_steps = np.arange(80) >= 80 - flat
@@ -24,6 +16,8 @@ def ending(first: float, last: float, flat: int = 40) -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: learner({"reward": 0.5, "reward_std": 0.0, "frac_reward_zero_std": 1.0}),
+    "well": learner,
     "solved on the way": lambda: learner(
         {
             "reward": lambda t, v, r: np.minimum(1, 0.2 + 1.6 * t),

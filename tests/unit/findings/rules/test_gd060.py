@@ -2,22 +2,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
 from tests.unit.findings.rules.saying import rows
 
 KEY = "sampling/sampling_logp_difference/mean"
 
 
-def sick() -> TraceBuilder:
-    return learner({KEY: lambda t, v, r: 0.15 + 0.01 * r.random(len(t))})
-
-
-def well() -> TraceBuilder:
-    return learner()
-
-
 RUNS = {
+    "sick": lambda: learner({KEY: lambda t, v, r: 0.15 + 0.01 * r.random(len(t))}),
+    "well": learner,
     "the gap is graded 1": lambda: learner({KEY: 0.4}),
     "the gap is graded 2": lambda: learner({KEY: 0.06}),
     "one that grows points at the weights": lambda: learner({KEY: lambda t, v, r: 0.005 + 0.3 * t}),

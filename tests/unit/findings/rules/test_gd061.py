@@ -2,17 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
 from tests.unit.findings.rules.saying import finding_in, rows, run
-
-
-def sick() -> TraceBuilder:
-    return learner({"reward": 0.5}, knobs={"rollout.num_generations": 2})
-
-
-def well() -> TraceBuilder:
-    return learner()
 
 
 @pytest.mark.parametrize(
@@ -27,6 +18,8 @@ def test_only_rewards_of_right_or_wrong_say_how_many_groups_are_equal(
 
 
 RUNS = {
+    "sick": lambda: learner({"reward": 0.5}, knobs={"rollout.num_generations": 2}),
+    "well": learner,
     **rows("grades", lambda count: learner(knobs={"rollout.num_generations": count}), 1, 3, 4),
     "five are few and not too few": lambda: learner(knobs={"rollout.num_generations": 5}),
     "unknown settings": lambda: run(knobs={}),

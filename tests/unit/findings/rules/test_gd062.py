@@ -4,17 +4,8 @@ import numpy as np
 import pytest
 
 from grpo_doctor.findings.rules.gd062_gradient_norm import spiking
-from tests.build import TraceBuilder
 from tests.unit.findings.learners import learner
 from tests.unit.findings.rules.saying import rows
-
-
-def sick() -> TraceBuilder:
-    return learner({"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 40 == 10, 900.0, v)})
-
-
-def well() -> TraceBuilder:
-    return learner()
 
 
 def growing(first: float, middle: list[float], last: float) -> list[float]:
@@ -30,6 +21,10 @@ def test_a_spike_is_more_than_ten_times_the_usual(usual: float) -> None:
 
 
 RUNS = {
+    "sick": lambda: learner(
+        {"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 40 == 10, 900.0, v)}
+    ),
+    "well": learner,
     "with clipping it does less harm 1": lambda:
         learner({"grad_norm": lambda t, v, r: np.where(np.arange(len(t)) % 40 == 10, 900.0, v)},
         knobs={"train.max_grad_norm": 0.0}),

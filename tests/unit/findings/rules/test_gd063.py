@@ -5,7 +5,7 @@ import pytest
 
 from tests.build import TraceBuilder
 from tests.unit.findings.learners import alike, learner
-from tests.unit.findings.rules.saying import passed
+from tests.unit.findings.rules.saying import passed, rows
 
 
 def sick() -> TraceBuilder:
@@ -25,13 +25,13 @@ def test_a_plateau_is_no_fall(seed: int) -> None:
     passed(learner(noise, seed=seed, steps=60 + 40 * seed), "GD063")
 
 
-def test_a_reward_that_stays_where_it_is_falls_by_nothing() -> None:
-    for spread in (None, 0.0):
-        note = passed(learner({"reward": 0.5, "reward_std": spread}), "GD063")
-        assert note == "the reward is 0.5 at best and 0.5 at the end"
-
-
 RUNS = {
+    **rows(
+        "a reward that stays where it is falls by nothing",
+        lambda spread: learner({"reward": 0.5, "reward_std": spread}),
+        None,
+        0.0,
+    ),
     "below the start is worse": lambda: learner(
         {"reward": lambda t, v, r: 0.6 - 0.6 * t + alike(len(t), 0.03, r)}
     ),

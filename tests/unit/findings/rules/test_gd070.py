@@ -20,14 +20,6 @@ def saved(every: int, seconds: float, *, steps: int = 12, step_s: float = 60.0) 
     return build
 
 
-def sick() -> TraceBuilder:
-    return saved(2, 20.0)
-
-
-def well() -> TraceBuilder:
-    return saved(4, 2.0)
-
-
 def ranks_that_died_at_different_steps() -> TraceBuilder:
     build = saved(2, 20.0)
     build.step(0, 13, 2000.0, {"rollout": 40.0})
@@ -51,6 +43,8 @@ def test_the_best_interval_is_a_round_number_of_steps_that_is_not_longer(
 
 
 RUNS = {
+    "sick": lambda: saved(2, 20.0),
+    "well": lambda: saved(4, 2.0),
     "long checkpoints of long steps are right": lambda: saved(2, 1200.0, step_s=7200.0),
     "one checkpoint makes no interval 1": lambda: saved(12, 600.0),
     "one checkpoint makes no interval 2": lambda: saved(6, 600.0),

@@ -25,14 +25,6 @@ def saved(
     return build
 
 
-def sick() -> TraceBuilder:
-    return saved(4)
-
-
-def well() -> TraceBuilder:
-    return saved(4, optimizer=0.0, train__dtype="bfloat16")
-
-
 def without_the_number_of_weights_their_width_is() -> TraceBuilder:
     build = saved(1, per_weight=4.0, optimizer=0.0, train__dtype="bfloat16")
     build._series = [s for s in build._series if s.name != "checkpoint/weights"]
@@ -40,13 +32,14 @@ def without_the_number_of_weights_their_width_is() -> TraceBuilder:
 
 
 def without_the_number_of_weights_their_width_is_2() -> TraceBuilder:
-    build = saved(1, per_weight=4.0, optimizer=0.0, train__dtype="bfloat16")
-    build._series = [s for s in build._series if s.name != "checkpoint/weights"]
+    build = without_the_number_of_weights_their_width_is()
     build.series("checkpoint/weights", "", [0.0], [0.0], scope="counter", rank=0)
     return build
 
 
 RUNS = {
+    "sick": lambda: saved(4),
+    "well": lambda: saved(4, optimizer=0.0, train__dtype="bfloat16"),
     "few that are kept are no habit 1": lambda: saved(4, checkpoint__save_total_limit=2),
     "few that are kept are no habit 2": lambda: saved(2),
     "float32 of a bfloat16 model": lambda: saved(

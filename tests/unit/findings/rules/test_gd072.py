@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.build import TraceBuilder
-from tests.unit.findings.rules.saying import finding_in, rows, run, with_knobs
+from tests.unit.findings.rules.saying import rows, run, with_knobs
 
 GIB = 2**30
 TIMES = [0.0, 20.0, 40.0, 60.0]
@@ -14,21 +14,14 @@ def pressed(psi: float, swap_gib: tuple[float, ...], faults: float = 0.0) -> Tra
     return build.series("host.major_faults", "1/s", TIMES, [faults] * 4)
 
 
-def sick() -> TraceBuilder:
-    return pressed(25.0, (0.0, 4.0, 8.0, 8.0), 900.0)
-
-
-def well() -> TraceBuilder:
-    return pressed(0.1, (2.0, 2.0, 2.1, 2.1))
-
-
-def test_swap_that_was_only_sampled_after_the_steps_says_nothing() -> None:
+def swap_that_was_only_sampled_after_the_steps() -> TraceBuilder:
     build = run().series("host.psi_memory", "%", TIMES, [10.0] * 4)
-    build.series("host.swap_used", "bytes", [500.0, 501.0], [0.0, 8.0 * GIB])
-    assert [e.text for e in finding_in(build, "GD072").evidence] == ["stalled for memory"]
+    return build.series("host.swap_used", "bytes", [500.0, 501.0], [0.0, 8.0 * GIB])
 
 
 RUNS = {
+    "sick": lambda: pressed(25.0, (0.0, 4.0, 8.0, 8.0), 900.0),
+    "well": lambda: pressed(0.1, (2.0, 2.0, 2.1, 2.1)),
     "swap that is read back and swap that is not 1": lambda: pressed(0.0, (0.0, 3.0, 3.0, 3.0),
         400.0),
     "swap that is read back and swap that is not 2": lambda: pressed(0.0, (0.0, 3.0, 3.0, 3.0),

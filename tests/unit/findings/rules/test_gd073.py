@@ -14,15 +14,9 @@ def shared(used_mib: list[float], size_mib: float) -> TraceBuilder:
     return build.series("host.shm_size", "bytes", times, [size_mib * MIB] * len(used_mib))
 
 
-def sick() -> TraceBuilder:
-    return shared([1, 20, 62, 30], 64)
-
-
-def well() -> TraceBuilder:
-    return shared([1, 200, 300], 16_384)
-
-
 RUNS = {
+    "sick": lambda: shared([1, 20, 62, 30], 64),
+    "well": lambda: shared([1, 200, 300], 16_384),
     "the moment of most use counts": lambda: shared([900], 1024),
     "gaps in the samples": lambda: shared([math.nan, 100], 1000),
     "no size 1": lambda: shared([0], 0),

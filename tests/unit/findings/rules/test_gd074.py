@@ -4,12 +4,10 @@ import random
 
 import pytest
 
-from grpo_doctor.findings.rules import gd074_ended_by_an_error as rule
 from grpo_doctor.trace.model import Exit, Kind, Uncaught
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import SETTINGS
-from tests.unit.findings.recorded import finding_by
-from tests.unit.findings.rules.saying import rows
+from tests.unit.findings.rules.saying import finding_in, rows
 
 DEVICES = (
     "RuntimeError: Expected all tensors to be on the same device, but found at least two devices"
@@ -24,14 +22,6 @@ def ended(*errors: tuple[int, float, str], state: str = "failed") -> TraceBuilde
     for rank, at_s, text in errors:
         build.row(Kind.INSTANT, rank, f"error/train/{text}", at_s, at_s)
     return build
-
-
-def sick() -> TraceBuilder:
-    return ended((1, 4.0, DEVICES))
-
-
-def well() -> TraceBuilder:
-    return ended((1, 4.0, DEVICES), state="finished")
 
 
 def plain(*errors: Uncaught, ended: tuple[str, ...] = (), state: str = "failed") -> TraceBuilder:
@@ -49,7 +39,7 @@ def test_without_phases_the_error_that_ended_the_first_rank_is_the_reason(order:
         Uncaught("KeyError: 'tried again'", 9, 1, at_ns=5),
     ]
     random.Random(order).shuffle(errors)
-    finding = finding_by(rule, plain(*errors, ended=("rank 1 (pid 11) ended first",)))
+    finding = finding_in(plain(*errors, ended=("rank 1 (pid 11) ended first",)), "GD074")
     assert (finding.ranks, finding.phases) == ((1,), ())
     assert finding.cause == "Rank 1 ended: ValueError: boom"
     assert finding.headline == "Rank 1 ended the run: ValueError: boom"
@@ -66,7 +56,6 @@ def who_ran_out_of_memory_gets_the_settings_that() -> TraceBuilder:
 
 def who_ran_out_of_memory_gets_the_settings_that_2() -> TraceBuilder:
     build = ended((1, 4.0, "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"))
-    build.knobs = {**SETTINGS, "train.micro_batch": 4, "train.grad_accumulation": 2}
     build.knobs = {}
     return build
 
@@ -78,6 +67,8 @@ def other_marks_are_no_errors() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": lambda: ended((1, 4.0, DEVICES)),
+    "well": lambda: ended((1, 4.0, DEVICES), state="finished"),
     "the error is named with its rank phase and remedy": lambda: ended((1, 4.0, DEVICES)),
     "a script without ranks is named as such": lambda:
         plain(Uncaught("OutOfMemoryError: CUDA out of memory.", 7)),

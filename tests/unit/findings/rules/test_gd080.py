@@ -27,16 +27,8 @@ def two(
     return build
 
 
-def sick() -> TraceBuilder:
-    return two()
-
-
-def well() -> TraceBuilder:
-    return two(tokens=(500.0, 520.0), for_s=(5.0, 4.9))
-
-
 def an_engine_within_the_ranks_is_no_server() -> TraceBuilder:
-    build = sick()
+    build = two()
     build.knobs["vllm.mode"] = "colocate"
     return build
 
@@ -57,6 +49,8 @@ def exact(*servers: dict[str, list[float]]) -> TraceBuilder:
 
 
 RUNS = {
+    "sick": two,
+    "well": lambda: two(tokens=(500.0, 520.0), for_s=(5.0, 4.9)),
     "a queue seen beside an idle server only once is no word": lambda: two(tokens=(500.0, 500.0),
         for_s=(5.0, 3.2), waiting=(10.0, 0.0)),
     "an idle server with a queue of its own is not idle": lambda: two(tokens=(500.0, 500.0),

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import pytest
-
 from grpo_doctor_reports.schema.trajectories import ToolEntry, Trajectories
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import run
-from tests.unit.findings.rules.saying import finding_in, rows
+from tests.unit.findings.rules.saying import rows
 
 PHASES = {"rollout": 6.0, "train": 2.0}
 
@@ -29,14 +27,6 @@ def _calling(
     return build
 
 
-def sick() -> TraceBuilder:
-    return _calling()
-
-
-def well() -> TraceBuilder:
-    return _calling(20.0)
-
-
 def trainer_that_takes_single_trajectories() -> TraceBuilder:
     return _calling(saved_s=None)
 
@@ -48,6 +38,8 @@ def run_without_tools() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": _calling,
+    "well": lambda: _calling(20.0),
     **rows("a third of the tail is much of it", _calling, 35.0, 34.9),
     **rows("a slow call is three times as long", lambda s: _calling(60.0, s), 3.0, 2.9),
     **rows("what is saved has to matter", lambda s: _calling(60.0, 12.0, s), 0.26, 0.2),
@@ -55,12 +47,3 @@ RUNS = {
     "no more is saved than the rollout takes": lambda: _calling(saved_s=90.0),
     "a run without a rollout phase has no prediction": lambda: _calling(phases={"train": 4.0}),
 }
-
-
-def test_usual_calls_make_the_rollout_shorter_by_what_they_save() -> None:
-    found = finding_in(sick(), "GD081")
-    assert found.cost == pytest.approx(2.0 / 8.1, rel=0.03)
-    predicted = found.fixes[0].predicted
-    assert predicted is not None
-    assert predicted.mid < 0
-    assert "2 s" in found.fixes[0].spelling

@@ -17,14 +17,6 @@ def _failing(
     return build
 
 
-def sick() -> TraceBuilder:
-    return _failing()
-
-
-def well() -> TraceBuilder:
-    return _failing(2)
-
-
 def calls_that_never_end() -> TraceBuilder:
     return _failing(0, 10, 30)
 
@@ -34,6 +26,8 @@ def run_without_trajectories() -> TraceBuilder:
 
 
 RUNS = {
+    "sick": _failing,
+    "well": lambda: _failing(2),
     **rows("the share of failed calls grades it", _failing, 50, 49, 20, 19, 5, 4),
     **rows("five calls that failed", lambda n: _failing(n, calls=20), 5, 4),
     **rows("a tool that was hardly called is not judged", lambda n: _failing(10, calls=n), 20, 19),

@@ -90,6 +90,7 @@ def test_what_is_pasted_can_be_and_advice_names_no_process(rule: str) -> None:
     trace, results = sick(rule)
     finding = finding_in(results, rule)
     assert finding is not None
+    assert all(fix in (*finding.to_paste, *finding.next_steps) for fix in finding.fixes)
     for fix in finding.to_paste:
         assert re.search(r"-[a-z]|=|\(|\": ", fix.spelling), fix.spelling
         assert "no flag known" not in fix.spelling

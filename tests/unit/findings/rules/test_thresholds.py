@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import operator
 import pkgutil
 import re
 from collections.abc import Callable
@@ -49,18 +50,6 @@ class _Compared:
             self.measured.append((self.became, number))
         return other
 
-    def __lt__(self, other: Any) -> Any:
-        return self.plain < self._other(other)
-
-    def __le__(self, other: Any) -> Any:
-        return self.plain <= self._other(other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self.plain > self._other(other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self.plain >= self._other(other)
-
     def _turned(self, turn: Callable[[Any], Any]) -> Any:
         result, became = turn(self.plain), self.became
         if np.ndim(result) or isinstance(self, int):
@@ -69,29 +58,23 @@ class _Compared:
         turned.measured, turned.became = self.measured, lambda it: turn(became(it))
         return turned
 
-    def __add__(self, other: Any) -> Any:
-        return self._turned(lambda it: it + other)
 
-    def __radd__(self, other: Any) -> Any:
-        return self._turned(lambda it: other + it)
+def _compares(how: Callable[[Any, Any], Any]) -> Callable[[_Compared, Any], Any]:
+    return lambda self, other: how(self.plain, self._other(other))
 
-    def __sub__(self, other: Any) -> Any:
-        return self._turned(lambda it: it - other)
 
-    def __rsub__(self, other: Any) -> Any:
-        return self._turned(lambda it: other - it)
+def _turns(how: Callable[[Any, Any], Any], is_second: bool) -> Callable[[_Compared, Any], Any]:
+    def turn(self: _Compared, other: Any) -> Any:
+        return self._turned(lambda it: how(other, it) if is_second else how(it, other))
 
-    def __mul__(self, other: Any) -> Any:
-        return self._turned(lambda it: it * other)
+    return turn
 
-    def __rmul__(self, other: Any) -> Any:
-        return self._turned(lambda it: other * it)
 
-    def __truediv__(self, other: Any) -> Any:
-        return self._turned(lambda it: it / other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._turned(lambda it: other / it)
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(_Compared, f"__{_name}__", _compares(getattr(operator, _name)))
+for _name in ("add", "sub", "mul", "truediv"):
+    setattr(_Compared, f"__{_name}__", _turns(getattr(operator, _name), is_second=False))
+    setattr(_Compared, f"__r{_name}__", _turns(getattr(operator, _name), is_second=True))
 
 
 class _Real(_Compared, float):
