@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from grpo_doctor import knobs
-from grpo_doctor.knobs.model import Spelling
 from grpo_doctor.knobs.tables import BY_NAME
 from grpo_doctor.knobs.values import parse
 from grpo_doctor.launches.model import FROM_ENVIRONMENT, Problem, Source, ordered
@@ -31,7 +30,12 @@ def settings(
 ) -> tuple[dict[str, Any], dict[str, Source], dict[str, Problem]]:
     """Return the canonical settings in the order of the table, the source of each, and the settings
     whose variables have no value here."""
-    switches = {row.key for row in knobs.TABLES[program.table] if _is_switch(row)}
+    switches = {
+        row.key
+        for row in knobs.TABLES[program.table]
+        if any(text is True for _, text in row.values)
+        or (not row.values and BY_NAME[row.knob].kind == "bool")
+    }  # options that say something without a value
     values = {k: v for k, v in raw.values.items() if v is not True or k in switches}
     unset = {problem.source: problem for problem in raw.problems if problem.kind == _UNSET}
     open_ = {
@@ -67,13 +71,6 @@ def settings(
         {knob: source for knob, (_, source) in sourced.items()},
         open_,
     )
-
-
-def _is_switch(row: Spelling) -> bool:
-    """Return whether the option says something without a value."""
-    if row.values:
-        return any(text is True for _, text in row.values)
-    return BY_NAME[row.knob].kind == "bool"
 
 
 def _source(raw: RawSettings, table: str, knob: str) -> Source:

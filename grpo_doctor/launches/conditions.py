@@ -21,7 +21,8 @@ _TEXTS = ("=", "==", "!=", "=~")
 
 def holds(words: Sequence[Word]) -> bool | None:
     """Return whether the test between the brackets holds."""
-    return _any_of(list(words))
+    parts = [_all_of(part) for part in _split(words, ("||", "-o"))]
+    return True if True in parts else None if None in parts else False
 
 
 def matches(word: Word, pattern: str) -> bool | None:
@@ -36,17 +37,12 @@ def negated(value: bool | None) -> bool | None:
     return None if value is None else not value
 
 
-def _any_of(words: list[Word]) -> bool | None:
-    parts = [_all_of(part) for part in _split(words, ("||", "-o"))]
-    return True if True in parts else None if None in parts else False
-
-
 def _all_of(words: list[Word]) -> bool | None:
     parts = [_one(part) for part in _split(words, ("&&", "-a"))]
     return False if False in parts else None if None in parts else True
 
 
-def _split(words: list[Word], marks: tuple[str, ...]) -> list[list[Word]]:
+def _split(words: Sequence[Word], marks: tuple[str, ...]) -> list[list[Word]]:
     parts: list[list[Word]] = [[]]
     for word in words:
         if word.text in marks and word.source.text in marks:

@@ -23,31 +23,20 @@ come the assumptions about what the launch does not set.
 Nothing is started, imported or fetched. Files that the launch names are read where they are.
 
 ## What it reads
-"""
-_FORMS = (
-    ("the bundled trainer's arguments", "as `grpo-doctor run` takes them"),
-    (
-        "`swift rlhf`, `swift rollout`, `megatron rlhf`",
-        "flags; a YAML or JSON file; `NPROC_PER_NODE`, `NNODES`, `MAX_PIXELS`",
-    ),
-    ("`trl grpo`, `trl vllm-serve`", "flags; `--config`; accelerate's options and file"),
-    (
-        "a script under `accelerate launch`, `torchrun`, `deepspeed` or `python`",
-        "flags; literals and options of its `argparse` in `GRPOConfig(...)`, `LoraConfig(...)` ...",
-    ),
-    (
-        "`python -m verl.trainer.main_ppo`",
-        "overrides with `+`, `++` and `~`; `--config-path` with `--config-name`",
-    ),
-    ("`python -m openrlhf.cli.train_ppo_ray`, also in `ray job submit`", "flags, old and new"),
-    ("`vllm serve`, `python -m sglang.launch_server`", "flags"),
-    (
-        "a bash script",
-        "all of the above, with arrays, functions, branches, loops; `$(...)` is never run",
-    ),
-    ("one argument with spaces", "a command as text"),
-)
-_REST = """
+
+- the bundled trainer's arguments: as `grpo-doctor run` takes them
+- `swift rlhf`, `swift rollout`, `megatron rlhf`: flags; a YAML or JSON file; `NPROC_PER_NODE`,
+  `NNODES`, `MAX_PIXELS`
+- `trl grpo`, `trl vllm-serve`: flags; `--config`; accelerate's options and file
+- a script under `accelerate launch`, `torchrun`, `deepspeed` or `python`: flags; literals and
+  options of its `argparse` in `GRPOConfig(...)`, `LoraConfig(...)` ...
+- `python -m verl.trainer.main_ppo`: overrides with `+`, `++` and `~`; `--config-path` with
+  `--config-name`
+- `python -m openrlhf.cli.train_ppo_ray`, also in `ray job submit`: flags, old and new
+- `vllm serve`, `python -m sglang.launch_server`: flags
+- a bash script: all of the above, with arrays, functions, branches, loops; `$(...)` is never run
+- one argument with spaces: a command as text
+
 Add more commands of the same run with `--with 'swift rollout ...'`. DeepSpeed's presets and
 JSON files are read wherever they are named. YAML files need PyYAML, which training images have.
 
@@ -66,9 +55,9 @@ else the installed one, else the newest that accepts all the given options.
 
 | first line | `verdict` | exit code | when |
 |---|---|---|---|
-| It probably fits | `fits` | 0 | the whole interval of the estimate is below the GPU memory |
-| It may fit, It may not fit | `tight` | 0 | the GPU memory is inside the interval |
-| It probably does not fit | `oom` | 9 | the whole interval is above it |
+| It probably fits | `fits` | 0 | the whole interval leaves 7% of the GPU memory free |
+| It may fit, It may not fit | `tight` | 0 | the interval reaches above that |
+| It probably does not fit | `oom` | 9 | the whole interval is above the GPU memory |
 | No | `invalid` | 9 | the job ends at startup, or cannot do its work |
 | Not modeled | `not-modelled` | 0 | another kind of training, framework or engine: no numbers |
 | Unknown | `unknown` | 0 | a file that holds settings was not read, or no memory estimate |
@@ -97,9 +86,8 @@ Each rule is a function in `grpo_doctor/launches/rules/`, in the file of its fam
 
 def page() -> str:
     """Return the whole page in Markdown."""
-    forms = [f"- {form}: {contents}" for form, contents in _FORMS]
     rules = [f"**{rule.id} `{rule.slug}`**: {' '.join(rule.text.split())}\n" for rule in load()]
-    return wrapped("\n".join([_TOP, *forms, _REST, *_lists(), _RULES, *rules]))
+    return wrapped("\n".join([_TOP, *_lists(), _RULES, *rules]))
 
 
 def _lists() -> Iterator[str]:

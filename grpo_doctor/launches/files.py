@@ -6,12 +6,13 @@ import ast
 import functools
 import json
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from grpo_doctor.bounded import JSON, PYTHON, SCRIPT, nests_deeper
+from grpo_doctor.launches.conditions import negated
 from grpo_doctor.launches.model import Source
 
 # Calls whose keyword arguments are a run's settings, by the end of their name.
@@ -219,7 +220,9 @@ def read_python(path: Path, shown: str, given: Mapping[str, Any]) -> Contents:
                 computed.append(key)
     values.update(_model_of_trainer(tree, constants, lines))
     source = ast.unparse(tree)
-    computed += _take_quantization(tree, values, is_used="quantization_config" in source)
+    said = {**(dict.fromkeys(_BITS, False) if "ModelConfig" in source else {}), **given}
+    truth = functools.partial(_truth, constants=constants, given=said)
+    computed += _take_quantization(tree, values, truth, "quantization_config" in source)
     if not made and "Parser" not in source:
         computed.append("**")
     return Contents(shown, values, lines, tuple(computed))
@@ -303,27 +306,58 @@ def _model_of_trainer(
     return always
 
 
-def _take_quantization(tree: ast.Module, values: dict[str, Any], *, is_used: bool) -> list[str]:
-    """Add in how many bits a script loads its model; returns the name of what it computes.
+_BITS = ("load_in_4bit", "load_in_8bit")  # False by default in TRL's ModelConfig
+Truth = Callable[[ast.expr], bool | None]
 
-    `is_used`: a configuration of the quantization is given to something.
-    """
-    depends = {
-        inner for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp)
-        for inner in ast.walk(node)
-    }  # fmt: skip
-    for node in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        for word in node.keywords:
-            if word.arg not in ("load_in_4bit", "load_in_8bit"):
-                continue
-            if not (is_used or ast.unparse(node.func).endswith(".from_pretrained")):
-                continue
-            value = _literal(word.value, {})
-            if not isinstance(value, bool) or (value and node in depends):
-                return [word.arg]
+
+def _take_quantization(
+    tree: ast.Module, values: dict[str, Any], truth: Truth, is_used: bool
+) -> list[str]:
+    """Add in how many bits a script loads its model, where that `is_used`; returns the name of what
+    it computes."""
+    for node, is_certain in _reached(tree, truth):
+        if not (is_used or ast.unparse(node.func).endswith(".from_pretrained")):
+            continue
+        for word in (word for word in node.keywords if word.arg in _BITS):
+            value = truth(word.value)
+            if value is None or (value and not is_certain):
+                return [str(word.arg)]
             if value:
-                values[word.arg] = True
+                values[str(word.arg)] = True
     return []
+
+
+def _truth(test: ast.expr, constants: Mapping[str, Any], given: Mapping[str, Any]) -> bool | None:
+    """Return whether it holds; None where only running the script shows it."""
+    if isinstance(test, ast.BoolOp):
+        ends = isinstance(test.op, ast.Or)
+        parts = [_truth(part, constants, given) for part in test.values]
+        return ends if ends in parts else None if None in parts else not ends
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return negated(_truth(test.operand, constants, given))
+    if ast.unparse(test) == "__name__ == '__main__'":
+        return True
+    value = _literal(test, constants)
+    if value is None and isinstance(test, ast.Attribute):
+        value = {"true": True, "false": False}.get(str(given.get(test.attr)).lower())
+    return value if isinstance(value, bool) else None
+
+
+def _reached(
+    node: ast.AST, truth: Truth, is_certain: bool = True
+) -> Iterator[tuple[ast.Call, bool]]:
+    """Yield the calls that may be reached, and whether they are for certain."""
+    if isinstance(node, ast.Call):
+        yield node, is_certain
+    if not isinstance(node, ast.If | ast.IfExp):
+        for child in ast.iter_child_nodes(node):
+            yield from _reached(child, truth, is_certain)
+        return
+    held = truth(node.test)
+    for branch, unless in ((node.body, False), (node.orelse, True)):
+        for child in branch if isinstance(branch, list) else [branch]:
+            if held is not unless:
+                yield from _reached(child, truth, is_certain and held is not None)
 
 
 def _loaded_in(tree: ast.Module) -> dict[str, str]:

@@ -117,7 +117,7 @@ def _begins_program(words: tuple[Word, ...]) -> bool:
 def _options(words: tuple[Word, ...], kind: str) -> tuple[dict[str, Word], tuple[Word, ...]]:
     """Return the launcher's options, and the words from the program on."""
     options: dict[str, Word] = {}
-    while words and (_is_option(words[0].text) or _is_unknown(words[0])):
+    while words and (re.match("-.", words[0].text) or _is_unknown(words[0])):
         if _is_unknown(words[0]):
             options |= dict.fromkeys(_COUNTS.get(kind, ()), words[0])
             words = words[1:]
@@ -133,10 +133,6 @@ def _options(words: tuple[Word, ...], kind: str) -> tuple[dict[str, Word], tuple
             words = words[1:]
         words = words[1:]
     return options, words
-
-
-def _is_option(text: str) -> bool:
-    return text.startswith("-") and len(text) > 1
 
 
 def _is_unknown(word: Word) -> bool:
@@ -194,14 +190,13 @@ def _ray(words: tuple[Word, ...]) -> Started | None:
         variables = json_object(runtime.text).get("env_vars")
         if isinstance(variables, dict):
             environment = {k: runtime.with_text(str(v)) for k, v in variables.items()}
-    inner = unwrap(words[at + 1 :])
+    words = words[at + 1 :]
+    if words and "=" in words[0].text:  # Ray gives a shell what follows
+        words = (words[0].with_text("env"), *words)
+    inner = unwrap(words)
     if inner is None:
         return None
     return replace(inner, launcher="ray", environment={**environment, **inner.environment})
-
-
-def _plain(words: tuple[Word, ...]) -> Started:
-    return Started(_base(words[0].text), words[1:], at=words[0])
 
 
 _PEELERS: Mapping[str, Callable[[tuple[Word, ...]], Started | None]] = {
@@ -209,5 +204,8 @@ _PEELERS: Mapping[str, Callable[[tuple[Word, ...]], Started | None]] = {
     "torchrun": lambda words: _launched("torchrun", words[1:]),
     "deepspeed": lambda words: _launched("deepspeed", words[1:]),
     "ray": _ray,
-    **dict.fromkeys(("swift", "megatron", "trl", "vllm", "sglang"), _plain),
+    **dict.fromkeys(
+        ("swift", "megatron", "trl", "vllm", "sglang"),
+        lambda words: Started(_base(words[0].text), words[1:], at=words[0]),
+    ),
 }

@@ -107,9 +107,23 @@ class Lexer:
             and (not quoted or "[@]" in source.text or "$@" in source.text or "{@" in source.text)
         ):
             return []
-        if not quoted and not unset and source.text.startswith("$") and " " in text:
-            return [Word(part, source) for part in text.split()]
+        if not quoted and source.text.startswith("$") and " " in text:
+            return self._split(text, source, unset)
         return [Word(text, source, unset)]
+
+    def _split(self, text: str, source: Source, unset: tuple[str, ...]) -> list[Word]:
+        """Return the words of a variable; what it lacks is looked up where it was put together."""
+        if not unset:
+            return [Word(part, source) for part in text.split()]
+        name = source.text.strip("${}")
+        made = self.variables.get(name, ())
+        written = made[0].source.text.partition("=")[2] if made else ""
+        inner = self.inside(written[1:-1] if written.startswith('"') else "")
+        inner.variables = {k: v for k, v in self.variables.items() if k != name}
+        parts = inner.words()
+        if " ".join(part.text for part in parts).split() != text.split():  # set again since
+            return [Word(text, source, unset)]
+        return [Word(part.text, source, part.unset) for part in parts]
 
     def _until(self, mark: str) -> str:
         end = self.text.find(mark, self.at)
@@ -181,6 +195,8 @@ class Lexer:
             above = "".join(_ABOVE.findall(command)).count("..")
             folders = PurePosixPath(self.file).parents
             return str(folders[min(above, len(folders) - 1)]), []
+        if command.lstrip().startswith("#") and "\n" not in command:
+            return "", []  # a comment between options
         if (without := _WITHOUT_NPU.search(command)) is not None:
             return without[1], []
         program = command.strip().partition(" ")[0]

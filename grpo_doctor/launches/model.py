@@ -80,16 +80,6 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsendable:
-    """A function of the user's that goes to another process, and why pickle refuses it."""
-
-    name: str
-    """As the code names it."""
-    reason: str
-    source: Source
-
-
-@dataclass(frozen=True, slots=True)
 class Launch:
     """One command of a run.
 
@@ -124,10 +114,8 @@ class Launch:
     """False where only the place of the start says how many processes and hosts there are."""
     complete: bool = True
     """False where a configuration of the user's own, or a script, may say more."""
-    visible_gpus: int | None = None
-    """GPUs that the command is given on each host; None: all there are."""
     gpu_ids: tuple[str, ...] | None = None
-    """CUDA_VISIBLE_DEVICES, as given."""
+    """CUDA_VISIBLE_DEVICES, as given; None: all GPUs."""
     submitted: bool = False
     """Whether it runs on a Ray cluster of unknown size."""
     launcher: str = ""
@@ -146,7 +134,6 @@ class Launch:
     assumptions: tuple[str, ...] = ()
     """What is assumed because it was not set, and how to set it; sentences."""
     problems: tuple[Problem, ...] = ()
-    unsendable: tuple[Unsendable, ...] = ()
     companions: tuple[Launch, ...] = field(default=())
     """Other commands of the same run: the server of a trainer."""
     is_placed: bool = False
@@ -157,9 +144,14 @@ class Launch:
     """The reading of the oldest version that takes the same options, if none is given and the
     newest does not take them."""
 
+    @property
+    def visible_gpus(self) -> int | None:
+        """GPUs that the command is given on each host; None: all there are."""
+        return len(self.gpu_ids) if self.gpu_ids is not None else None
+
     def engine_has_own_card(self, started: int, cards: int) -> bool:
         """Return whether this version, of ms-swift before 3.5 or TRL before 0.16, puts vLLM on a
-        GPU that no process trains on.
+        GPU that no process trains on. No later TRL takes `vllm_device`.
 
         Args:
             started: training processes on each host.
@@ -167,6 +159,7 @@ class Launch:
         """
         version, until = version_of(self.version), {"ms-swift": (3, 5), "trl": (0, 16)}
         old = version is not None and version < until.get(self.framework, ())
+        old = old or (self.framework == "trl" and "vllm_device" in self.options)
         return old and started < cards and bool(self.value("vllm.use"))
 
     @property

@@ -50,14 +50,15 @@ def check(
         return
     problems = list(_refusals(listed, raw, program, version))
     strange = sum(problem.kind == "unknown-flag" for problem in problems)
-    fork = program.framework == "verl" and strange >= _KEYS_OF_A_FORK
+    fork = program.framework in _OLDER and strange >= _KEYS_OF_A_FORK
     ignored = str(raw.values.get("ignore_args_error")).lower() == "true"
     for problem in problems:
         if ignored and problem.kind == "unknown-flag":
             text = f"{problem.text}; --ignore_args_error true lets it pass"
             yield replace(problem, text=text, ends=False)
         elif fork and problem.kind == "unknown-flag":
-            yield replace(problem, text=f"{problem.text} (or is it a fork of verl?)", ends=False)
+            text = f"{problem.text} (or is it a fork of {program.framework}?)"
+            yield replace(problem, text=text, ends=False)
         elif known == "assumed" and program.framework in _OLDER and _is_strange(problem):
             span = f"no version from {listed.read[0]} to {listed.read[-1]} has it"
             yield replace(
@@ -87,7 +88,7 @@ def _refusals(
         if name in _BESIDE.get(program.framework, ()) or name.startswith("__"):
             continue
         if program.framework == "verl":
-            yield from _override(listed, option, version, raw.names)
+            yield from _override(listed, option, version, raw)
         elif not _takes(listed, program.framework, name, version):
             yield _refused(listed, program, option, version, raw.names)
 
@@ -148,13 +149,13 @@ def _renamed(listed: OptionList, program: Program, name: str, version: str | Non
 
 
 def _override(
-    listed: OptionList, option: Option, version: str | None, given: Container[str]
+    listed: OptionList, option: Option, version: str | None, raw: RawSettings
 ) -> Iterator[Problem]:
     """Nothing is proposed that the launch sets already."""
     name, sign = option.name, option.sign
     if sign == "++" or "@" in name or name.startswith(_OPEN) or name == "model_engine":
         return
-    exists = listed.takes(name, version)
+    exists = listed.takes(name, version) or name in raw.copied
     owner = f"verl {version or listed.read[-1]}"
     if sign == "+":
         # Hydra lets + set a key that is null or missing.
@@ -178,7 +179,9 @@ def _override(
         text = f"{name} came with verl {added}; {owner} has no such key"
         fix = f"remove {name}, or use verl {added}"
         yield Problem("newer-flag", text, fix, option.source, ends=True)
-    elif (sibling := listed.nearest_sibling(name, version)) is not None and sibling not in given:
+    elif (
+        sibling := listed.nearest_sibling(name, version)
+    ) is not None and sibling not in raw.names:
         text = f"{owner} has no {name}; did you mean {sibling}?"
         yield Problem("unknown-flag", text, f"{sibling}={option.value}", option.source, ends=True)
     else:

@@ -18,8 +18,9 @@ _TAKES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 def check_values(
     raw: RawSettings, program: Program, values: Mapping[str, object]
 ) -> Iterator[Problem]:
-    """Yield a problem for each of them; `values` are the settings that could be read."""
-    for row in TABLES[program.table]:
+    """Yield a problem for each; `values` are the settings that could be read. Of verl's SFT, which
+    has options of its own, nothing is known."""
+    for row in () if "sft_trainer" in program.subcommand else TABLES[program.table]:
         option = raw.names.get(row.key)
         if option is None or option.unset or row.knob in values or row.inside or row.item:
             continue
@@ -33,7 +34,8 @@ def check_values(
         ):
             continue  # right as text: a bool as a number, what another key holds, a range
         elif kind in ("int", "float", "bool") and not row.values and _is_text(option.value):
-            text = f"{option.source.text}: {row.key} takes {_TAKES[kind]}"
+            given = f" ({option.value})" if "$" in option.source.text else ""
+            text = f"{option.source.text}{given}: {row.key} takes {_TAKES[kind]}"
             ends = program.framework != "verl" or kind != "bool"
             if not ends:  # Hydra takes any text, and none but an empty one is false
                 text += ", and this text counts as true"

@@ -9,6 +9,7 @@ from typing import Any
 
 from grpo_doctor.bounded import OPTIONS, TooCostlyError
 from grpo_doctor.knobs import TABLES
+from grpo_doctor.knobs.model import Version, version_of
 from grpo_doctor.launches.files import (
     Contents,
     UnreadableFileError,
@@ -24,6 +25,9 @@ from grpo_doctor.launches.programs import Program
 from grpo_doctor.launches.words import Word
 
 _FILES = (".yaml", ".yml", ".json")
+_CONFIG_OF_VERL = "verl/trainer/config"
+CHECKOUTS = ("", "verl/")
+"""Where a copy of verl is: the folder itself, or a checkout within it."""
 _SAID_TWICE = {
     "CUDA_VISIBLE_DEVICES": ("gpu_ids", "include"),
     "NPROC_PER_NODE": ("nproc_per_node", "num_gpus"),
@@ -81,6 +85,8 @@ class RawSettings:
     environment: dict[str, Word] = field(default_factory=dict)
     accelerate: Contents | None = None
     deepspeed: Contents | None = None
+    copied: frozenset[str] = frozenset()
+    """All keys that the copy of verl in the folder has."""
     own_config: bool = False
     """A configuration of the user's own decides which options there are."""
     open: tuple[str, ...] = ()
@@ -106,9 +112,10 @@ class RawSettings:
 
 
 def collect(
-    started: Started, program: Program, cwd: Path, written: Mapping[str, str]
+    started: Started, program: Program, cwd: Path, written: Mapping[str, str], copy: str | None
 ) -> RawSettings:
-    """Read the command's options and the files that they name, nearest last."""
+    """Read the command's options and the files that they name, nearest last; `copy` is the version
+    of the verl in the folder."""
     raw = RawSettings(environment=dict(started.environment), written=written)
     hydra = program.framework == "verl"
     options = overrides(program.words) if hydra else parse(program.words, program.table)
@@ -120,6 +127,9 @@ def collect(
     _from_script(raw, program, options, cwd)
     if hydra:
         _from_hydra(raw, options, cwd)
+        version = version_of(copy)
+        if version is not None and not raw.own_config and started.at is not None:
+            _from_copy(raw, program, version, started.at.source, cwd)
     else:
         _from_files(raw, program, options, cwd)
     for option in options.options.values():
@@ -195,6 +205,7 @@ def _from_hydra(raw: RawSettings, options: Options, cwd: Path) -> None:
     name = own.get("--config-name", own.get("-cn"))
     named = (options.options.get(flag) for flag in ("--config-name", "-cn"))
     raw.own_config = folder is not None or any(option.unset for option in named if option)
+    raw.own_config |= "hydra.searchpath" in options.options  # groups of another package
     if folder is None:
         return
     file = f"{(name or 'ppo_trainer').removesuffix('.yaml')}.yaml"
@@ -202,7 +213,37 @@ def _from_hydra(raw: RawSettings, options: Options, cwd: Path) -> None:
     if (cwd / path).is_file():
         contents = raw.file(str(path), cwd, Source(str(path)))
         for key, value in _leaves("", contents.values if contents else {}):
-            raw.take(key, value, contents.source(key) if contents else Source(key))
+            if contents and "${" not in str(value):
+                raw.take(key, value, contents.source(key))
+
+
+def _from_copy(
+    raw: RawSettings, program: Program, version: Version, script: Source, cwd: Path
+) -> None:
+    """Take the defaults of a fork where they differ from verl's own of this version."""
+    name = "ppo_megatron_trainer" if program.listed == "verl-megatron" else "ppo_trainer"
+    both = (f"_generated_{name}", name)
+    files = (f"{at}{_CONFIG_OF_VERL}/{file}.yaml" for at in CHECKOUTS for file in both)
+    shown = next((file for file in files if located(file, cwd, script).is_file()), None)
+    if shown is None:
+        return
+    try:
+        contents = read_mapping(located(shown, cwd, script), shown)
+    except UnreadableFileError:
+        return
+    leaves = dict(_leaves("", contents.values))
+    raw.copied = frozenset(leaves)
+    ours: dict[str, Any] = {"algorithm.adv_estimator": "gae"}
+    for row in TABLES[program.table]:
+        if row.covers(version) and not (row.values or row.inside or row.item or row.gate):
+            ours[row.key] = row.default_in(version)
+    for key, default in ours.items():
+        value = leaves.get(key)
+        if not isinstance(value, bool | int | float | str) or value in (default, "???"):
+            continue  # of Hydra's marks, `???` is a value that has to be given
+        is_number = isinstance(default, float) and isinstance(value, str)  # YAML takes 1e-6 as text
+        if not is_number and "${" not in str(value):
+            raw.take(key, value, contents.source(key))
 
 
 def _leaves(path: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -210,7 +251,7 @@ def _leaves(path: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         name = f"{path}.{key}" if path else str(key)
         if isinstance(value, dict) and value:
             yield from _leaves(name, value)
-        elif not (isinstance(value, str) and "${" in value):
+        else:
             yield name, value
 
 
@@ -227,7 +268,7 @@ def _contradictions(options: Options) -> Iterator[Problem]:
 def _overridden(raw: RawSettings, option: Option, program: Program) -> Iterator[Problem]:
     """Yield what a file says otherwise; a script of the user's may use neither or both."""
     before = raw.sources.get(option.name)
-    if before is None or program.script is not None or option.unset:
+    if before is None or program.script is not None or option.unset or option.name in raw.copied:
         return
     if str(raw.values[option.name]).lower() != str(option.value).lower():
         yield Problem(

@@ -11,16 +11,21 @@ from pathlib import Path
 from grpo_doctor.errors import UsageError
 from grpo_doctor.knobs.model import version_of
 from grpo_doctor.knobs.option_lists import option_list
-from grpo_doctor.launches import pickling
 from grpo_doctor.launches.canonical import settings
 from grpo_doctor.launches.commands import Candidate, Reading, candidates_in, rank
-from grpo_doctor.launches.files import UnreadableFileError, located, read_text, resolved
-from grpo_doctor.launches.model import SUPPORTED, Launch, Problem, Source, Trainer, Unsendable
+from grpo_doctor.launches.files import UnreadableFileError, located, read_text
+from grpo_doctor.launches.model import SUPPORTED, Launch, Problem, Source, Trainer
 from grpo_doctor.launches.naming import Known, check, of_older_library
 from grpo_doctor.launches.option_values import check_values
 from grpo_doctor.launches.processes import Processes, processes
 from grpo_doctor.launches.programs import Program
-from grpo_doctor.launches.raw_settings import RawSettings, collect, told_twice, unset_words
+from grpo_doctor.launches.raw_settings import (
+    CHECKOUTS,
+    RawSettings,
+    collect,
+    told_twice,
+    unset_words,
+)
 from grpo_doctor.launches.words import Word
 from grpo_doctor_probes.record.redact import redact_command
 
@@ -102,12 +107,15 @@ def _launch(
     program, started = candidate.program, candidate.started
     if program.framework not in SUPPORTED:
         return _outside(candidate, inherited), None
-    raw = collect(started, program, candidate.folder, candidate.command.files)
+    copy, allowed = _copy(candidate) if program.framework == "verl" else (None, None)
+    raw = collect(started, program, candidate.folder, candidate.command.files, copy)
     file_environment = {k: w for k, w in raw.environment.items() if _matters(k)}
     environment = {**file_environment, **_environment(candidate, inherited)}
-    copy = _copy(candidate) if program.framework == "verl" else None
     version, oldest, assumptions = _version(raw, program, versions, copy)
     copied = version is not None and version == copy
+    if copied and allowed and "vllm" not in versions:
+        versions = {**versions, "vllm": allowed}
+        assumptions.append(f"vLLM {allowed}, the newest that setup.py of this copy allows")
     known: Known = "stated" if program.framework in versions else "read" if copied else "assumed"
     too_old = _too_old(program, version)
     values, sources, open_ = settings(raw, program, version, environment)
@@ -116,20 +124,20 @@ def _launch(
         text, fix = "the command has ... in place of options", "give all of them"
         raw.problems.append(Problem("unreadable", text, fix))
     algorithm = _algorithm(raw, program)
+    # ms-swift's name of its model before 4 (base_args.py: _handle_ckpt_dir).
+    old_name = raw.values.get("ckpt_dir") if program.framework == "ms-swift" else None
     more_open = [f"no more options than these; {unset_words(raw.open)}"] if raw.open else []
     is_megatron = "megatron" in (program.listed or program.table)
     is_megatron = is_megatron or values.get("parallel.strategy") == "megatron"
-    launch = Launch(
-        framework=program.framework,
+    launch = replace(
+        _started(candidate, started_by, environment),
         version=version,
-        role=program.role,
         versions=versions,
         subcommand=program.subcommand,
         settings=values,
         sources=sources,
         options=dict(raw.values),
         option_sources=dict(raw.sources),
-        environment={name: word.text for name, word in environment.items()},
         not_exported={
             name: word.source
             for name, word in candidate.command.not_exported.items()
@@ -142,12 +150,9 @@ def _launch(
         complete=not raw.own_config
         and not raw.open
         and not any(p.kind == "unreadable" for p in raw.problems),
-        visible_gpus=len(started_by.gpu_ids) if started_by.gpu_ids is not None else None,
-        gpu_ids=started_by.gpu_ids,
-        launcher=started.launcher or started_by.launcher,
         algorithm=algorithm,
-        trainer=_trainer(program, algorithm),
-        model=values.get("model.name"),
+        trainer=_trainer(program, algorithm, raw),
+        model=values.get("model.name", old_name if isinstance(old_name, str) else None),
         folder=candidate.folder,
         submitted=started.launcher == "ray",
         is_placed=started.launcher == "ray"
@@ -160,7 +165,6 @@ def _launch(
             *raw.problems,
             *told_twice(started, environment),
         ),
-        unsendable=_unsendable(program, raw, candidate.folder),
         too_old=too_old,
     )
     return launch, oldest
@@ -183,35 +187,31 @@ def _outside(candidate: Candidate, inherited: Mapping[str, str]) -> Launch:
     if word is not None and not located(word.text, candidate.folder, word.source).is_file():
         text = f"{word.text} is not on this machine, so its framework is unknown"
         missing = Problem("unreadable", text, "run check where the script is", word.source)
-    return Launch(
-        framework=program.framework,
-        version=None,
-        role="train",
+    return replace(
+        _started(candidate, started_by, environment),
         subcommand=program.script.text if program.script else started.name,
-        environment={name: word.text for name, word in environment.items()},
-        processes_per_node=started_by.per_node,
-        nodes=started_by.nodes,
-        processes_known=started_by.known,
         complete=False,
-        visible_gpus=len(started_by.gpu_ids) if started_by.gpu_ids is not None else None,
-        gpu_ids=started_by.gpu_ids,
-        launcher=started.launcher or started_by.launcher,
         algorithm="",
-        trainer=program.trainer,
-        assumptions=started_by.assumptions,
         problems=(missing,) if missing is not None else (),
     )
 
 
-def _unsendable(program: Program, raw: RawSettings, folder: Path) -> tuple[Unsendable, ...]:
-    """Return what of the user's code goes to processes that the framework starts, and can't."""
-    if program.framework == "trl" and program.script is not None:
-        script = program.script.text
-        return pickling.of_script(located(script, folder, program.script.source), script)
-    path = pickling.verl_file(raw.values) if program.framework == "verl" else None
-    if path is None:
-        return ()
-    return pickling.of_verl(raw.values, raw.sources, resolved(folder, path))
+def _started(candidate: Candidate, by: Processes, environment: Mapping[str, Word]) -> Launch:
+    """Return how a launch is started, whatever its program is."""
+    program, started = candidate.program, candidate.started
+    return Launch(
+        program.framework,
+        None,
+        program.role,
+        environment={name: word.text for name, word in environment.items()},
+        processes_per_node=by.per_node,
+        nodes=by.nodes,
+        processes_known=by.known,
+        gpu_ids=by.gpu_ids,
+        launcher=started.launcher or by.launcher,
+        trainer=program.trainer,
+        assumptions=by.assumptions,
+    )
 
 
 def _per_node(values: Mapping[str, object], program: Program, started_by: Processes) -> int:
@@ -229,17 +229,24 @@ def _left_open(raw: RawSettings, values: Mapping[str, object]) -> bool:
 
 
 _COPY = "verl/version/version"
+_PINNED = re.compile(r"\bvllm[^'\"]*<=([\d.]+)")
 
 
-def _copy(candidate: Candidate) -> str | None:
-    """Return the version of the verl that `python -m` takes from the folder it is started in."""
+def _copy(candidate: Candidate) -> tuple[str | None, str | None]:
+    """Return the version of the verl that `python -m` takes from the folder it is started in, and
+    the newest vLLM that its setup.py allows."""
     at = candidate.started.at
     if at is None:
-        return None
+        return None, None
+    places = (located(f"{folder}{_COPY}", candidate.folder, at.source) for folder in CHECKOUTS)
     try:
-        return read_text(located(_COPY, candidate.folder, at.source)).strip()[:20] or None
+        if (copy := next((path for path in places if path.is_file()), None)) is None:
+            return None, None
+        setup = copy.parents[2] / "setup.py"
+        pinned = _PINNED.search(read_text(setup)) if setup.is_file() else None
+        return read_text(copy).strip()[:20] or None, pinned[1] if pinned else None
     except UnreadableFileError:
-        return None
+        return None, None
 
 
 def _before(version: str) -> str | None:
@@ -269,7 +276,7 @@ def _version(
     listed = option_list(program.listed) if program.listed else None
     if copy is not None:
         oldest = _before(copy) if ".dev" in copy else None
-        return copy, oldest, [f"verl {copy}, as the copy in {_COPY} says"]
+        return copy, oldest, [f"verl {copy}, as the copy of verl here says ({_COPY})"]
     if listed is None or len(listed.read) == 1:
         return None, None, []
     plain = [name for name, option in raw.names.items() if option.sign in ("", "~")]
@@ -303,10 +310,12 @@ _KINDS: Mapping[str, Trainer] = {
 _TRAINS_VERL = re.compile(r"main(?!_(?:gen|eval))\w*$|\.py$")
 
 
-def _trainer(program: Program, algorithm: str) -> Trainer:
+def _trainer(program: Program, algorithm: str, raw: RawSettings) -> Trainer:
     """Return what kind of training a command of a known framework starts."""
     if program.role != "train":
         return "none"
+    if str(raw.values.get("trainer.val_only")).lower() == "true":
+        return "generation"  # verl's trainer ends after its validation
     if program.script is not None:
         return program.trainer
     command = program.subcommand.removeprefix("train_")

@@ -26,7 +26,8 @@ _BY_MODULE: Mapping[str, Framework] = {
     "trl": "trl",
 }
 _BY_NAME: Sequence[tuple[re.Pattern[str], Framework]] = (
-    (re.compile(r"(?:^|[./])(?:nemo_rl[./]|run_grpo\w*$)"), "nemo-rl"),
+    (re.compile(r"(?:^|[./])(?:nemo_rl[./]|examples/run_grpo(?:_rm)?$)"), "nemo-rl"),
+    (re.compile(r"run_grpo_(?:math|sliding_puzzle|single_controller|nemo_gym)$"), "nemo-rl"),
     (re.compile(r"(?:^|[./])skyrl(?:_train|_agent)?[./]"), "skyrl"),
     (re.compile(r"(?:^|[./])areal[./]"), "areal"),
     (re.compile(r"(?:^|[./])prime_rl[./]"), "prime-rl"),

@@ -1,11 +1,11 @@
 """Bash scripts, read and never run: the commands in them, with literal variables put in.
 
 Read are continued lines, quotes, comments, assignments, exports, arrays, defaults (`${X:-8}`),
-sums, functions, `source`, here-documents and what `set --` says. Of `if` and `case` the branch
-counts that runs; where only running would show it, all are read, and a variable that they leave
-with different values is open: it has no value, and its values are named. A loop is read for each
-of its first items. What only running a command would show, such as `$(nvidia-smi ...)`, counts as
-unset.
+sums, functions, `source`, `getopts`, here-documents, what `set --` says. Of `if` and `case` the
+branch counts that runs; where only running would show it, all are read, and a variable that they
+leave with different values is open: it has no value, and its values are named. A loop is read for
+each of its first items. What only running a command would show, such as `$(nvidia-smi ...)`,
+counts as unset.
 """
 
 from __future__ import annotations
@@ -195,16 +195,17 @@ class _Reader(Statements):
         was_live = self.is_live
         for _ in range(4 * _MOST_ITEMS):
             self.at = begin
+            start = self._state(), self.arguments
             yield from self.run(frozenset({"do"}))
             self._keyword()
             again = self.status if self.is_test else None
-            before, given = self._state(), self.arguments
+            before = self._state()
             self.is_live = was_live and again is not False
             yield from self.run(frozenset({"done"}))
             if self.is_live and again is None:
                 self._merge([self._state(), before])
             self.is_live = was_live
-            if again is not True or (self._state(), self.arguments) == (before, given):
+            if again is not True or (self._state(), self.arguments) == start:
                 break
         self._keyword()
 
@@ -298,8 +299,10 @@ class _Reader(Statements):
         if not words:
             return
         name = words[0].text
-        self.is_test = name in ("[", "[[", "test", "true", "false", ":")
-        if self.is_test:
+        self.is_test = name in ("[", "[[", "test", "true", "false", ":", "getopts")
+        if name == "getopts":
+            self.status = self.is_live and self._next_option(words[1:])
+        elif self.is_test:
             inside = words[1:] if name == "test" else words[1:-1]
             self.status = holds(inside) if name[0] in "[t" and name != "true" else name != "false"
         if self.is_live and not self.is_test:
@@ -345,6 +348,27 @@ class _Reader(Statements):
         else:
             return False
         return True
+
+    def _next_option(self, words: list[Word]) -> bool | None:
+        """What `getopts p:m: name` puts into variables."""
+        counted = self.variables.get("OPTIND")
+        at = int(counted[0].text) if counted and counted[0].text.isdecimal() else 1
+        before, given = self.arguments[: at - 1], self.arguments[at - 1 :]
+        if len(words) != 2 or (given and given[0].unset):
+            return None
+        option = given[0].text if given else ""
+        is_option = option.startswith("-") and option not in ("-", "--")
+        letter, rest = (option[1], option[2:]) if is_option else ("?", "")
+        if f"{letter}:" in words[0].text:
+            at += not rest
+            value = given[0].with_text(rest) if rest or not given[1:] else given[1]
+            self._assign("OPTARG", value)
+        elif rest:  # -ab is -a -b
+            self.arguments = (*before, given[0].with_text(f"-{rest}"), *given[1:])
+            at -= 1
+        self._assign(words[1].text, words[1].with_text(letter if letter in words[0].text else "?"))
+        self._assign("OPTIND", words[1].with_text(str(at + (is_option or option == "--"))))
+        return is_option
 
     def _added(self, match: re.Match[str], word: Word) -> Word:
         before = self.variables.get(match[1], ()) if match[2] else ()

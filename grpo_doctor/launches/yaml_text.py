@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
@@ -37,6 +38,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return node
 
 
+@lru_cache(maxsize=4)  # of a copy of verl a third of a second, and check reads a launch twice
 def read_yaml(text: str) -> tuple[Any, dict[str, int]]:
     """Return the value of a document, and the line of each key, dotted where it lies deeper.
 

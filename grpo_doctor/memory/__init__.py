@@ -15,6 +15,7 @@ from grpo_doctor.memory.edits import Edit
 from grpo_doctor.memory.estimate import ledger_of, server_pool
 from grpo_doctor.memory.facts import calibration
 from grpo_doctor.memory.from_launch import Job, setup_of
+from grpo_doctor.memory.launched_batch import prompts_assumed
 from grpo_doctor.memory.ledger import Component, Interval, Ledger, Phase, Pool
 from grpo_doctor.memory.models import ModelShape, model_shape
 from grpo_doctor.memory.setup import GIB, RolloutEngine, Setup
@@ -22,7 +23,7 @@ from grpo_doctor.memory.setup import GIB, RolloutEngine, Setup
 __all__ = [
     "GIB", "Change", "Component", "Edit", "Interval", "Job", "Ledger", "Machine", "ModelShape",
     "Phase", "Pool", "RolloutEngine", "Setup", "card_bytes", "estimate", "fixes", "ledger_of",
-    "model_shape", "relief", "room", "setup_of", "solve",
+    "model_shape", "prompts_assumed", "relief", "room", "setup_of", "solve",
 ]  # fmt: skip
 
 

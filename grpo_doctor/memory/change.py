@@ -151,11 +151,7 @@ def _longer(
 
 def _excess(ledger: Ledger) -> tuple[int, float]:
     """How far from fitting: reasons not to start, then the shares of cards that phases lack."""
-    lacking = sum(
-        max(0.0, phase.interval.high / pool.capacity_bytes - 1)
-        for pool in ledger.pools
-        for phase in pool.phases
-    )
+    lacking = sum(pool.lacking(phase) for pool in ledger.pools for phase in pool.phases)
     return sum(len(pool.refusals) for pool in ledger.pools), lacking
 
 

@@ -61,6 +61,8 @@ def _unknown_parts(launch: Launch) -> Iterator[tuple[str, str]]:
 
 
 def _unknown_trainers(launch: Launch) -> Iterator[tuple[str, str]]:
+    if "hydra.searchpath" in launch.options:
+        yield "groups of another package configure it", "those of verl"
     for trains in (launch.settings.get("parallel.strategy"), launch.options.get("model_engine")):
         if str(trains or "") not in _STRATEGIES:
             yield f"{trains} trains", "FSDP and Megatron"

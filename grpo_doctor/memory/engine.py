@@ -79,6 +79,12 @@ def of_free_memory(setup: Setup) -> bool:
     return old and engine.name == "vllm" and not newer
 
 
+def always_sleeps(setup: Setup) -> bool:
+    """Whether the engine sleeps between rollouts whatever the launch sets."""
+    asked = holds_since(setup.version, facts()["always_asleep"]["verl"])
+    return setup.framework == "verl" and not asked and not of_free_memory(setup)
+
+
 def least_share(setup: Setup) -> float:
     """The smallest share of a card, in steps of 0.05, with which the engine starts."""
     engine = setup.rollout_engine
@@ -145,7 +151,7 @@ def _asleep(
     setup: Setup, awake: tuple[Component, ...], factors: Calibration
 ) -> tuple[Component, ...]:
     if setup.rollout_engine.sleep_level == 0:
-        return awake
+        return awake[1:] if of_free_memory(setup) else awake
     fact = facts()["vllm"]["asleep_bytes"]
     size = fact["bytes"] + (setup.rollout_engine.tensor_parallel > 1) * fact["tensor_parallel"]
     return (
@@ -159,15 +165,11 @@ def _refusals(
     setup: Setup, budget: int, needed: int, cache: float, sequence: int
 ) -> tuple[str, ...]:
     engine = setup.rollout_engine
-    refusals = []
     if engine.cache_bytes is None and needed > budget:
-        refusals.append(
-            f"{engine.name} may use {budget / GIB:.1f} GiB, but its weights and buffers alone need "
-            f"{needed / GIB:.1f} GiB"
-        )
-    elif cache < sequence:
-        refusals.append(
-            f"{engine.name}'s cache of {max(0.0, cache) / GIB:.1f} GiB has no room for one "
-            f"sequence of {_row(setup)} tokens ({sequence / GIB:.1f} GiB)"
-        )
-    return tuple(refusals)
+        room = f"{engine.name} may use {budget / GIB:.1f} GiB"
+        return (f"{room}, but its weights and buffers alone need {needed / GIB:.1f} GiB",)
+    if cache < sequence:
+        room = f"{engine.name}'s cache of {max(0.0, cache) / GIB:.1f} GiB has no room"
+        row = f"{_row(setup)} tokens ({sequence / GIB:.1f} GiB)"
+        return (f"{room} for one sequence of {row}",)
+    return ()

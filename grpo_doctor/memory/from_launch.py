@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from grpo_doctor.launches import Launch
 from grpo_doctor.memory.cards import Machine
+from grpo_doctor.memory.engine import always_sleeps, of_free_memory
 from grpo_doctor.memory.facts import facts, holds_since, latest
 from grpo_doctor.memory.launched_critic import with_critic
 from grpo_doctor.memory.launched_trainer import launched_shape, model_name, trainer_of
@@ -34,6 +37,9 @@ def setup_of(launch: Launch, machine: Machine, shape: ModelShape | None = None) 
     if launch.role == "rollout server":
         return Job(None, _server(launch, machine, assumptions), tuple(assumptions))
     setup = _rollout(trainer_of(launch, machine, assumptions, shape), launch, machine)
+    if of_free_memory(setup) and not machine.vllm_version:
+        brought = f"vLLM 0.6.3, which verl {launch.version} comes with"
+        assumptions.append(f"{brought}; override with --version vllm=X")
     setup = with_critic(setup, launch, machine, assumptions)
     server = None
     if launch.server is not None:
@@ -45,7 +51,17 @@ def setup_of(launch: Launch, machine: Machine, shape: ModelShape | None = None) 
     elif _own_card(launch, setup, machine) and setup.rollout == "server":
         engine = setup.rollout_engine
         server = replace(setup, ranks=engine.tensor_parallel, ranks_per_node=None)
-    return Job(setup, server, tuple(assumptions))
+    return Job(setup, server, (*assumptions, *_servers_here(launch)))
+
+
+_HERE = re.compile(r"https?://(?:localhost|127\.\d+\.\d+\.\d+|0\.0\.0\.0)\b[^\s'\"]*")
+
+
+def _servers_here(launch: Launch) -> Iterator[str]:
+    """Sentences on servers of this host, whose GPUs no launch says: a retriever, a reward model."""
+    for name, value in launch.options.items():
+        if (url := _HERE.search(str(value))) is not None:
+            yield f"the server at {url[0]} ({name}) takes no memory of these GPUs"
 
 
 def _rollout(setup: Setup, launch: Launch, machine: Machine) -> Setup:
@@ -65,10 +81,11 @@ def _rollout(setup: Setup, launch: Launch, machine: Machine) -> Setup:
         engine = replace(engine, max_model_len=setup.model.max_positions)
     rows = int(value("rollout.steps_per_generation") or value("train.grad_accumulation") or 1)
     sampled = int(value("rollout.completions") or 0) // setup.ranks
+    setup = replace(setup, rollout=rollout, rollout_engine=engine)
+    if always_sleeps(setup):
+        setup = replace(setup, rollout_engine=replace(engine, sleep_level=1))
     return replace(
         setup,
-        rollout=rollout,
-        rollout_engine=engine,
         completions_per_rank=sampled or setup.micro_batch * rows,
         offload_weights=bool(value("offload.model")),
         offload_optimizer=bool(value("offload.optimizer")),

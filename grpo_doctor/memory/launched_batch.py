@@ -14,6 +14,8 @@ _TEXT_PROMPT = 512
 _USUAL_PIXELS = 1_003_520
 """1280 tokens of Qwen's; its image processor allows 12,845,056 pixels, but few have as many."""
 _ACTOR = "actor_rollout_ref.actor."
+_PACKED = f"{_ACTOR}megatron.use_remove_padding"
+"""Of Megatron the only switch, since verl 0.7: before, model_forward.py always packs."""
 _PASSES = ("actor_rollout_ref.rollout.", "actor_rollout_ref.ref.")
 """Where verl sets what its passes without gradients take."""
 
@@ -23,6 +25,8 @@ def with_batch(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup:
     setup = _with_lengths(setup, launch, assumptions)
     value = launch.value
     padding_free = bool(value("train.padding_free"))
+    if launch.framework == "verl" and setup.engine == "megatron":
+        padding_free = str(launch.options.get(_PACKED, True)).lower() == "true"
     setup = replace(
         setup,
         micro_batch=int(value("train.micro_batch") or 1),
@@ -52,10 +56,9 @@ def _with_lengths(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup
         assumptions.append(_assumed(launch, images, "data.max_pixels", _USUAL_PIXELS))
     setup = replace(setup, max_pixels=pixels if vision else None)
     prompt = value("data.max_length")
-    if prompt is None:
+    if (unlimited := prompts_assumed(launch, setup)) is not None:
         prompt = _TEXT_PROMPT + setup.image_tokens
-        prompts = f"prompts of up to {prompt} tokens"
-        assumptions.append(_assumed(launch, prompts, "data.max_length", prompt))
+        assumptions.append(unlimited)
     completion = value("rollout.max_completion_length")
     row = value("vllm.max_model_len") if launch.framework == "openrlhf" else None
     if row:  # of prompt and completion together
@@ -65,6 +68,14 @@ def _with_lengths(setup: Setup, launch: Launch, assumptions: list[str]) -> Setup
         completion, knob = 512, "rollout.max_completion_length"
         assumptions.append(_assumed(launch, "completions of 512 tokens", knob, completion))
     return replace(setup, prompt_tokens=int(prompt), completion_tokens=int(completion))
+
+
+def prompts_assumed(launch: Launch, setup: Setup) -> str | None:
+    """Return the assumption on the length of prompts; None where the launch limits them."""
+    if launch.value("data.max_length") is not None:
+        return None
+    prompt = _TEXT_PROMPT + setup.image_tokens
+    return _assumed(launch, f"prompts of up to {prompt} tokens", "data.max_length", prompt)
 
 
 def _rows_of_verl(setup: Setup, launch: Launch) -> Setup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,9 @@ _SHARED = (
     f"{_ACTOR}use_dynamic_bsz",
     "actor_rollout_ref.rollout.n",
 )
+_PARALLEL = re.compile(rf"{_ACTOR}megatron\.\w*parallel_size$")
+"""Critic and policy are in one process, and the first of them sets Megatron's groups: the policy in
+verl 0.4 to 0.8 (megatron_workers.py), since then the critic (ray_trainer.py: critic_wg.reset())."""
 _AS_POLICY = {
     "critic.model.fsdp_config.": f"{_ACTOR}fsdp_config.",
     "critic.fsdp.": f"{_ACTOR}fsdp_config.",  # its name since 0.8
@@ -60,9 +64,13 @@ def with_critic(setup: Setup, launch: Launch, machine: Machine, assumptions: lis
         reference=False,
         rollout="none",
     )
+    if setup.engine == "megatron" and holds_since(launch.version, "0.9"):
+        groups = {name: getattr(critic, name) for name in _DIVIDED}
+        setup = replace(setup, **groups)
     return replace(setup, critic=critic, critic_apart=apart)
 
 
+_DIVIDED = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 _GROUP = {"nodes": 1, "gpus_per_node": 8}
 _COLOCATED = ("colocate_all_models", "train.colocate_all")
 
@@ -99,11 +107,15 @@ def _as_policy(options: Mapping[str, Any], version: str | None) -> dict[str, Any
     budget = named.setdefault("critic.ppo_max_token_len_per_gpu", "32768")
     named.setdefault("critic.forward_max_token_len_per_gpu", budget)
     named.setdefault("critic.model.use_remove_padding", str(holds_since(version, "0.8")))
-    renamed = {name: named[name] for name in _SHARED if name in named}
+    own_groups = holds_since(version, "0.9")
+    groups = () if own_groups else tuple(filter(_PARALLEL.match, named))
+    renamed = {name: named[name] for name in (*_SHARED, *groups) if name in named}
     for name, value in named.items():
         if name.startswith("critic."):
             start = next(prefix for prefix in _AS_POLICY if name.startswith(prefix))
-            renamed[_AS_POLICY[start] + name.removeprefix(start)] = value
+            to = _AS_POLICY[start] + name.removeprefix(start)
+            if own_groups or not _PARALLEL.match(to):
+                renamed[to] = value
         elif not name.startswith("actor_rollout_ref."):
             renamed[name] = value
     return renamed

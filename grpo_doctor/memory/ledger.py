@@ -10,6 +10,11 @@ from typing import Literal
 State = Literal["fits", "tight", "oom", "invalid"]
 _WORST_FIRST: tuple[State, ...] = ("invalid", "oom", "tight", "fits")
 _REACH = NormalDist().inv_cdf(0.9)
+_NOT_THE_TRAINERS = ("init", "rollout", "host")
+SPARE_SHARE = 0.07
+"""The share of a card that stays free wherever the trainer allocates, if a job `fits`: of reported
+GRPO launches that leave less, half ran out of memory (docs/accuracy.md). Fragments, workspaces and
+other processes are there, which no entry has. An engine keeps to its own share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,11 @@ class Pool:
         """The largest phase."""
         return max(self.phases, key=lambda phase: phase.bytes)
 
+    def lacking(self, phase: Phase) -> float:
+        """What a phase may lack to fit, as a share of the memory that there is."""
+        spare = 0 if phase.name in _NOT_THE_TRAINERS else SPARE_SHARE
+        return max(0.0, phase.interval.high / self.capacity_bytes - 1 + spare)
+
     @property
     def decisive(self) -> Phase:
         """The phase that the verdict is about: one that cannot fit, else the one that may not."""
@@ -104,7 +114,7 @@ class Pool:
             self.phases,
             key=lambda phase: (
                 phase.interval.low > self.capacity_bytes,
-                phase.interval.high > self.capacity_bytes,
+                self.lacking(phase) > 0,
                 phase.bytes,
             ),
         )
@@ -116,13 +126,12 @@ class Pool:
 
     @property
     def state(self) -> State:
-        """`fits` and `oom` only where the whole interval is on that side of the capacity."""
+        """`oom` where the whole interval is above the capacity, `fits` where it leaves room."""
         if self.refusals:
             return "invalid"
-        interval = self.decisive.interval
-        if interval.low > self.capacity_bytes:
+        if self.decisive.interval.low > self.capacity_bytes:
             return "oom"
-        return "fits" if interval.high <= self.capacity_bytes else "tight"
+        return "tight" if self.lacking(self.decisive) else "fits"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ _SURVEY_SHARE = 0.25  # of the budget
 # A trial may be slower than the latest one by so much before it is ended.
 _SLOWER, _SPARE_S = 3.0, 60.0
 _TRIALS_TO_DECIDE = 4
+# The first start reads from cold disks: of an ms-swift job it took 190 s, the next 30 s.
+_TRIALS_PLANNED = 8
 _MOST_FAILED = 3
 # Without it they log each tenth step.
 _LOG_EACH_STEP = {"trl": "--logging_steps 1", "ms-swift": "--logging_steps 1"}
@@ -126,11 +128,14 @@ class Session:
         analysis = analyse(trace)
         steady = analysis.regimes.steady_from
         first = trial.steps[0] if steady is None else int(analysis.steps.numbers[steady])
+        warmup = max(1, first - trial.steps[0])
         steps_s = sum(trial.step_seconds)
-        as_long = round((trial.wall_s - steps_s) / max(steps_s / len(trial.steps), 1e-3))
+        start_s, step_s = trial.wall_s - steps_s, max(steps_s / len(trial.steps), 1e-3)
+        fitting_s = (self.document.budget_s - trial.wall_s) / _TRIALS_PLANNED - start_s
+        steps = min(start_s / step_s, fitting_s / step_s - warmup - 1)
         self._change(
-            warmup=max(1, first - trial.steps[0]),
-            steps=min(_MOST, max(_LEAST, as_long)),
+            warmup=warmup,
+            steps=min(_MOST, max(_LEAST, round(steps))),
             changes=changes_in(trace, algorithm=self.document.allows_algorithm),
         )
 

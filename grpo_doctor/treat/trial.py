@@ -106,7 +106,6 @@ def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
         members = Members(job, folder, deaths)
         members.refresh(time.monotonic_ns())
         members.end(_GRACE_S, launcher=True)
-        members.close()
         deaths.close()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -87,11 +87,11 @@ FLAGS: tuple[Flag, ...] = (
     Flag("repetition_penalty", ("1.05", "1.0")),
     Flag(
         "reward_funcs",
-        (f"accuracy format {REWARDS}:digits", f"length {REWARDS}:brevity {REWARDS}:digits"),
+        (f"accuracy format {REWARDS}:digits", f"format {REWARDS}:brevity {REWARDS}:digits"),
     ),
     Flag("reward_weights", ("1 0.5 0.1", "0.5 1 0.1")),
     Flag("reward_timeout", ("30",)),
-    # The first run has `accuracy`, whose parser each process would import anew.
+    # The first run has `accuracy`, whose parser each process would import again.
     Flag("reward_num_workers", ("0", "2")),
     Flag("freeze_vit", ("true", "false"), with_images),
     Flag("freeze_aligner", ("true", "false"), with_images),

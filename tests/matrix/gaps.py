@@ -33,24 +33,20 @@ GAPS: tuple[Gap, ...] = (
 
 ELSEWHERE: tuple[tuple[str, str], ...] = (
     (
-        "exact resuming: plain DDP, each ZeRO stage and offload, a DeepSpeed file, both dtypes",
+        "exact resuming: plain DDP, each ZeRO stage and offload, both dtypes",
         "tests/integration/test_trainer_resume.py",
     ),
     (
         "torchrun on one node and on two, accelerate launch, the deepspeed launcher",
         "tests/integration/test_trainer_launchers.py",
     ),
-    ("rewards that hang, crash or die", "tests/integration/test_reward_workers.py"),
-    ("images that cannot be read", "tests/integration/test_trainer_vision.py"),
+    ("rewards that hang, crash or die", "tests/unit/trainer/rewards/test_scoring.py"),
+    ("images that cannot be read", "tests/unit/trainer/data/test_bad_images.py"),
     ("memory that runs out", "tests/integration/test_trainer_memory.py"),
     ("an engine that hangs or gets other weights", "tests/integration/test_vllm_colocate.py"),
     (
         "vLLM's own server: weights by file, killed, tensor parallel, waited for",
         "tests/integration/test_vllm_server.py",
-    ),
-    (
-        "evaluation, resuming with it",
-        "tests/integration/test_trainer_evaluation.py",
     ),
     ("the same math as TRL", "tests/integration/test_trainer_equals_trl.py"),
     ("a real size on GPUs (not run yet: there was no GPU)", "tests/gpu/test_trainer.py"),

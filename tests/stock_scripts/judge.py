@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import dataclass
 
 from grpo_doctor.cli.check_memory import Gpus, Request
@@ -34,7 +33,6 @@ class Answer:
     state: str
     framework: str
     headline: str
-    seconds: float
     said_no: bool = False
     wrong: tuple[str, ...] = ()
     """Advice of another framework."""
@@ -42,16 +40,16 @@ class Answer:
 
 def ask(script: Script) -> Answer:
     """Reads and checks a script on the GPUs that it asks for, at least eight."""
-    starts, begin = script.starts, time.perf_counter()
+    starts = script.starts
     try:
         launch = read([script.argument], cwd=script.folder, environment={"HOME": "/root"})
         document = check(launch, _request(script, launch))
         if (needed := _NEEDS.search(document.headline)) is not None:
             document = check(launch, _request(script, launch, int(needed[1])))
     except GrpoDoctorError as error:
-        return Answer(script, starts, "refused", "", str(error), time.perf_counter() - begin)
+        return Answer(script, starts, "refused", "", str(error))
     except Exception as error:  # noqa: BLE001 - a crash is what is counted here
-        return Answer(script, starts, "crashed", "", repr(error), time.perf_counter() - begin)
+        return Answer(script, starts, "crashed", "", repr(error))
     fixes = [fix for flaw in document.flaws for fix in flaw.fixes]
     fixes += [step for step in (str(document.fix or ""),) if step]
     return Answer(
@@ -60,7 +58,6 @@ def ask(script: Script) -> Answer:
         "read",
         launch.framework,
         document.headline,
-        time.perf_counter() - begin,
         document.verdict in ("oom", "invalid"),
         tuple(dict.fromkeys(_of_another(starts, launch.framework, fixes))),
     )

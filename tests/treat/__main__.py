@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.pages import put_section
-from tests.treat.again import confirmed
+from tests.treat.again import T, confirmed
 from tests.treat.jobs import Job, jobs
 
 SECTION = "treat"
@@ -42,8 +42,9 @@ def main() -> int:
     parser.add_argument("--budget", default="15m")
     parser.add_argument(
         "--confirm", type=int, default=0, metavar="SEED",
-        help="run the rows of --json that kept something again: five pairs with this seed",
+        help="run the rows of --json that kept something again: --pairs of them with this seed",
     )  # fmt: skip
+    parser.add_argument("--pairs", type=int, choices=T, default=5)
     parser.add_argument("--folder", type=Path, help="keep the treatments there")
     parser.add_argument("--json", type=Path, help="keep each row there; rows that it has stay")
     parser.add_argument("--beside", default="", metavar="WORDS", help="what else the host did")
@@ -61,7 +62,7 @@ def main() -> int:
             if known is None and not arguments.confirm:
                 rows.append(row_of(name, job, treated(job, place, arguments.budget)))
             elif known is not None and _is_unconfirmed(rows[known]) and arguments.confirm:
-                text = confirmed(job, place, arguments.confirm)
+                text = confirmed(job, place, arguments.confirm, arguments.pairs)
                 rows[known] = replace(rows[known], again=text)
             else:
                 continue
@@ -138,7 +139,7 @@ def table(rows: Sequence[Row], beside: str = "") -> str:
     lines = [
         head,
         "",
-        "| job | kept | measured | within the prediction | in five new pairs | trials | minutes |",
+        "| job | kept | measured | within the prediction | in new pairs | trials | minutes |",
         "|---|---|---|---|---|---:|---:|",
     ]
     lines += [

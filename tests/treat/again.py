@@ -1,4 +1,4 @@
-"""Runs what a treatment kept once more: five pairs, another seed, no code of `treat`."""
+"""Runs what a treatment kept once more: new pairs, another seed, no code of `treat`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.frameworks.advice.jobs import step_s
 from tests.frameworks.recorded_jobs import recording
 from tests.treat.jobs import Job
 
-PAIRS, STEPS = 5, "60"
-_T = 2.776  # Student's t of five pairs, 95%
+STEPS = "60"
+T = {5: 2.776, 12: 2.201}  # Student's t by the number of pairs, 95%
 
 
-def confirmed(job: Job, folder: Path, seed: int) -> str:
+def confirmed(job: Job, folder: Path, seed: int, pairs: int) -> str:
     """Return the change of the step time in percent with its 95% interval."""
     card = json.loads((folder / "treated" / "treat.json").read_text())
     kept = card["result"]
     ratios = []
-    for pair in range(PAIRS):
+    for pair in range(pairs):
         place = folder / "again" / str(pair)
         sides = {"before": job.words, "after": kept}
         order = list(sides)[:: -1 if pair % 2 else 1]
@@ -35,13 +35,13 @@ def confirmed(job: Job, folder: Path, seed: int) -> str:
 
 
 def interval(ratios: Sequence[float]) -> str:
-    """Return the mean of five logarithms of after over before in percent, and its interval.
+    """Return the mean of logarithms of after over before in percent, and its interval.
 
     Example:
         >>> interval([-0.7, -0.7, -0.7, -0.6, -0.8])
         '-50% (-55% to -46%)'
     """
-    half = _T * statistics.stdev(ratios) / sqrt(len(ratios))
+    half = T[len(ratios)] * statistics.stdev(ratios) / sqrt(len(ratios))
     mean = statistics.fmean(ratios)
     low, mid, high = (f"{100 * (exp(mean + end) - 1):+.0f}%" for end in (-half, 0, half))
     return f"{mid} ({low} to {high})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from grpo_doctor.launches.rule import (
@@ -103,7 +104,7 @@ def group_of_one(view: View) -> Flaw | None:
     with. verl's and OpenRLHF's default is one.
     """
     group = view.integer("rollout.num_generations")
-    if group is None or group > 1:
+    if group is None or group > 1 or _counts_otherwise(view):
         return None
     if any(key.startswith("teacher_model") for key in view.launch.options):
         return None  # distillation learns from the teacher, not from a group
@@ -121,6 +122,14 @@ def group_of_one(view: View) -> Flaw | None:
         source=view.source("rollout.num_generations"),
         ends=view.launch.framework in ("trl", "ms-swift", "openrlhf"),
     )
+
+
+def _counts_otherwise(view: View) -> bool:
+    """Whether a fork of verl has an option of its own for it: `rollout.n_agent`, `n_repeat`."""
+    if view.launch.framework != "verl" or view.sets("rollout.num_generations"):
+        return False
+    own = re.compile(r"(.*\.)?(n|rollout\.n_\w+)$")
+    return any(own.match(key) and "val" not in key for key in view.launch.options)
 
 
 @rule("GL007", PLAIN_SWIFT_AND_TRL)

@@ -79,6 +79,10 @@ def checkpoints_fill_the_disk(view: View) -> Flaw | None:
 _MANY_BYTES = 30e9
 
 
+_REMOVES_PREVIOUS = "trainer.remove_previous_ckpt_in_save"
+"""Of verl, in place of a limit before 0.3 (ray_trainer.py)."""
+
+
 @rule("GL055", NOT_OPENRLHF)
 def checkpoints_without_limit(view: View) -> Flaw | None:
     """Every checkpoint is kept.
@@ -92,7 +96,8 @@ def checkpoints_without_limit(view: View) -> Flaw | None:
     if view.value("train.type") == "lora" or view.value("checkpoint.save_only_model"):
         return None
     steps = view.value("checkpoint.save_steps") or 0
-    if view.integer("checkpoint.save_total_limit") or steps <= 0:
+    removes = str(view.launch.options.get(_REMOVES_PREVIOUS)).lower() == "true"
+    if removes or view.integer("checkpoint.save_total_limit") or steps <= 0:
         return None
     critic = kind_of(view.launch) == "ppo"
     size = model.parameters * _FULL_BYTES * (1 + critic)
@@ -105,9 +110,11 @@ def checkpoints_without_limit(view: View) -> Flaw | None:
             "weights and optimizer state, 14 bytes for each parameter"
             + (", of policy and critic" if critic else ""),
         ),
-        fixes=(
-            view.flag("checkpoint.save_total_limit", 2),
-            view.flag("checkpoint.save_only_model", True),
-        ),
+        fixes=tuple(
+            said
+            for knob, value in (("save_total_limit", 2), ("save_only_model", True))
+            if (said := view.launch.spell(f"checkpoint.{knob}", value))
+        )
+        or (f"{_REMOVES_PREVIOUS}=True" if view.at_least("0.2.0") else "delete earlier ones",),
         source=view.source("checkpoint.save_steps"),
     )

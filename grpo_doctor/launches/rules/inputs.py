@@ -10,13 +10,10 @@ from pathlib import Path
 from grpo_doctor.knobs.model import Version, version_of
 from grpo_doctor.launches.files import tree_of
 from grpo_doctor.launches.local_files import local_files, registered, texts, top_level_names
-from grpo_doctor.launches.pickling import verl_file
 from grpo_doctor.launches.rule import (
     EVERY_COMMAND,
-    SAMPLED,
     SAMPLES,
     TRAINS,
-    Domain,
     Flaw,
     View,
     fatal_flaw,
@@ -67,47 +64,6 @@ def versions_exclude_each_other(view: View) -> Flaw | None:
 
 def _version(text: str) -> Version:
     return version_of(text) or ()
-
-
-@rule("GL061", Domain(("trl", "verl"), SAMPLED))
-def reward_cannot_be_pickled(view: View) -> Flaw | None:
-    """A reward function that can't be sent to another process.
-
-    verl's `prime` reward manager scores in a pool of processes, and TRL's AsyncGRPOTrainer spawns a
-    process that generates and scores. Pickle sends a function by its name: a lambda, a function
-    made by another, and an object of a class inside a function have none. TRL refuses to start;
-    verl prints an error for each completion and gives it 0, and before 0.5 it wrapped every
-    function in one of these.
-    """
-    launch = view.launch
-    verl = launch.framework == "verl"
-    in_a_pool = launch.options.get("reward_model.reward_manager") == "prime"
-    if verl and not view.at_least("0.5.0") and in_a_pool and verl_file(launch.options):
-        return Flaw(
-            severity="high",
-            headline=f"verl {launch.version} can't send a custom reward function to its pool: "
-            "every reward is 0",
-            evidence=("reward_manager is prime", "before 0.5 each is wrapped in a local function"),
-            fixes=("reward_model.reward_manager=naive", "or verl 0.5 and later"),
-            source=launch.option_sources.get("reward_model.reward_manager"),
-        )
-    if not launch.unsendable:
-        return None
-    first = launch.unsendable[0]
-    end = "every reward is 0" if verl else "TRL refuses to start"
-    fixes = ["use a function or a class at the top level of the file"]
-    if verl:
-        renamed = view.at_least("0.7.1")
-        key = "reward.reward_manager.name" if renamed else "reward_model.reward_manager"
-        fixes.append(f"or {key}=naive")
-    return Flaw(
-        severity="high",
-        headline=f"{first.name} can't be sent to another process: {end}",
-        evidence=tuple(f"{each.name}: {each.reason}" for each in launch.unsendable),
-        fixes=tuple(fixes),
-        source=first.source,
-        ends=not verl,
-    )
 
 
 @rule("GL063", EVERY_COMMAND)
@@ -223,19 +179,19 @@ def reward_not_known(view: View) -> Flaw | None:
 
     ms-swift takes its built-in rewards and those that a file of --external_plugins puts into
     `orms`; `trl grpo` takes its own and dotted names. verl and OpenRLHF call a function of the
-    given file. A name that none of these has ends the job.
+    given file. A name that none of these has ends the job. A plugin that can't be read may have any
+    name.
     """
     launch = view.launch
     names = texts(launch.options.get("reward_funcs"))
     if launch.framework == "ms-swift":
         plugins = list(_from_plugins(view))
         known = [*_SWIFT, *(name for name in plugins if name)]
-        strange = [name for name in names if name not in known]
-        return _flaw(view, strange[0], known, None in plugins) if strange else None
+        strange = [name for name in names if name not in known and None not in plugins]
+        return _flaw(view, strange[0], known) if strange else None
     if launch.framework == "trl":
         strange = [name for name in names if name not in _TRL and "." not in name]
-        own = not launch.complete or not strange
-        return None if own else _flaw(view, strange[0], list(_TRL), unread=False)
+        return _flaw(view, strange[0], list(_TRL)) if strange and launch.complete else None
     return _of_a_file(view)
 
 
@@ -262,18 +218,15 @@ def _of_a_file(view: View) -> Flaw | None:
         names = top_level_names(tree) if tree is not None else None
         if names is not None and name not in names:
             close = difflib.get_close_matches(name, sorted(names))
-            return _flaw(view, name, close, False, file.text)
+            return _flaw(view, name, close, file.text)
     return None
 
 
-def _flaw(view: View, name: str, known: list[str], unread: bool, file: str = "") -> Flaw:
+def _flaw(view: View, name: str, known: list[str], file: str = "") -> Flaw:
     where = f"{file} does not define" if file else f"{view.launch.framework} does not know"
-    return Flaw(
-        severity="medium" if unread else "high",
+    return fatal_flaw(
         headline=f"{where} the reward function {name}",
-        evidence=("a plugin that may define it could not be read",) if unread else (),
+        evidence=(),
         fixes=(f"one of {', '.join(known)}" if known else f"define {name} in it",),
         source=view.launch.option_sources.get("reward_funcs"),
-        ends=not unread,
-        unverified=unread,
     )

@@ -21,7 +21,7 @@ def one_process_many_gpus(view: View) -> Flaw | None:
     refuses to start. A smaller batch will not help.
     """
     cards = view.cards
-    if cards is None or cards < 2:
+    if cards is None or cards < 2 or (cards == 2 and view.engine_has_own_card):
         return None
     if view.processes != 1:
         return _unsaid(view, cards) if _is_unsaid(view) else None
@@ -85,9 +85,10 @@ def more_processes_than_gpus(view: View) -> Flaw | None:
 
     Each training process takes a GPU of its own by its local rank. The processes beyond the last
     GPU end with `invalid device ordinal`, and the others wait for them until their timeout.
+    OpenRLHF asks Ray for single GPUs, of any host: GL064 counts them.
     """
     per_node, cards = view.launch.processes_per_node, view.cards
-    if cards is None or per_node <= cards:
+    if cards is None or per_node <= cards or view.launch.framework == "openrlhf":
         return None
     return fatal_flaw(
         headline=f"{per_node} processes on {cards} GPU{'s' * (cards != 1)}",

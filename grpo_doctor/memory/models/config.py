@@ -16,6 +16,9 @@ QUERY_KEY_NORM = frozenset(
 )
 FOUR_NORMS = frozenset({"gemma2", "gemma3", "gemma3_text"})
 TIED_BY_DEFAULT = frozenset({"gemma", "gemma2", "gemma3", "gemma3_text"})
+_LAYERS = frozenset({"attention", "full_attention", "sliding_attention", "chunked_attention"})
+_STATE_SPACE = ("mamba", "ssm", "linear_num_", "hybrid_")
+"""How the keys of models with other layers than these begin."""
 
 
 class UnknownShapeError(GrpoDoctorError):
@@ -26,7 +29,7 @@ def shape_of(name: str, config: Mapping[str, Any], source: str) -> ModelShape:
     """The shape that a config.json describes.
 
     Raises:
-        UnknownShapeError: sizes that every decoder has are missing.
+        UnknownShapeError: sizes that every decoder has are missing, or layers are of another kind.
     """
     text = _text_config(config)
     kind = str(text.get("model_type") or config.get("model_type") or "")
@@ -48,6 +51,11 @@ def shape_of(name: str, config: Mapping[str, Any], source: str) -> ModelShape:
 def _shape(
     name: str, config: Mapping[str, Any], text: Mapping[str, Any], kind: str, source: str
 ) -> ModelShape:
+    others = set(text.get("layer_types") or ()) - _LAYERS
+    others |= {key for key in text if key.startswith(_STATE_SPACE) and text[key]}
+    if others:
+        named = ", ".join(sorted(map(str, others))[:3])
+        raise UnknownShapeError(f"{source}: layers other than attention are not modeled ({named})")
     hidden, heads = int(text["hidden_size"]), int(text.get("num_attention_heads") or 1)
     layers = int(text["num_hidden_layers"])
     if min(hidden, heads, layers, int(text["vocab_size"])) < 1:

@@ -38,7 +38,6 @@ APART = (
     f"{OPENRLHF}--vllm.num_engines 4 --reward.remote_url http://10.0.0.2 "
     "--algo.advantage.estimator group_norm"
 )
-POOL = VERL + "reward_model.reward_manager=prime custom_reward_function.path="
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,14 @@ class Pair:
     passing_host: Host | None = None
 
 
+KEPT = "trainer.remove_previous_ckpt_in_save"
 ZERO3 = "swift rlhf --rlhf_type grpo --deepspeed zero3"
 SHOWN = "CUDA_VISIBLE_DEVICES=0,1,2,3 " + SERVED.replace("10.0.0.2", "127.0.0.1")
 SLEEPS = "--use_vllm --vllm_mode colocate --vllm_enable_sleep_mode true"
 PAIRS = (
     Pair("GL001", f"NPROC_PER_NODE=1 {ZERO3}", f"NPROC_PER_NODE=4 {ZERO3}", "four GPUs", FOUR),
+    Pair("GL001", "python -m trl.scripts.grpo --use_vllm", "trl grpo --use_vllm --vllm_device auto",
+         "one process on two GPUs", Host(cards_per_node=2)),
     Pair("GL002", VLLM.replace("=4", "=8"), VLLM, "8 processes on 4", FOUR),
     Pair("GL003", VLLM.replace("=4", "=2"), VLLM, "2 of 4 GPUs", FOUR),
     Pair("GL003", VLLM.replace("=4", "=3").replace("--vllm_mode colocate", ""),
@@ -79,6 +81,8 @@ PAIRS = (
     ),
     Pair("GL005", TRL + "--generation_batch_size 20", TRL + "--generation_batch_size 32", "of 32"),
     Pair("GL006", VERL.replace("rollout.n=8", "rollout.n=1"), VERL, "the reward itself"),
+    Pair("GL006", VERL.replace("rollout.n=8", "rollout.n=1"),
+         VERL.replace("rollout.n=8", "rollout.n_repeat=8"), "the reward itself"),
     Pair("GL007", TRL + "--eval_strategy steps --per_device_eval_batch_size 1",
          TRL + "--eval_strategy steps --per_device_eval_batch_size 4", "evaluation batch of 4"),
     Pair("GL008", VERL + "data.train_batch_size=1 actor_rollout_ref.rollout.n=5", VERL, "5 compl"),
@@ -197,14 +201,11 @@ PAIRS = (
          passing_host=Host(cards_per_node=4, free_disk_bytes=5_000_000_000_000)),
     Pair("GL055", VLLM + "--tuner_type full", VLLM + "--tuner_type full --save_total_limit 2",
          "all are kept"),
+    Pair("GL055", OLD := VERL + "trainer.save_freq=5 ", f"{OLD}{KEPT}=True", "all are kept",
+         versions={"verl": "0.2.0"}),
     Pair("GL056", VLLM, VLLM, "64 MiB", Host(shm_bytes=64 << 20),
          passing_host=Host(shm_bytes=8 * GIB)),
     Pair("GL060", SWIFT, VLLM, "generation uses transformers"),
-    Pair("GL061", f"{POOL}{REWARDS}/made_anew.py", f"{POOL}{REWARDS}/top_level.py",
-         "weighted() returns score", versions={"verl": "0.6.1"}),
-    Pair("GL061", f"{POOL}{REWARDS}/top_level.py",
-         f"{VERL} custom_reward_function.path={REWARDS}/top_level.py", "before 0.5",
-         versions={"verl": "0.4.1"}),
     Pair("GL039", SWIFT.replace("=4", "=3") + "--use_vllm true --async_generate true",
          SWIFT.replace("=4", "=3") + "--use_vllm true --async_generate true", "need a server", FOUR,
          versions={"ms-swift": "3.5.0"}, passing_versions={"ms-swift": "3.4.1"}),

@@ -1,6 +1,6 @@
 """Launches of many forms, and all that is read and judged of each: `readings.txt` beside this.
 
-`python -m tests.unit.launches.readings` writes that file anew; look at what changed in it.
+`python -m tests.unit.launches.readings` writes that file again; look at what changed in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from tests.unit.launches.pairs import (
     MEGATRON,
     OPENRLHF,
     PAIRS,
-    POOL,
     QWEN_7B,
     SWIFT,
     TRL,
@@ -186,7 +185,7 @@ COMMANDS = (
     "swift rlhf --model m --num_generations $(('1' + 'x')) --max_length $((8 / 0)) --beta $((-2))",
     "python -m verl.trainer.main_eval a.b=1",
     "python -m recipe.dapo.main_dapo a.b=1",
-    POOL + "train.py custom_reward_function.name=gone",
+    VERL + "custom_reward_function.path=train.py custom_reward_function.name=gone",
     OPENRLHF + "--actor.num_nodes 2 --rollout.async_train",
     (
         "python -m openrlhf.cli.train_ppo_ray --actor_num_nodes $N --lora_rank 8 --async_train "
@@ -275,8 +274,6 @@ def _described(launch: Launch) -> Iterator[str]:
     for problem in launch.problems:
         ends = " (ends)" * problem.ends
         yield f"{problem.kind}{ends}: {problem.text} | {problem.fix} | {problem.source}"
-    for unsendable in launch.unsendable:
-        yield f"unsendable: {unsendable.name}: {unsendable.reason}"
     for companion in launch.companions:
         yield from (f"  {line}" for line in _described(companion))
 

@@ -57,6 +57,11 @@ def test_what_only_running_it_would_tell_is_named() -> None:
     assert unset == {"$NOWHERE": ("NOWHERE",), "$(nproc)": ("$(nproc)",), "`date`": ("`date`",)}
 
 
+def test_a_variable_is_divided_into_words_of_which_some_are_open() -> None:
+    script = 'L="run --n $N --m $((N * 2))"; C="$L x"; srun $C; L=other; $C'
+    assert words(script) == [["srun", "run", "--n", "", "--m", "", "x"], ["run --n  --m  x"]]
+
+
 def test_the_environment_of_a_command_is_what_was_exported_and_its_own_prefix() -> None:
     script = "export A=1 B=2\nC=3\nD=4 train\nother"
     first, second = read(script)
@@ -157,6 +162,30 @@ def test_the_folder_of_a_script_is_known() -> None:
 def test_redirections_pipes_here_documents_and_background_are_no_words() -> None:
     script = "train --x 1 2>&1 | tee log &\ncat <<EOF > f\ntrain --y\nEOF\nwait\n"
     assert words(script) == [["train", "--x", "1"], ["tee", "log"], ["cat"], ["wait"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "trained"),
+    [
+        ("-p m -d x rest", "m x False rest"),
+        ("-v -pm --", "m none True"),
+        ("-d x -p", " x False"),
+        ("-z -- -p m", "none none False -p m"),
+        ("", "none none False"),
+        ("-vp m rest", "m none True rest"),
+    ],
+)
+def test_a_script_takes_its_options_by_getopts(given: str, trained: str) -> None:
+    script = """set -- GIVEN
+    p=none; d=none; v=False
+    while getopts "p:vd:" o; do
+      case $o in p) p=$OPTARG ;; d) d="$OPTARG" ;; v) v=True ;; *) echo bad ;; esac
+    done
+    shift $((OPTIND - 1))
+    train "$p" $d $v $@
+    """.replace("GIVEN", given)
+    *_, train = read(script)
+    assert [word.text for word in train.words[1:]] == trained.split(" ")
 
 
 @given(st.text(alphabet=" \n\t\\'\"$(){}[]`#;&|<>=+-*/%:@!abX1", max_size=60))

@@ -1,6 +1,6 @@
 """What each setting of some jobs changes in their ledgers, so that a change of any number shows.
 
-`python -m tests.unit.memory.sizes` writes it down anew; read the diff of `sizes.json`.
+`python -m tests.unit.memory.sizes` writes it down again; read the diff of `sizes.json`.
 """
 
 from __future__ import annotations

@@ -54,6 +54,18 @@ def test_a_value_stands_where_logits_were() -> None:
     assert not [name for name in entries if "logits" in name]
 
 
+@pytest.mark.parametrize(("version", "size"), [("0.8.0", 2), ("0.9.1", 4)])
+def test_of_policy_and_critic_the_first_sets_megatrons_groups(version: str, size: int) -> None:
+    more = "--config-name=ppo_megatron_trainer"
+    for model, own in (("actor_rollout_ref.actor", 2), ("critic", 4)):
+        more += f" {model}.megatron.tensor_model_parallel_size={own}"
+    command = VERL.format(model="Qwen/Qwen2.5-7B", gpus=8) + more
+    setup = setup_of(read([command], versions={"verl": version}), MACHINE).trainer
+    assert setup is not None
+    assert setup.critic is not None
+    assert (setup.tensor_parallel, setup.critic.tensor_parallel) == (size, size)
+
+
 REST = "rollout logprob train optimizer sync checkpoint"
 
 
@@ -83,15 +95,6 @@ def test_the_older_name_counts_rows_of_all_ranks() -> None:
     older = VERL.replace("critic.ppo_micro_batch_size_per_gpu=4", "critic.ppo_micro_batch_size=32")
     command = older.format(model="Qwen/Qwen2.5-7B", gpus=8)
     assert phases(estimate(read([command]), MACHINE)) == phases(verl())
-
-
-def test_under_megatron_the_critic_has_its_own_layout() -> None:
-    megatron = "--config-name=ppo_megatron_trainer actor_rollout_ref.actor.strategy=megatron "
-    whole, halves = (
-        phases(verl(f"{megatron} critic.megatron.tensor_model_parallel_size={size}"))["critic"]
-        for size in (1, 2)
-    )
-    assert halves < whole
 
 
 def test_openrlhf_puts_it_on_gpus_of_its_own_or_beside_the_policy() -> None:

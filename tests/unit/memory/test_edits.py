@@ -18,6 +18,8 @@ ROOMY = RolloutEngine(memory_share=0.5, sleep_level=1, eager=True, tensor_parall
 COLOCATED = replace(
     LEAN, rollout="colocate", rollout_engine=ROOMY, offload_weights=True, offload_optimizer=True
 )
+OFFLOADED = {"engine": "deepspeed", "zero_offload_optimizer": True, "zero_stage": 3,
+             "zero_offload_parameters": True}  # fmt: skip
 SHARE = "vllm.gpu_memory_utilization"
 
 
@@ -57,38 +59,9 @@ def offered(setup: Setup) -> list[tuple[str, Any]]:
          [("deepspeed.stage", 3)]),
         ({"engine": "deepspeed", "zero_offload_optimizer": True, "ranks": 2, "zero_stage": 3},
          [("deepspeed.offload_param", True)]),
-        (
-            {
-                "engine": "deepspeed",
-                "zero_offload_optimizer": True,
-                "zero_stage": 3,
-                "zero_offload_parameters": True,
-                "rollout": "server",
-                "sync_groups": 15,
-            },
-            [("sync.move_model_batches", 16)],
-        ),
-        (
-            {
-                "engine": "deepspeed",
-                "zero_offload_optimizer": True,
-                "zero_stage": 3,
-                "zero_offload_parameters": True,
-                "rollout": "server",
-                "sync_groups": 16,
-            },
-            [],
-        ),
-        (
-            {
-                "engine": "deepspeed",
-                "zero_offload_optimizer": True,
-                "zero_stage": 3,
-                "zero_offload_parameters": True,
-                "rollout": "generate",
-            },
-            [],
-        ),
+        ({**OFFLOADED, "rollout": "server", "sync_groups": 15}, [("sync.move_model_batches", 16)]),
+        ({**OFFLOADED, "rollout": "server", "sync_groups": 16}, []),
+        ({**OFFLOADED, "rollout": "generate"}, []),
         ({"rollout": "server", "sync_groups": 1}, []),
     ],
 )  # fmt: skip

@@ -19,6 +19,8 @@ ROLLED = replace(ALONE, completion_tokens=300)
 COLOCATED = replace(
     ROLLED, rollout="colocate", rollout_engine=RolloutEngine(memory_share=0.5, version="0.20")
 )
+ZERO_3 = {"engine": "deepspeed", "zero_stage": 3, "ranks": 2}
+SEEING = {"model": replace(TINY, vision=tower()), "max_pixels": 160}
 OWN = {"trained weights", "optimizer moments"}
 ENGINE = {"engine weights", "engine cache and buffers", "CUDA graphs"}
 
@@ -80,17 +82,8 @@ def test_an_engine_that_sleeps_leaves_its_cache_out_of_training_and_sync() -> No
         ({}, None),
         ({"method": "lora", "framework": "trl"}, None),
         ({"framework": "ms-swift", "engine": "deepspeed", "zero_stage": 2, "ranks": 2}, None),
-        ({"framework": "ms-swift", "engine": "deepspeed", "zero_stage": 3, "ranks": 2}, WEIGHTS),
-        (
-            {
-                "framework": "ms-swift",
-                "engine": "deepspeed",
-                "zero_stage": 3,
-                "ranks": 2,
-                "sync_groups": 16,
-            },
-            WEIGHTS // 16,
-        ),
+        ({"framework": "ms-swift", **ZERO_3}, WEIGHTS),
+        ({"framework": "ms-swift", **ZERO_3, "sync_groups": 16}, WEIGHTS // 16),
         ({"framework": "ms-swift", "engine": "fsdp", "ranks": 2}, WEIGHTS),
         # Parameter by parameter: at most a table.
         ({"framework": "trl", "engine": "fsdp", "ranks": 2}, 20_000),
@@ -113,21 +106,10 @@ def test_weights_that_ranks_divide_are_gathered_for_an_engine(
         ({"completions_per_rank": 8}, {"generation cache": 8 * 312_000}),
         ({"rollout_engine": RolloutEngine(tensor_parallel=2)}, {"generation cache": 312_000}),
         ({"old_vision_tower": True}, {"generation cache": 312_000}),
-        ({"model": replace(TINY, vision=tower()), "max_pixels": 160},
-         {"generation cache": 312_000}),
-        (
-            {
-                "model": replace(TINY, vision=tower()),
-                "max_pixels": 160,
-                "old_vision_tower": True,
-                "completions_per_rank": 2,
-            },
-            {
-                "generation cache": 624_000,
-                "logits of whole prompts": 2 * 2 * 1000 * 1000,
-                "mask of the vision tower": 3 * (2 * 10 * 4) ** 2,
-            },
-        ),
+        (SEEING, {"generation cache": 312_000}),
+        ({**SEEING, "old_vision_tower": True, "completions_per_rank": 2},
+         {"generation cache": 624_000, "logits of whole prompts": 2 * 2 * 1000 * 1000,
+          "mask of the vision tower": 3 * (2 * 10 * 4) ** 2}),
         ({"engine": "deepspeed", "zero_stage": 3},
          {"generation cache": 312_000, "gathered for generation": WEIGHTS}),
         ({"engine": "deepspeed", "zero_stage": 3, "gather_for_generation": False},
@@ -153,8 +135,7 @@ TEACHER = replace(TINY, name="teacher", experts=EXPERTS)
         ({}, {}),
         ({"reference": True}, {"reference model": WEIGHTS}),
         ({"reference": True, "method": "lora"}, {}),
-        ({"reference": True, "engine": "deepspeed", "zero_stage": 3, "ranks": 2},
-         {"reference model": ALL}),
+        ({"reference": True, **ZERO_3}, {"reference model": ALL}),
         ({"reference": True, "engine": "deepspeed", "zero_stage": 2, "ranks": 2},
          {"reference model": WEIGHTS}),
         ({"reference": True, "engine": "fsdp", "ranks": 2}, {"reference model": ALL}),
@@ -193,12 +174,8 @@ def test_vllm_does_not_start_where_less_than_its_share_is_free(
     refusals = ledger_of(setup).train.refusals
     assert bool(refusals) is refused
     if refused:
-        assert refusals == (
-            (
-                "vLLM needs 0.5 GiB free at startup, but only 0.5 GiB is left after loading the "
-                "trainer's weights"
-            ),
-        )
+        words = "vLLM needs 0.5 GiB free at startup, but only 0.5 GiB is left after loading the "
+        assert refusals == (f"{words}trainer's weights",)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +186,7 @@ def test_vllm_does_not_start_where_less_than_its_share_is_free(
         ({"engine": "device_map", "ranks": 2}, "the last card"),
     ],
 )
-def test_the_fullest_rank_is_named(change: dict[str, Any], words: str) -> None:
+def test_the_most_used_rank_is_named(change: dict[str, Any], words: str) -> None:
     assert ledger_of(replace(ALONE, **change)).train.peak_rank == words
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from grpo_doctor.errors import UsageError
 from grpo_doctor.launches import read
 from grpo_doctor.memory import Job, Machine, Setup, card_bytes, estimate, fixes, setup_of
+from grpo_doctor.memory.engine import engine_of
+from grpo_doctor.memory.facts import calibration
 from grpo_doctor.memory.models import UnknownModelError
 
 SWIFT = (
@@ -20,13 +23,15 @@ EIGHT = Machine(card_bytes("A100-80G"), 8)
 FOUR_SMALL = Machine(card_bytes("3090"), 4)
 
 
-def job(command: str, machine: Machine = EIGHT, **versions: str) -> Job:
+def job(command: str, machine: Machine = EIGHT, cwd: Path | None = None, **versions: str) -> Job:
     packages = {name.replace("_", "-"): version for name, version in versions.items()}
-    return setup_of(read([command], versions=packages), machine)
+    return setup_of(read([command], versions=packages, environment={}, cwd=cwd), machine)
 
 
-def trainer(command: str, machine: Machine = EIGHT, **versions: str) -> Setup:
-    setup = job(command, machine, **versions).trainer
+def trainer(
+    command: str, machine: Machine = EIGHT, cwd: Path | None = None, **versions: str
+) -> Setup:
+    setup = job(command, machine, cwd, **versions).trainer
     assert setup is not None
     return setup
 
@@ -74,6 +79,21 @@ def test_a_server_alone_has_the_share_of_its_version(version: str, share: float)
     assert made.server.rollout_engine.memory_share == share
     launch = read(["vllm serve Qwen/Qwen2.5-72B-Instruct --tensor-parallel-size 4"])
     assert estimate(launch, EIGHT).state == "fits"
+
+
+@pytest.mark.parametrize(("host", "is_said"), [("127.0.0.1", True), ("10.0.0.2", False)])
+def test_a_server_on_this_host_is_not_counted_and_that_is_said(host: str, is_said: bool) -> None:
+    command = f"python -m verl.trainer.main_ppo retriever.url=http://{host}:8000/retrieve"
+    made = job(f"{command} actor_rollout_ref.model.path=Qwen/Qwen2.5-7B")
+    server = f"the server at http://{host}:8000/retrieve (retriever.url)"
+    assert (f"{server} takes no memory of these GPUs" in made.assumptions) == is_said
+
+
+def test_ms_swift_before_4_takes_its_model_from_ckpt_dir() -> None:
+    launch = "swift rlhf --rlhf_type grpo --ckpt_dir /models/Qwen2.5-7B "
+    assert trainer(launch, ms_swift="3.4.0").model.name == "Qwen/Qwen2.5-7B"
+    both = trainer(f"{launch} --model Qwen/Qwen2.5-3B", ms_swift="3.4.0")  # of adapters
+    assert both.model.name == "Qwen/Qwen2.5-3B"
 
 
 def test_a_launch_without_a_model_is_refused() -> None:
@@ -131,9 +151,34 @@ def test_a_server_is_sent_weights_in_groups_to_make_room() -> None:
         "--tuner_type full --use_vllm true --vllm_mode server --deepspeed zero3 --beta 0 "
         "--max_completion_length 2048"
     )
-    change = fixes(trainer(command, EIGHT, ms_swift="4.6.0"))
+    change = fixes(trainer(command, Machine(card_bytes("H20"), 8), ms_swift="4.6.0"))
     assert change is not None
     assert [(edit.knob, edit.value) for edit in change.edits] == [("sync.move_model_batches", 16)]
+
+
+@pytest.mark.parametrize(
+    ("verl", "vllm", "level", "asleep"),
+    [
+        ("0.2.0", None, 0, ["engine cache and buffers", "CUDA graphs"]),  # weights on the host
+        ("0.2.0", "0.8.3", 1, ["engine asleep", "CUDA graphs"]),
+        ("0.4.1", None, 1, ["engine asleep", "CUDA graphs"]),
+        ("0.5.0", None, 0, ["engine weights", "engine cache and buffers", "CUDA graphs"]),
+    ],
+)
+def test_verl_before_0_5_puts_its_engine_to_sleep_whatever_is_set(
+    verl: str, vllm: str | None, level: int, asleep: list[str]
+) -> None:
+    command = (
+        "python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo "
+        "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.rollout.name=vllm "
+        "actor_rollout_ref.rollout.free_cache_engine=False"
+    )
+    done = job(command, replace(EIGHT, vllm_version=vllm), verl=verl)
+    assert done.trainer is not None
+    assert done.trainer.rollout_engine.sleep_level == level
+    assert [part.name for part in engine_of(done.trainer, calibration()).asleep] == asleep
+    assumed = any(sentence.startswith("vLLM 0.6.3, which") for sentence in done.assumptions)
+    assert assumed == (verl == "0.2.0" and vllm is None)
 
 
 LOADED = """
@@ -162,10 +207,7 @@ def test_the_dtype_in_which_a_script_loads_its_model(
     loaded: str, made: str, versions: dict[str, str], size: int, tmp_path: Path
 ) -> None:
     (tmp_path / "t.py").write_text(LOADED.format(loaded=loaded, made=made))
-    launch = read(["python t.py"], versions=versions, cwd=tmp_path)
-    setup = setup_of(launch, EIGHT).trainer
-    assert setup is not None
-    assert setup.trained_dtype_bytes == size
+    assert trainer("python t.py", EIGHT, tmp_path, **versions).trained_dtype_bytes == size
 
 
 @pytest.mark.parametrize(
@@ -178,13 +220,9 @@ def test_the_dtype_in_which_a_script_loads_its_model(
     ],
 )
 def test_the_dtype_in_which_trl_loads_a_model(trl: str, transformers: str, size: int) -> None:
-    launch = read(
-        ["trl grpo --model_name_or_path Qwen/Qwen2.5-7B"],
-        versions={"trl": trl, "transformers": transformers},
-        environment={},
+    setup = trainer(
+        "trl grpo --model_name_or_path Qwen/Qwen2.5-7B", trl=trl, transformers=transformers
     )
-    setup = setup_of(launch, EIGHT).trainer
-    assert setup is not None
     assert setup.trained_dtype_bytes == size
 
 
@@ -204,13 +242,18 @@ OF_BITS = "BitsAndBytesConfig(load_in_4bit=True)"
         (OF_BITS, "", 16),
         ("None", "load_in_8bit=True", 8),
         (f"{OF_BITS} if ok else None", "quantization_config=bits", None),
+        (f"{OF_BITS} if __name__ == '__main__' else None", "quantization_config=bits", 4),
+        (f"{OF_BITS} if not a.quantize else 0", "quantization_config=bits", 4),
+        ("Bits(load_in_4bit=a.quantize or a.x)", "quantization_config=bits", None),
+        ("Bits(load_in_4bit=a.quantize)", "quantization_config=bits", 16),
+        ("Bits(load_in_4bit=a.unsaid)", "quantization_config=bits", None),
     ],
 )
 def test_the_bits_in_which_a_script_loads_its_model(
     bits: str, given: str, loaded: int | None, tmp_path: Path
 ) -> None:
     (tmp_path / "t.py").write_text(QUANTIZED.format(bits=bits, given=given))
-    launch = read(["python t.py"], environment={}, cwd=tmp_path)
+    launch = read(["python t.py --quantize false"], environment={}, cwd=tmp_path)
     setup = setup_of(launch, EIGHT).trainer
     assert setup is not None
     problems = [problem.text for problem in launch.problems]

@@ -87,7 +87,7 @@ MOVES = (  # jobs; knob; two values of it; the phases that take more with the se
     ("verl", "train.use_liger", False, True, "", "logprob"),  # training peaks at FSDP's gradients
     ("trl", "train.use_liger", False, True, "", "train"),  # its kernel has no logits either
     ("ms-swift verl openrlhf", "train.padding_free", False, True, "", "logprob train"),
-    ("verl-Megatron", "train.padding_free", False, True, "", "logprob train"),
+    ("verl-Megatron", "train.padding_free", False, True, "", ""),  # it packs anyway
     ("ms-swift trl", "deepspeed.preset", "zero2", "zero3", "", ALL),
     ("openrlhf", "deepspeed.stage", 2, 3, "", ALL),
     ("openrlhf", "deepspeed.offload_optimizer", False, True, "host", HELD),

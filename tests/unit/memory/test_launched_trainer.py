@@ -19,6 +19,7 @@ VLLM = SWIFT + "--use_vllm true "
 TRL = "accelerate launch --num_processes 4 -m trl.scripts.grpo --model_name_or_path m "
 VERL = "python -m verl.trainer.main_ppo trainer.n_gpus_per_node=4 "
 OPENRLHF = "python -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path m "
+DYNAMIC = OPENRLHF + "--train.dynamic_batch_enable "
 MEGATRON = "NPROC_PER_NODE=8 megatron rlhf --rlhf_type grpo --model m "
 OFFLOADS = MEGATRON + "--optimizer_cpu_offload "
 OLD = {"ms-swift": "3.4.1"}
@@ -67,8 +68,8 @@ def test_ranks_and_what_divides_the_model(
     ("change", "ranks", "engine"),
     [
         ({}, 2, "device_map"),
-        ({"visible_gpus": 1}, 1, "torch"),
-        ({"visible_gpus": None}, 1, "torch"),
+        ({"gpu_ids": ("0",)}, 1, "torch"),
+        ({"gpu_ids": None}, 1, "torch"),
         ({"launcher": "torchrun"}, 1, "torch"),
         ({"processes_per_node": 2}, 2, "torch"),
         ({"settings": {"deepspeed.stage": 2}}, 1, "deepspeed"),
@@ -78,7 +79,7 @@ def test_one_process_that_nothing_started_spreads_its_layers_over_its_cards(
     change: dict[str, Any], ranks: int, engine: str
 ) -> None:
     launch = read([TRL])
-    alone = replace(launch, launcher="", processes_per_node=1, visible_gpus=2)
+    alone = replace(launch, launcher="", processes_per_node=1, gpu_ids=("0", "1"))
     actual = setup_of(replace(alone, **change), MACHINE, TINY).trainer
     assert actual is not None
     assert (actual.ranks, actual.ranks_per_node, actual.engine) == (ranks, ranks, engine)
@@ -131,22 +132,6 @@ def test_one_process_that_nothing_started_spreads_its_layers_over_its_cards(
          {"zero_stage": 2, "zero_offload_optimizer": False, "zero_offload_parameters": False}),
         (SWIFT + "--dataloader_num_workers 3", {"loader_workers": 3}),
         (TRL, {"loader_workers": 0}),
-    ],
-)  # fmt: skip
-def test_what_is_trained(command: str, expected: dict[str, Any]) -> None:
-    actual = setup(command)
-    assert {name: getattr(actual, name) for name in expected} == expected
-
-
-def test_the_optimizer_that_holds_where_nobody_says_is_that_of_the_version() -> None:
-    assert setup(SWIFT, OLD).optimizer == "adamw_foreach"
-    assert setup(TRL, {"trl": "0.24.0"}).optimizer == "adamw"
-    assert setup(TRL, {"trl": "0.23.0"}).optimizer == "adamw_foreach"
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
         (MEGATRON, {"recompute": "selective", "tensor_parallel": 1, "pipeline_parallel": 1,
                     "expert_parallel": 1, "context_parallel": 1, "distributed_optimizer": True}),
         (MEGATRON + "--recompute_granularity full", {"recompute": "full"}),
@@ -167,19 +152,6 @@ def test_the_optimizer_that_holds_where_nobody_says_is_that_of_the_version() -> 
         ("PYTORCH_CUDA_ALLOC_CONF=a:1,expandable_segments:True " + SWIFT,
          {"expandable_segments": True}),
         (SWIFT, {"expandable_segments": False}),
-    ],
-)  # fmt: skip
-def test_how_it_is_laid_out(command: str, expected: dict[str, Any]) -> None:
-    actual = setup(command)
-    assert {name: getattr(actual, name) for name in expected} == expected
-
-
-DYNAMIC = OPENRLHF + "--train.dynamic_batch_enable "
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
         (SWIFT + "--max_length 700 --max_completion_length 300 --per_device_train_batch_size 3",
          {"prompt_tokens": 700, "completion_tokens": 300, "micro_batch": 3}),
         (SWIFT, {"prompt_tokens": 512, "completion_tokens": 512, "micro_batch": 1}),
@@ -215,9 +187,15 @@ DYNAMIC = OPENRLHF + "--train.dynamic_batch_enable "
          {"whole_row_logits": True, "scores_prompts": False}),
     ],
 )  # fmt: skip
-def test_what_a_micro_batch_is(command: str, expected: dict[str, Any]) -> None:
+def test_a_setup_is_what_its_launch_says(command: str, expected: dict[str, Any]) -> None:
     actual = setup(command)
     assert {name: getattr(actual, name) for name in expected} == expected
+
+
+def test_the_optimizer_that_holds_where_nobody_says_is_that_of_the_version() -> None:
+    assert setup(SWIFT, OLD).optimizer == "adamw_foreach"
+    assert setup(TRL, {"trl": "0.24.0"}).optimizer == "adamw"
+    assert setup(TRL, {"trl": "0.23.0"}).optimizer == "adamw_foreach"
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from grpo_doctor.memory import GIB, Change, card_bytes, fixes, ledger_of
+from grpo_doctor.memory import Change, card_bytes, fixes, ledger_of
 from grpo_doctor.memory.models import model_shape
 from tests.unit.memory.jobs import LARGE, TEXT, TEXT_OWN_CARD, VISION
 
@@ -28,12 +27,13 @@ def test_two_a800_take_about_70_gb() -> None:
 def test_four_a6000_stay_under_50_gb() -> None:
     ledger = ledger_of(replace(VISION, card_bytes=card_bytes("A6000"), ranks=4))
     assert ledger.train.peak.bytes < 50e9
-    assert ledger.state == "fits"
+    assert ledger.state == "tight"  # too little stays free to promise it
 
 
 def test_eight_a30_need_zero_3_and_changes_of_the_engine() -> None:
     setup = replace(VISION, card_bytes=card_bytes("A30"), ranks=8)
     assert ledger_of(setup).state == "invalid"
+    assert ledger_of(replace(setup, zero_stage=3)).state != "fits"
     change = fixes(setup)
     assert change is not None
     assert knobs(change)["deepspeed.stage"] == 3
@@ -41,28 +41,11 @@ def test_eight_a30_need_zero_3_and_changes_of_the_engine() -> None:
     assert change.ledger.state == "fits"
 
 
-def test_eight_a30_do_not_fit_with_zero_3_alone() -> None:
-    setup = replace(VISION, card_bytes=card_bytes("A30"), ranks=8, zero_stage=3)
-    assert ledger_of(setup).state != "fits"
-
-
-def test_four_3090_with_zero_2_run_out_of_memory_and_are_told_what_fits() -> None:
-    ledger = ledger_of(TEXT)
-    assert ledger.state in ("oom", "invalid")
-    change = fixes(TEXT)
-    assert change is not None
-    assert change.ledger.state == "fits"
-    assert change.ledger.train.peak.bytes < TEXT.card_bytes
-
-
 def test_with_vllm_on_the_fourth_3090_zero_2_may_not_fit_and_zero_3_fits() -> None:
     assert ledger_of(TEXT_OWN_CARD).state == "tight"
-    assert ledger_of(replace(TEXT_OWN_CARD, zero_stage=3)).state == "fits"
-
-
-def test_one_process_with_zero_3_shards_over_nobody() -> None:
-    alone = replace(TEXT_OWN_CARD, ranks=1, zero_stage=3)
-    assert ledger_of(alone).state == "oom"
+    divided = replace(TEXT_OWN_CARD, zero_stage=3)
+    assert ledger_of(divided).state == "fits"
+    assert ledger_of(replace(divided, ranks=1)).state == "oom"
 
 
 def test_72b_on_eight_a100_needs_the_sync_in_groups() -> None:
@@ -106,5 +89,3 @@ def test_every_entry_says_its_formula_and_source() -> None:
                 assert entry.formula
                 assert entry.source
                 assert entry.bytes >= 0
-                json.dumps(entry.name)
-    assert GIB == 2**30

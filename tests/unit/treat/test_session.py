@@ -141,6 +141,14 @@ def test_the_budget_ends_it_before_a_trial_that_would_be_late(job: Job, tmp_path
     assert "continue" in document.next_step
 
 
+def test_a_slow_first_start_leaves_trials_that_fit_the_budget(job: Job, tmp_path: Path) -> None:
+    """A budget of 26 minutes ended after one trial: the survey's start took 190 s, others 30 s."""
+    job.first_start_s = 200.0
+    document = session(tmp_path, budget_s=1560.0).run()
+    assert document.steps == 8
+    assert states(document)[WORKERS] == "kept"
+
+
 def test_ctrl_c_loses_nothing_and_the_same_folder_continues(job: Job, tmp_path: Path) -> None:
     def interrupt(number: int) -> None:
         if number == 3:

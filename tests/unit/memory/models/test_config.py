@@ -145,6 +145,16 @@ def test_sizes_that_every_decoder_has_are_asked_for(left_out: tuple[str, ...], w
         shape(**dict.fromkeys(left_out, "left out"))
 
 
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [("layer_types", ["full_attention", "linear_attention"]), ("mamba_d_state", 16)],
+)
+def test_layers_of_another_kind_are_not_taken_for_attention(key: str, kind: Any) -> None:
+    with pytest.raises(UnknownShapeError, match="layers other than attention"):
+        shape(**{key: kind})
+    assert shape(layer_types=["full_attention", "sliding_attention"], mamba_d_state=0)
+
+
 @pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "vocab_size"])
 def test_a_size_is_at_least_one(key: str) -> None:
     heads = {"num_attention_heads": 1}

@@ -1,4 +1,4 @@
-"""Writes what rules say anew, in `edges.txt`: `python -m tests.unit.launches.rules.edges`.
+"""Writes what rules say again, in `edges.txt`: `python -m tests.unit.launches.rules.edges`.
 
 Read its diff.
 """

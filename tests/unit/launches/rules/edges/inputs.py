@@ -62,7 +62,7 @@ EDGES = (
     Edge("GL066", f"{GROUPED} --remote_rm_url http://10.0.0.2:5000/score", SOUND, HERE),
     Edge("GL067", SWIFT + "--reward_funcs accuracy format", SOUND),
     Edge("GL067", SWIFT + f"--reward_funcs accuracy other {PLUGIN}", FLAWED),
-    Edge("GL067", SWIFT + "--reward_funcs other --external_plugins gone.py", FLAWED),
+    Edge("GL067", SWIFT + "--reward_funcs other --external_plugins gone.py", SOUND),
     Edge("GL067", TRL + "--reward_funcs accuracy_reward mine.reward", SOUND),
     Edge("GL067", TRL + "--reward_funcs accuracy", FLAWED),
     Edge("GL067", f"{CUSTOM}compute_score", SOUND),
