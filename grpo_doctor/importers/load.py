@@ -8,8 +8,9 @@ from typing import Protocol
 
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers import (
-    areal,
+    nemo_rl_log,
     openrlhf_log,
+    slime_log,
     trackers,
     trainer_console,
     trainer_state,
@@ -40,12 +41,13 @@ _IMPORTERS: tuple[Importer, ...] = (
     trackers,
     trainer_state,
     kineto,
-    areal,
     verl_log,
     openrlhf_log,
+    slime_log,
+    nemo_rl_log,
     trainer_console,
 )
-_OF_FOLDERS: tuple[Importer, ...] = (trackers, kineto, areal)
+_OF_FOLDERS: tuple[Importer, ...] = (trackers, kineto)
 
 
 def load(path: str | Path, jobs: int | None = 1) -> Trace:
@@ -59,7 +61,8 @@ def load(path: str | Path, jobs: int | None = 1) -> Trace:
     path = Path(path)
     if path.is_file():
         return _load_file(path)
-    if path.is_dir() and not _recorded_by_us(path):
+    ours = (RANKS, RUN_JSON, TRACE_JSON, f"{TRACE_JSON}.gz")
+    if path.is_dir() and not any((path / name).exists() for name in ours):
         for importer in _OF_FOLDERS:
             if importer.recognises(path, b""):
                 return importer.load(path)
@@ -74,15 +77,10 @@ def _load_file(path: Path) -> Trace:
                 return importer.load(path)
         if is_log(head):
             fatal = f" {words}." if (words := fatal_sentence(path)) else ""
-            raise TraceError(f"{path} has no training step with a reward; {_READS}.{fatal}")
+            raise TraceError(f"{path} has no training step that can be read; {_READS}.{fatal}")
         if head.strip() and b"\0" not in head and not _EVENT.search(head):
             raise TraceError(f"{path} is not a trace and has no step with a reward; {_READS}.")
     try:
         return recordings.load(path)
     except TraceError as problem:
         raise TraceError(f"{problem} {_READS}.") from problem
-
-
-def _recorded_by_us(folder: Path) -> bool:
-    names = (RANKS, RUN_JSON, TRACE_JSON, f"{TRACE_JSON}.gz")
-    return any((folder / name).exists() for name in names)

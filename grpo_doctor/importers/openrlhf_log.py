@@ -13,19 +13,18 @@ from pathlib import Path
 from grpo_doctor import knobs
 from grpo_doctor.importers.reconstruct import NO_STARTS, LogFacts, LoggedStep, StepLog, reconstruct
 from grpo_doctor.importers.text import (
-    NUMBER,
     FatalLines,
     command_of,
     contains,
     is_log,
     lines,
+    numbers_of,
     unwrapped,
 )
 from grpo_doctor.trace.model import Trace
 
 _STEP_LINE = re.compile(r"Global step (\d+): \{")
 _STEP_BYTES = re.compile(rb"Global step \d+: \{'")
-_PAIR = re.compile(rf"'([^']+)': {NUMBER}(?=[^\w.])")
 _TOTAL = "timing/step_total"
 # In the order in which the trainers run them.
 _PHASES = {
@@ -44,7 +43,7 @@ _SYNC_LIMIT = (
     "Time outside OpenRLHF's timers: its `timing/step_total` is their sum, without checkpoints, "
     "evaluation and logging."
 )
-_ASYNC_NOTE = (
+ASYNC_NOTE = (
     "Samples are generated during the steps; `rollout` is the time the trainer waited for samples."
 )
 _NO_TIMES = "The log has no step times: OpenRLHF logs them since 0.10."
@@ -67,7 +66,7 @@ def load(path: Path) -> Trace:
         if match := _STEP_LINE.search(line):
             fatal.step()
             beside |= _ASYNC in line[: match.start()]
-            log.add(_step(int(match[1]), line[match.end() :], beside=beside))
+            log.add(logged(int(match[1]), numbers_of(line[match.end() :]), beside=beside))
             cut_off = not (whole or line.rstrip().endswith("}"))
         else:
             fatal.read(number, line)
@@ -85,17 +84,13 @@ def load(path: Path) -> Trace:
             command=command,
             knobs=knobs.from_command("openrlhf", None, command) if command else {},
             versions={"vllm": vllm} if vllm else {},
-            notes=((_ASYNC_NOTE,) if beside else ()) if timed else (_NO_TIMES,),
+            notes=((ASYNC_NOTE,) if beside else ()) if timed else (_NO_TIMES,),
             problems=("the last line is cut off",) if cut_off else (),
             truncated=cut_off,
             fatal=fatal,
         ),
         log,
     )
-
-
-def _step(number: int, text: str, *, beside: bool) -> LoggedStep:
-    return logged(number, {key: float(value) for key, value in _PAIR.findall(text)}, beside=beside)
 
 
 def logged(number: int, values: Mapping[str, float], *, beside: bool) -> LoggedStep:

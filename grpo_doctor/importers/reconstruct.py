@@ -175,6 +175,7 @@ def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
     rows = Laid()
     for step in log.steps.values():
         rows.add(step)
+    timed = any(step.seconds for step in log.steps.values())
     whole = all(b - a == 1 for a, b in itertools.pairwise(log.steps))  # no row is of several steps
     metrics = {number: step.metrics for number, step in log.steps.items() if step.metrics}
     return Trace(
@@ -189,11 +190,11 @@ def reconstruct(path: Path, facts: LogFacts, log: StepLog) -> Trace:
             config=facts.config,
             knobs=facts.knobs,
             versions=facts.versions,
-            exit=_exit(facts.fatal),
+            exit=Exit(facts.fatal.state) if facts.fatal.text else Exit(),
             notes=(*facts.notes, *_slower(log), *facts.fatal.notes, *log.notes, *rows.notes),
             origin=Origin(
                 facts.what,
-                facts.limits,
+                tuple(each for each in facts.limits if timed or each != NO_STARTS[0]),
                 tuple(sorted({phase for name in facts.spans if (phase := phase_of(name))})),
                 durations_only=True,
                 fatal=facts.fatal.sentence,
@@ -226,12 +227,6 @@ def _slower(log: StepLog) -> tuple[str, ...]:
     if sorted(quarters) != quarters or last < _SLOWER * first:
         return ()
     return (f"Steps get longer: {first:.3g} s at first, {last:.3g} s at last.",)
-
-
-def _exit(fatal: FatalLines) -> Exit:
-    if fatal.interrupted:
-        return Exit("interrupted")
-    return Exit("failed") if fatal.text else Exit()
 
 
 _COMMON_NAMES = ("trainer_state.json", "logging.jsonl")

@@ -35,7 +35,9 @@ NUMBER = (
     r"(?:[A-Za-z_][\w.]*\()?"
     r"([-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|[Nn]a[Nn]|[Ii]nf(?:inity)?))"
 )
+_IN_DICTIONARY = re.compile(rf"'([^']+)': {NUMBER}(?=[^\w.])")
 _NARROWEST, _WIDEST, _MOST_PARTS = 60, 1000, 200  # characters of a terminal, lines of a row
+_NEXT_KEY = re.compile(r"""\s*['"]\w""")
 _OF_PAIRS = re.compile(r"(?![(\[])[ -]*(?:\S+ - )*\S* ?-? ?")
 UNREADABLE = (OSError, EOFError, zlib.error)
 
@@ -137,7 +139,8 @@ def unwrapped(
     width = 0
     for number, line, whole in found:
         width = max(width, len(line))
-        if record and len(record[-1][1]) == width and _goes_on(record, line, begins):
+        full = bool(record) and (len(record[-1][1]) == width or _between_keys(record, line))
+        if full and _goes_on(record, line, begins):
             record.append((number, line, whole))
             continue
         if record:
@@ -147,6 +150,11 @@ def unwrapped(
             yield number, line, whole
     if record:
         yield _as_one(record)
+
+
+def _between_keys(record: list[tuple[int, str, bool]], line: str) -> bool:
+    """Return whether somebody broke a pasted dictionary after a comma."""
+    return record[-1][1].rstrip().endswith(",") and _NEXT_KEY.match(line) is not None
 
 
 def _goes_on(record: list[tuple[int, str, bool]], line: str, begins: re.Pattern[str]) -> bool:
@@ -160,6 +168,11 @@ def _goes_on(record: list[tuple[int, str, bool]], line: str, begins: re.Pattern[
 
 def _as_one(record: list[tuple[int, str, bool]]) -> tuple[int, str, bool]:
     return record[0][0], "".join(part for _, part, _ in record), record[-1][2]
+
+
+def numbers_of(dictionary: str) -> dict[str, float]:
+    """Return the numbers of a dictionary as Python prints it, without a last one that is cut."""
+    return {key: float(value) for key, value in _IN_DICTIONARY.findall(dictionary)}
 
 
 def without_actor(line: str) -> tuple[str, str]:
@@ -248,9 +261,9 @@ class FatalLines:
         self.text, self.number, self._in_traceback = _shortened(text), number, False
 
     @property
-    def interrupted(self) -> bool:
-        """Whether somebody ended the job."""
-        return self.text.startswith(_INTERRUPT)
+    def state(self) -> str:
+        """How the job ended, of a log that has such a line."""
+        return "interrupted" if self.text.startswith(_INTERRUPT) else "failed"
 
     @property
     def sentence(self) -> str:

@@ -23,7 +23,7 @@ from grpo_doctor import knobs
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers import openrlhf_log, verl_log
 from grpo_doctor.importers.reconstruct import MOST_STEPS, NO_GPUS, LoggedStep, StepLog, reconstruct
-from grpo_doctor.importers.text import read_all
+from grpo_doctor.importers.text import FatalLines, read_all
 from grpo_doctor.importers.trainer_state import facts, framework_of, of_step_times, step_log
 from grpo_doctor.trace.model import Exit, Trace
 from grpo_doctor_reports import formatting
@@ -60,6 +60,8 @@ class _Rows:
     gpus: dict[str, dict[int, list[float]]] = field(default_factory=dict)  # by kind of sample
     config: dict[str, Any] = field(default_factory=dict)
     exit: Exit = field(default_factory=Exit)
+    fatal: FatalLines = field(default_factory=FatalLines)
+    printed: int = 0
     damaged: str = ""
 
     def add(self, step: int, values: Mapping[str, float], at_s: float) -> None:
@@ -68,9 +70,16 @@ class _Rows:
         if not values or not 0 <= step <= MOST_STEPS:
             return
         self.metrics.setdefault(step, {}).update(values)
+        self.fatal.step()
         self.last_s[step] = at_s
         if not all(map(_of_evaluation, values)):
             self.at_s[step] = at_s
+
+    def output(self, text: str) -> None:
+        """Lines that the job printed."""
+        for line in text.strip("\n").splitlines():
+            self.printed += 1
+            self.fatal.read(self.printed, line)
 
     def sample(self, values: Mapping[str, Any]) -> None:
         """One record of W&B's system metrics, of the host whose process logs."""
@@ -134,7 +143,8 @@ def load(path: Path) -> Trace:
     if not rows.metrics:
         output = (path if path.is_dir() else path.parent) / "files/output.log"
         advice = f" Its output may say why: grpo-doctor diagnose {output}" * output.is_file()
-        raise TraceError(f"{path} has no scalar of a step. {rows.damaged or _NO_ROW}.{advice}")
+        why = rows.fatal.sentence or rows.damaged or _NO_ROW
+        raise TraceError(f"{path} has no scalar of a step. {why}.{advice}")
     rows.metrics = dict(sorted(rows.metrics.items()))
     plain = {step: _plain(row) for step, row in rows.metrics.items()}
     sample = [LoggedStep(step, None, (), row) for step, row in itertools.islice(plain.items(), 10)]
@@ -157,9 +167,12 @@ def load(path: Path) -> Trace:
             knobs=of_job.knobs or _knobs(framework, rows.config),
             problems=(*of_job.problems, *((rows.damaged,) if rows.damaged else ())),
             truncated=bool(rows.damaged),
+            fatal=rows.fatal if rows.exit.state != "finished" else of_job.fatal,
         ),
         log,
     )
+    if rows.exit == Exit() or (rows.fatal.text and rows.fatal.state == "interrupted"):
+        return trace
     return replace(trace, run=replace(trace.run, exit=rows.exit))
 
 
@@ -258,6 +271,8 @@ def _add_part(number: int, value: bytes, rows: _Rows, waiting: dict[str, float])
             rows.config |= _items(value, 1)
         case 7:
             rows.sample(_items(value, 3))
+        case 13:
+            rows.output(dict(_fields(value)).get(3, b"").decode("utf-8", "replace"))  # type: ignore[union-attr] # else damage
         case 17:
             inner = dict(_fields(value)).get(4)
             rows.config |= _items(inner, 1) if isinstance(inner, bytes) else {}
@@ -278,6 +293,8 @@ def _add_history(row: dict[str, Any], rows: _Rows, waiting: dict[str, float]) ->
             waiting[key] = waiting.get(key, 0.0) + value
         return
     if not all(map(_of_evaluation, values)):
+        if _STEP in row and not number:  # within the first step, by a callback of the user
+            return
         values |= waiting
     waiting.clear()  # before an evaluation's row: of the evaluation, which logs its own time
     rows.add(_whole(number), values, float(row.get("_timestamp", 0.0)))

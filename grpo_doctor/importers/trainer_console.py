@@ -60,14 +60,13 @@ def of_rewards(row: Mapping[str, Any]) -> bool:
     return len(row) > 1 and any(_OF_REWARDS.fullmatch(key) for key in row)
 
 
+def _of_evaluation(row: Mapping[str, Any]) -> bool:
+    return any(key.startswith("eval_") for key in row)
+
+
 def is_row(row: Mapping[str, Any]) -> bool:
     """Return whether this is a row of a trainer's log, and no other dictionary."""
-    return (
-        of_rewards(row)
-        or "loss" in row
-        or RUN_TIME in row
-        or any(key.startswith("eval_") for key in row)
-    )
+    return of_rewards(row) or "loss" in row or RUN_TIME in row or _of_evaluation(row)
 
 
 def step_of(row: dict[str, Any]) -> int | None:
@@ -133,22 +132,33 @@ _SHORTEST_S = 20.0  # whole seconds are 5% of it
 
 
 class ProgressBar:
-    """The bar that counts the steps: the first one without a name."""
+    """The bar that counts the steps: the first one without a name, after the last state of an
+    earlier training run's, which follows that run's last row."""
 
-    def __init__(self) -> None:
+    def __init__(self, earlier: ProgressBar | None = None) -> None:
+        self._earlier = earlier
         self._total = ""
         self._states: list[tuple[int, int]] = []
         self._marks: dict[int, tuple[int, int]] = {}
 
     def read(self, line: str) -> None:
         """Bars that a line may hold."""
+        if self._earlier:
+            self._earlier.read(line)
         for before, step, total, clock in _BAR.findall(line) if "%|" in line else ():
+            if self._earlier and not self._total and (int(step), total) == self._earlier.last:
+                continue
             self._total = self._total or ("" if before == ":" else total)
             if before != ":" and total == self._total:
                 seconds = 0
                 for part in clock.split(":"):
                     seconds = 60 * seconds + int(part or 0)
                 self._states = [*self._states[:1], (int(step), seconds)]
+
+    @property
+    def last(self) -> tuple[int, str]:
+        """The step that it shows, and the number of steps that it counts to."""
+        return (self._states[-1][0] if self._states else 0, self._total)
 
     def mark(self, row: int) -> None:
         """A row was logged."""
@@ -240,20 +250,23 @@ def load(path: Path) -> Trace:
     command: tuple[str, ...] = ()
     fatal, bar = FatalLines(), ProgressBar()
     cut_off = swift = counted = False
-    step, runtime = 0, None
+    step, runtime, earlier = 0, None, 0
+    finished: ProgressBar | None = None
     for number, line, row, whole in _lines(path):
         bar.read(line)
         if not row:
             fatal.read(number, line)
-            for program in () if command else _COMMANDS:
-                command = command or command_of(line, program)
+            command = command or _command(line)
             continue
         fatal.step()
         cut_off = not whole
         swift |= "global_step/max_steps" in row
         if RUN_TIME in row:
             runtime = numbers(row).get(RUN_TIME)
+            finished, bar = bar, ProgressBar(bar)
             continue
+        if finished and "loss" in row:
+            earlier, by_step, step, runtime, finished = earlier + 1, {}, 0, None, None
         numbered = step_of(row)
         if numbered is not None:
             if numbered < step:  # resumed into the same file
@@ -261,10 +274,11 @@ def load(path: Path) -> Trace:
             step = numbered
         elif swift:  # a row without its end
             continue
-        elif "loss" in row or of_rewards(row):
+        elif "loss" in row or (of_rewards(row) and not _of_evaluation(row)):
             step, counted = step + 1, True
             bar.mark(step)
         by_step.setdefault(step, []).append(row)
+    bar = finished or bar
     wall, said = wall_of(by_step) if swift else ({}, "")
     if counted:
         by_step, wall, said, counted = _by_bar(by_step, bar)
@@ -272,6 +286,7 @@ def load(path: Path) -> Trace:
     steps, seconds = bar.ended
     notes = [said if wall else of_step_times(log), *whole_training(runtime or seconds, steps)]
     notes += [_COUNTED] if counted else []
+    notes += [f"The log has {earlier + 1} training runs; this is the last."] if earlier else []
     of_job = facts(_WHAT, path, log.steps.values(), notes)
     framework = "ms-swift" if swift else of_job.framework
     settings = of_job.knobs or knobs.from_command(framework, of_job.framework_version, command)
@@ -290,6 +305,10 @@ def load(path: Path) -> Trace:
         ),
         log,
     )
+
+
+def _command(line: str) -> tuple[str, ...]:
+    return next(filter(None, (command_of(line, program) for program in _COMMANDS)), ())
 
 
 def _by_bar(

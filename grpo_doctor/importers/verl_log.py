@@ -30,6 +30,8 @@ _STEP_LINE = re.compile(r"step:(\d+) - (?=[\w./@-]+:)|^\s*step:(\d+)[\s-]*$")
 _STEP_BYTES = re.compile(
     rb"step:\d+ - [\w./@-]+:[-+\dni]|step:\d+[\s-]{0,99}\n[\s-]{0,99}\w+/[\w./@-]+:[-+\dni]"
 )
+# verl's trainer for SFT, whose output may be in the same file.
+_OF_SFT = re.compile(r"(?:train|val)/loss:")
 # Where a paste or a narrow terminal broke the line.
 _MORE = re.compile(rf"[\s-]*(?=\w+/[\w./@-]+:{NUMBER}(?:\s|$))")
 # What follows the number may be of another process: `throughput:436.3(TaskRunner pid=1) Training`.
@@ -88,6 +90,8 @@ def load(path: Path) -> Trace:
     log, reader = StepLog(), _Facts()
     for number, text, whole in _joined(path):
         match = _STEP_LINE.search(text)
+        if match and _OF_SFT.match(text, match.end()):
+            continue
         if match:
             log.add(_step(int(match[1] or match[2]), text[match.end() :], whole, reader.unknown))
             reader.truncated = not whole

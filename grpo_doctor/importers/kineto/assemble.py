@@ -6,25 +6,16 @@ Which phase a range of `record_function` is: PyTorch's own, those of frameworks,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from grpo_doctor.importers.kineto.rank import (
-    STEP,
-    Collective,
-    Device,
-    Range,
-    RankFile,
-    Times,
-    covered_ns,
-    covered_percent,
-    merged,
-    nanoseconds,
-)
+from grpo_doctor.importers.kineto.rank import STEP, Collective, Device, Range, RankFile, nanoseconds
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.columns import Interned, Rows
+from grpo_doctor.trace.intervals import Intervals, covered_within, together
 from grpo_doctor.trace.model import Clock, Gpu, Kind, Process, Series, Spans
 
 _PHASES = (
@@ -100,7 +91,7 @@ class Assembly:
         ranges = sorted(
             (r for r in file.ranges if r.thread == main), key=lambda r: (r.start_us, -r.length_us)
         )
-        on_device_us = _on_device_us(ranges, file.done_us)
+        on_device_us = _on_device_us(ranges, file)
         for depth, interval, took_us in zip(_depths(ranges), ranges, on_device_us, strict=True):
             name = span_of(interval.name) or interval.name
             self._row(Kind.SPAN, name, interval, shift_ns, depth=depth + 1)
@@ -141,7 +132,7 @@ class Assembly:
         """Return the series of one device; the moment at which it was last seen."""
         base_ns = file.base_ns - self.zero_ns
         busy, talking = (a.merged(base_ns) for a in (device.everything, device.communication))
-        if not len(busy[0]):
+        if not len(busy):
             return 0
         properties = {gpu.id: gpu for gpu in file.head.deviceProperties}.get(number)
         uuid = f"rank {file.rank} GPU {number}"
@@ -154,12 +145,13 @@ class Assembly:
                 memory_total_bytes=properties.totalGlobalMem if properties else 0,
             )
         )
-        begin, end = int(busy[0][0]), int(busy[1][-1])
+        begin, end = int(busy.start_ns[0]), int(busy.end_ns[-1])
         steps = _windows(file, self.zero_ns)
         edges = np.unique(np.r_[np.linspace(begin, end, _SAMPLES).astype(np.int64), steps.ravel()])
         for name, stretches in (("gpu.util", busy), ("gpu.nccl", talking)):
-            if len(stretches[0]):
-                values = covered_percent(stretches, edges)
+            if len(stretches):
+                covered = covered_within(stretches, edges[:-1], edges[1:])
+                values = 100 * covered / np.maximum(1, np.diff(edges))
                 self.series.append(
                     Series(name, "%", "gpu", _host(file), edges, np.r_[values, values[-1:]], uuid)
                 )
@@ -180,26 +172,23 @@ class Assembly:
 
 
 def _shares(
-    busy: tuple[Times, Times],
-    talking: tuple[Times, Times],
-    computing: tuple[Times, Times],
-    steps: Times,
+    busy: Intervals, talking: Intervals, computing: Intervals, steps: NDArray[np.int64]
 ) -> str:
     """Return a device in words: busy, communicating, and communicating without other work."""
-    active = merged(*(np.concatenate([a, b]) for a, b in zip(talking, computing, strict=True)))
+    active = together([talking, computing])
     whole_ns = max(1, int((steps[:, 1] - steps[:, 0]).sum()))
 
-    def share(part: tuple[Times, Times]) -> float:
-        return 100 * float(covered_ns(part, steps[:, 0], steps[:, 1]).sum()) / whole_ns
+    def share(part: Intervals) -> float:
+        return 100 * float(covered_within(part, steps[:, 0], steps[:, 1]).sum()) / whole_ns
 
     text = f"{share(busy):.0f}%"
-    if len(talking[0]):
+    if len(talking):
         alone = share(active) - share(computing)
         text += f", in communication {share(talking):.0f}%, with no other kernel {alone:.0f}%"
     return text
 
 
-def _windows(file: RankFile, zero_ns: int) -> Times:
+def _windows(file: RankFile, zero_ns: int) -> NDArray[np.int64]:
     """Begin and end of each step, shape (steps, 2)."""
     begins = [(nanoseconds(s.start_us), round(s.length_us * 1000)) for s in file.steps]
     windows = np.array([(begin, begin + length) for begin, length in begins if length > 0])
@@ -226,26 +215,36 @@ def _busiest(ranges: Sequence[Range]) -> int:
     return max(seconds, key=lambda thread: seconds[thread], default=0)
 
 
-def _on_device_us(ranges: Sequence[Range], done_us: Mapping[int, float]) -> list[float | None]:
+def _on_device_us(ranges: Sequence[Range], file: RankFile) -> list[float | None]:
     """How long the device was in each range of a phase, as between two CUDA events at its ends;
-    None where no kernel was launched in it. `ranges` by start, the longest first."""
+    None where no kernel was launched in it. `ranges` by start, the longest first.
+
+    Autograd launches the kernels of a backward pass from a thread of its own, outside any range:
+    `train` lasts until the first kernel of what follows."""
+    done_us, began_us = file.done_us, file.began_us
     took: list[float | None] = [None] * len(ranges)
     within: list[tuple[int, float]] = []
     reached_us = 0.0
+    trained: int | None = None
 
     def close(row: int, begin_us: float) -> None:
-        nonlocal reached_us
+        nonlocal reached_us, trained
         interval = ranges[row]
         measured = interval.link in done_us and interval.link and span_of(interval.name)
         last_kernel_us = done_us[interval.link] if measured else 0.0
         reached_us = max(reached_us, _end_us(interval), last_kernel_us)
         if measured:
             took[row] = reached_us - begin_us
+            trained = row if span_of(interval.name) == "train" else None
 
     for row, interval in enumerate(ranges):
         while within and _end_us(ranges[within[-1][0]]) <= interval.start_us:
             close(*within.pop())
         reached_us = max(reached_us, interval.start_us)
+        first_us = began_us.get(interval.link, 0.0)
+        if trained is not None and first_us > reached_us:
+            took[trained] = (took[trained] or 0.0) + first_us - reached_us
+            reached_us = first_us
         within.append((row, reached_us))
     while within:
         close(*within.pop())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,8 +23,8 @@ _DEPTH = 3
 _LIMITS = (
     "Where the step time goes: a profile has only what the job marks with `record_function`.",
     "What was learned, and with which settings: a profile has neither metrics nor options.",
-    "Who waits for whom: NCCL kernels are shown, but not which rank each of them waited for.",
 )
+_WAITS = "Who waits for whom: NCCL kernels are shown, but not which rank each of them waited for."
 _NO_STEPS = (
     "The trace marks no steps, so there is none to break down: call `profiler.step()` once in each "
     "training step."
@@ -34,7 +34,7 @@ _NO_STEPS = (
 def recognises(path: Path, head: bytes) -> bool:
     """Return whether this is a Chrome trace of the profiler, or a folder that has some."""
     if path.is_dir():
-        return any(recognises(file, read_head(file)) for file in files_in(path, _SUFFIXES))
+        return any(recognises(file, read_head(file)) for file in files_in(path))
     text = head.lstrip()
     array = text[:1] == b"[" and b'"ph"' in text
     return array or (text[:1] == b"{" and any(mark in text for mark in _MARKS))
@@ -46,20 +46,9 @@ def load(path: Path) -> Trace:
     Raises:
         TraceError: no file of it holds anything of the profiler; the message says why.
     """
-    paths = files_in(path, _SUFFIXES) if path.is_dir() else [path]
-    files, problems = read_each(path, paths, _useful)
+    files, problems = _read_each(files_in(path) if path.is_dir() else [path])
     notes = () if any(file.steps for file in files) else (_NO_STEPS,)
-    return trace_of(path, files, Origin(_WHAT, _LIMITS, durations_only=False), notes, problems)
-
-
-def trace_of(
-    path: Path,
-    files: Sequence[RankFile],
-    origin: Origin,
-    notes: Sequence[str],
-    problems: Sequence[str],
-) -> Trace:
-    """Return the trace of files of one job; `origin` without its phases and the ranks that lack."""
+    limits = (*_LIMITS, _WAITS) if any(file.collectives for file in files) else _LIMITS
     files, assumed = _ranked(files)
     assembly = Assembly(files)
     ranks = len({file.rank for file in files})
@@ -67,7 +56,7 @@ def trace_of(
     world_size = max((info.world_size for info in infos), default=0)
     world_size = world_size if 0 <= world_size <= MOST_RANKS else 0
     lacking = f"Other ranks: {ranks} of {world_size} have a file here."
-    limits = (*origin.limits, lacking) if ranks < world_size else origin.limits
+    limits = (*limits, lacking) if ranks < world_size else limits
     nccl = next((info.nccl_version for info in infos if info.nccl_version), None)
     return Trace(
         source=str(path),
@@ -78,7 +67,7 @@ def trace_of(
             duration_ns=assembly.end_ns,
             versions={"nccl": nccl} if nccl else {},
             notes=(*notes, *assumed, *assembly.said[:8]),
-            origin=replace(origin, limits=limits, phases=assembly.phases),
+            origin=Origin(_WHAT, limits, assembly.phases),
         ),
         processes=tuple(assembly.processes),
         gpus=tuple(assembly.gpus),
@@ -95,47 +84,41 @@ def trace_of(
     )
 
 
-def files_in(folder: Path, suffixes: str | tuple[str, ...]) -> list[Path]:
-    """The files of a folder and three levels below whose names end so, 4096 at most. Of a folder
-    that is something else altogether no more than 20,000 entries are looked at."""
+def files_in(folder: Path) -> list[Path]:
+    """The JSON files of a folder and three levels below, 4096 at most. Of a folder that is
+    something else altogether no more than 20,000 entries are looked at."""
     paths: list[Path] = []
     entries = 0
     for parent, folders, names in os.walk(folder):
         entries += len(folders) + len(names)
-        paths += [Path(parent, name) for name in names if name.endswith(suffixes)]
+        paths += [Path(parent, name) for name in names if name.endswith(_SUFFIXES)]
         if len(Path(parent).relative_to(folder).parts) >= _DEPTH or entries > _MOST_ENTRIES:
             folders.clear()
     return sorted(paths)[:_MOST_FILES]
 
 
-def read_each(
-    path: Path, paths: Sequence[Path], read: Callable[[Path], RankFile]
-) -> tuple[list[RankFile], list[str]]:
-    """Return every file that can be read, and why others were left out.
+def _read_each(paths: Sequence[Path]) -> tuple[list[RankFile], list[str]]:
+    """Return every file that has anything of the profiler's, and why others were left out.
 
     Raises:
         TraceError: there is none; the message is that of the first.
     """
     files, problems = [], []
-    for each in paths:
+    for path in paths:
         try:
-            files.append(read(each))
+            file = read_rank(path)
+            if not (file.steps or file.ranges or file.devices):
+                raise TraceError(
+                    f"{path} holds {file.events} events and none of the PyTorch profiler's: "
+                    "neither `ProfilerStep#N` nor a range nor a kernel. Record with "
+                    "`grpo-doctor run -- ...`, or give what `export_chrome_trace` wrote."
+                )
+            files.append(file)
         except TraceError as problem:
             problems.append(str(problem))
     if not files:
-        raise TraceError(problems[0] if problems else f"{path} has no file of this kind.")
+        raise TraceError(next(iter(problems), "no file of the profiler is left."))
     return files, [f"{len(problems)} files are ignored: {problems[0]}"] if problems else []
-
-
-def _useful(path: Path) -> RankFile:
-    file = read_rank(path)
-    if not (file.steps or file.ranges or file.devices):
-        raise TraceError(
-            f"{path} holds {file.events} events and none of the PyTorch profiler's: neither "
-            "`ProfilerStep#N` nor a range nor a kernel. Record with `grpo-doctor run -- ...`, or "
-            "give what `export_chrome_trace` wrote."
-        )
-    return file
 
 
 def _ranked(files: Sequence[RankFile]) -> tuple[list[RankFile], list[str]]:

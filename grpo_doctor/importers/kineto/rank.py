@@ -13,12 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grpo_doctor.importers.kineto.stream import Event, EventStream, Head, arguments
+from grpo_doctor.trace.intervals import Intervals, union
 from grpo_doctor.trace.jsonfile import whole
-
-Times = NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -28,13 +26,13 @@ class Activity:
     start_us: array[float] = field(default_factory=lambda: array("d"))
     length_us: array[float] = field(default_factory=lambda: array("d"))
 
-    def merged(self, base_ns: int) -> tuple[Times, Times]:
-        """Begin and end of each stretch in which anything ran, in nanoseconds."""
+    def merged(self, base_ns: int) -> Intervals:
+        """Return the stretches in which anything ran."""
         start_us = np.array(self.start_us)
         floor_us = np.floor(start_us)
         start = base_ns + floor_us.astype(np.int64) * 1000
         start += np.rint((start_us - floor_us) * 1000).astype(np.int64)
-        return merged(start, start + np.rint(np.array(self.length_us) * 1000).astype(np.int64))
+        return union(start, start + np.rint(np.array(self.length_us) * 1000).astype(np.int64))
 
 
 @dataclass(slots=True)
@@ -51,44 +49,6 @@ def nanoseconds(us: float) -> int:
     converted as an integer."""
     floor_us = math.floor(us)
     return floor_us * 1000 + round((us - floor_us) * 1000)
-
-
-def merged(start_ns: Times, end_ns: Times) -> tuple[Times, Times]:
-    """Return the union of intervals, as ascending stretches that do not touch."""
-    if not len(start_ns):
-        return start_ns, end_ns
-    order = np.argsort(start_ns, kind="stable")
-    start, reached = start_ns[order], np.maximum.accumulate(end_ns[order])
-    begins = np.flatnonzero(np.r_[True, start[1:] > reached[:-1]])
-    ends = np.r_[begins[1:] - 1, len(start) - 1]
-    return start[begins], reached[ends]
-
-
-def covered_percent(stretches: tuple[Times, Times], edges_ns: Times) -> NDArray[np.float64]:
-    """How much of the time between two edges lies in some stretches, in percent; length n - 1."""
-    covered = covered_ns(stretches, edges_ns[:-1], edges_ns[1:])
-    percent: NDArray[np.float64] = 100 * covered / np.maximum(1, np.diff(edges_ns))
-    return np.clip(percent, 0, 100)
-
-
-def covered_ns(
-    stretches: tuple[Times, Times], begin_ns: Times, end_ns: Times
-) -> NDArray[np.float64]:
-    """Return how many nanoseconds of each window lie in some stretches; one value per window."""
-    start, end = stretches
-    if not len(start):
-        return np.zeros(len(begin_ns))
-    moments = np.column_stack([start, end]).ravel()
-    sums = np.concatenate([[0], np.cumsum(end - start)])
-    reached = np.column_stack([sums[:-1], sums[1:]]).ravel().astype(float)
-    # Differences to the first moment: nanoseconds since 1970 have no room in a float64.
-    zero = moments[0]
-    times = (moments - zero).astype(float)
-    before, after = (
-        np.interp((edges - zero).astype(float), times, reached) for edges in (begin_ns, end_ns)
-    )
-    covered: NDArray[np.float64] = after - before
-    return covered
 
 
 STEP = "ProfilerStep#"
@@ -140,7 +100,8 @@ class RankFile:
     ranges: list[Range] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)
     devices: dict[int, Device] = field(default_factory=dict)
-    # By link: when the last kernel that was launched in a range was done.
+    # By link: when the first kernel that was launched in a range began, and the last was done.
+    began_us: dict[int, float] = field(default_factory=dict)
     done_us: dict[int, float] = field(default_factory=dict)
     truncated: bool = False
     damaged: int = 0
@@ -174,18 +135,19 @@ def read_rank(path: Path) -> RankFile:
 def _add(file: RankFile, events: Sequence[Event]) -> None:
     for event in events:
         category = event.cat
-        if event.ph != "X" or not possible(event):
+        if event.ph != "X" or not _possible(event):
             continue
         if category in _KERNEL or category in _COPY:
             _add_device_work(file, event)
         elif category == "gpu_user_annotation":
             link = _link(event)
+            file.began_us[link] = min(file.began_us.get(link, event.ts), event.ts)
             file.done_us[link] = max(file.done_us.get(link, 0.0), event.ts + event.dur)
         elif category == "user_annotation" or (category in _RANGE and _is_range(event.name)):
             _add_range(file, event)
 
 
-def possible(event: Event) -> bool:
+def _possible(event: Event) -> bool:
     """Return whether its times are times, so that nanoseconds of them fit 64 bits."""
     return 0 <= event.ts < _MOST_US and 0 <= event.dur < _MOST_US
 

@@ -16,7 +16,7 @@ from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.load import load
 from grpo_doctor.trace.model import Trace
 from tests.unit.importers import (
-    test_areal,
+    test_nemo_rl_log,
     test_openrlhf_log,
     test_trackers,
     test_verl_log,
@@ -35,7 +35,7 @@ _TEXTS: dict[str, str] = {
     "console.log": "".join(trainer_rows.printed(step_time=n, kl=0.5) + "\n" for n in STEPS),
     "rank0.pt.trace.json": text_of(rank_events(steps=6)),
     "compact.pt.trace.json": text_of(rank_events(steps=6), indent=None),
-    "traces-r0.jsonl": "".join(json.dumps(e) + "\n" for e in test_areal.trainer_events(5)),
+    "nemo.log": "".join(map(test_nemo_rl_log.step_text, STEPS)),
 }
 FILES = {name: text.encode() for name, text in _TEXTS.items()} | {
     "run-abc.wandb": test_trackers.wandb_rows(STEPS),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +34,6 @@ def test_a_resumed_ms_swift_job_has_step_time_only(tmp_path: Path) -> None:
         row["elapsed_time"] = "8s"
     analysis = analyse(swift_log(tmp_path, *rows))
     assert analysis.steps.seconds[:, 0].tolist() == [5.0, 5.0]
-
-
-def test_settings_of_ms_swift_lie_beside_its_log(tmp_path: Path) -> None:
-    arguments = {
-        "rlhf_type": "grpo",
-        "swift_version": "4.6.0",
-        "global_world_size": 8,
-        "num_generations": 16,
-    }
-    (tmp_path / "args.json").write_text(json.dumps(arguments))
-    run = swift_log(tmp_path, swift_row(1, 7.5)).run
-    assert run.framework_version == "4.6.0"
-    assert run.world_size == 8
-    assert run.knobs["rollout.num_generations"] == 16
 
 
 def test_half_a_row_of_ms_swift_is_left_out(tmp_path: Path) -> None:
@@ -142,12 +127,6 @@ def test_rows_of_one_step_belong_together_and_others_are_no_steps(tmp_path: Path
     assert trace.metrics.steps.tolist() == [1]
     assert trace.metrics.values["eval_reward"].tolist() == [0.75]
     assert trace.metrics.values["reward"].tolist() == [0.5]
-
-
-def test_nan_in_a_log_of_ms_swift_stays_nan(tmp_path: Path) -> None:
-    metrics = swift_log(tmp_path, swift_row(1, 7.5, kl=math.nan)).metrics
-    assert math.isnan(metrics.values["kl"][0])
-    assert "kl" not in metrics.absent
 
 
 def bar(step: int, seconds: int, total: int = 200, name: str = "") -> str:

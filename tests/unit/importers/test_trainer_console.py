@@ -63,14 +63,6 @@ def test_the_first_command_of_a_known_program_is_the_jobs(tmp_path: Path) -> Non
     assert console(tmp_path, printed()).run.command == ()
 
 
-def test_whether_the_last_row_was_cut_off_counts(tmp_path: Path) -> None:
-    trace = console(tmp_path, printed(), printed())
-    assert (trace.loss.truncated, trace.loss.notes) == (False, ())
-    assert console(tmp_path, printed(), printed()[:-9], end="").loss.notes == (
-        "the last line is cut off",
-    )
-
-
 def test_a_table_of_something_else_has_no_steps(tmp_path: Path) -> None:
     example = '    "| Step | Reward |\\n",', '    "| 7 | 0.5 |\\n",'  # in a notebook's cell
     trace = console(tmp_path, printed(), *example, "| step | tokens |", "| 9 | 512 |")
@@ -94,3 +86,26 @@ def test_a_bar_at_its_end_numbers_rows_that_came_late(
     run, steps = load(path).run, load(path).metrics.steps
     assert (len(steps), steps[-1]) == (rows, last)
     assert f"took {total} s, 1 s a step" in " ".join(run.notes)
+
+
+def test_the_last_of_two_training_runs_in_one_log_is_read_with_its_own_bar(tmp_path: Path) -> None:
+    row = "{'loss': 0.1, 'reward': 0.5, 'reward_std': 0.1}\n"
+    bar = "100%%|##########| %d/%d [%s<00:00, 1.00s/it]\n"
+    path = tmp_path / "train.log"
+    first = f"{'  0%|          | 0/3 [00:00<?, ?it/s]'}\n{row * 3}{{'train_runtime': 90.0}}\n"
+    second = f"{'  0%|          | 0/2 [00:00<?, ?it/s]'}\n{row * 2}{{'train_runtime': 40.0}}\n"
+    path.write_text(first + bar % (3, 3, "01:30") + second + bar % (2, 2, "00:40"))
+    trace = load(path)
+    assert trace.metrics.steps.tolist() == [1, 2]
+    assert "The whole training took 40 s, 20 s a step." in trace.run.notes
+    assert "The log has 2 training runs; this is the last." in trace.run.notes
+
+
+def test_a_row_that_was_broken_after_a_comma_is_one_step(tmp_path: Path) -> None:
+    path = tmp_path / "pasted.log"
+    path.write_text(
+        "{'loss': 0.1, 'completions/mean_length': 77.5, 'completions/min_length': 74.0, \n"
+        "'rewards/format/mean': 3.0, 'reward': 4.0, 'reward_std': 0.0}\n"
+        "{'eval_loss': 0.1, 'completions/mean_length': 40.0}\n"
+    )
+    assert load(path).metrics.steps.tolist() == [1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -42,13 +41,6 @@ def test_a_trainer_state_without_step_times_has_its_metrics(tmp_path: Path) -> N
     assert "since 0.26" in notes
     assert "10 s a step" in notes
     assert "one row for every 5 steps" in notes
-
-
-def test_nan_in_a_trainer_state_stays_nan(tmp_path: Path) -> None:
-    metrics = trainer_state(tmp_path, trl_row(1, kl=math.nan), trl_row(2, kl=math.inf)).metrics
-    assert math.isnan(metrics.values["kl"][0])
-    assert math.isinf(metrics.values["kl"][1])
-    assert "kl" not in metrics.absent
 
 
 def test_evaluation_lies_beside_the_step(tmp_path: Path) -> None:

@@ -116,22 +116,6 @@ def test_validation_beside_the_step_is_drawn_beside_it(tmp_path: Path) -> None:
     assert spans.start_ns[steps[1]] == spans.end_ns[evals[0]]
 
 
-def test_validation_within_the_step_is_drawn_within_it(tmp_path: Path) -> None:
-    analysis = analyse(loaded(tmp_path, step_line(1, step_s=76.2, testing=33.0)))
-    assert analysis.share("eval") == pytest.approx(33.0 / 76.2)
-
-
-def test_timers_that_overlap_are_shortened_and_said_so(tmp_path: Path) -> None:
-    trace = loaded(tmp_path, step_line(1, step_s=21.5))
-    assert analyse(trace).share("rollout") == pytest.approx(25.5 / 43.0)
-    assert "200% of the step" in trace.run.notes[0]
-
-
-def test_a_timer_of_a_newer_version_is_named(tmp_path: Path) -> None:
-    trace = loaded(tmp_path, step_line(1, teleport=1.0))
-    assert any("teleport" in note for note in trace.run.notes)
-
-
 def test_what_gen_times_around_generation_is_told(tmp_path: Path) -> None:
     for own, told in ((12.7, True), (12.8, False)):
         notes = loaded(
@@ -145,21 +129,6 @@ def test_steps_that_get_longer_throughout_are_told(tmp_path: Path) -> None:
         longer = [step_line(n, 44 * (1 + (last - 1) * (n - 1) / 19)) for n in range(1, 21)]
         notes = loaded(tmp_path, *longer).run.notes
         assert any("Steps get longer" in note for note in notes) is told
-
-
-def test_a_line_that_is_cut_off_loses_its_last_value_only(tmp_path: Path) -> None:
-    line = step_line(2)
-    trace = loaded(tmp_path, step_line(1), line[: line.index("update_actor") + 15], end="")
-    assert trace.loss.truncated
-    assert trace.metrics.steps.tolist() == [1, 2]
-    assert analyse(trace).steps.numbers.tolist() == [1]
-    assert "timing_s/update_actor" in trace.metrics.absent
-
-
-def test_a_resumed_job_counts_each_step_once(tmp_path: Path) -> None:
-    trace = loaded(tmp_path, *(step_line(n) for n in (1, 2, 3, 4, 3, 4, 5)))
-    assert analyse(trace).steps.numbers.tolist() == [1, 2, 3, 4, 5]
-    assert any("2 steps" in note for note in trace.run.notes)
 
 
 def test_the_first_validation_is_metrics_and_no_step(tmp_path: Path) -> None:
