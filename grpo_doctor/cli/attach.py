@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_doctor.cli.console import inform, say
-from grpo_doctor.cli.output import STDOUT, add_output, given_path, write_binary, write_bytes
+from grpo_doctor.cli.output import STDOUT, given_path, write_binary, write_bytes
 from grpo_doctor.errors import PermissionNeededError, UsageError
 
 if TYPE_CHECKING:
@@ -77,11 +77,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="explain saved bundles: of one host, of all hosts of a job, or a folder of bundles",
     )
-    add_output(
-        parser,
-        "DIR",
-        "save everything there; .tar.gz or .tgz: one file; -: standard output; {host}: host name",
-        "--out",
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=given_path,
+        metavar="DIR",
+        help="save everything there; .tar.gz or .tgz: one file; -: standard output; {host}: host "
+        "name",
     )
     parser.add_argument(
         "--html", type=given_path, metavar="FILE", help="write the verdict as a page"
@@ -89,9 +91,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema 1)")
     _add_clusters(parser)
     parser.add_argument("--no-stop", action="store_true", help="never pause a thread, even to read")
-    parser.add_argument(  # its name before attach became read-only
-        "--no-inject", dest="no_stop", action="store_true", help=argparse.SUPPRESS
-    )
     parser.add_argument(
         "--seconds",
         type=float,
@@ -279,12 +278,11 @@ def _would_be_lost(options: argparse.Namespace, diagnosis: Diagnosis) -> bool:
 
 def _tell_of_others(evidence: Evidence, diagnosis: Diagnosis) -> None:
     """Print how to inspect all hosts, if the verdict does not."""
-    from grpo_doctor.hang.model.hosts import commands, unseen  # noqa: PLC0415
+    from grpo_doctor.hang.model.hosts import command, unseen  # noqa: PLC0415
     from grpo_doctor.hang.wording import ranks_text  # noqa: PLC0415
 
     ranks = unseen(evidence.job)
-    look = commands(evidence.job)
-    if ranks and _EXIT_CODES[diagnosis.verdict.state] and look[0] not in diagnosis.verdict.confirm:
+    look = command(evidence.job)
+    if ranks and _EXIT_CODES[diagnosis.verdict.state] and look not in diagnosis.verdict.confirm:
         say(f"{ranks_text(ranks)} on other hosts were not inspected. To inspect all hosts at once:")
-        for line in look:
-            say(f"  {line}")
+        say(f"  {look}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +139,20 @@ class MemoryCheck:
         value = solve(self.job.trainer, name, self.job.server)
         spelling = self.launch.spell(name, value) if value is not None else None
         return parts.Solved(knob=name, value=value, spelling=spelling)
+
+    def assumed(self) -> Iterator[str]:
+        """Yield the assumptions; for prompts of unknown length also the longest that fit."""
+        from grpo_doctor.memory import prompts_assumed, solve  # noqa: PLC0415
+
+        trainer = self.job.trainer if self.state == "fits" else None
+        unlimited = prompts_assumed(self.launch, trainer) if trainer is not None else None
+        for sentence in self.assumptions:
+            if trainer is None or sentence != unlimited:
+                yield sentence
+                continue
+            longest = solve(trainer, "data.max_length", self.job.server) or 0
+            longest = min(longest, trainer.model.max_positions or longest)
+            yield f"{sentence}; it fits up to {longest:g} tokens" if longest else sentence
 
     def _allowed(self) -> Callable[[Edit], bool]:
         raised = {**self.launch.settings, "deepspeed.stage": _ZERO_3}

@@ -85,7 +85,7 @@ def _pool(pool: PoolMemory) -> Iterator[str]:
 
 def _settings(change: ChangeOfLaunch) -> Iterator[str]:
     saved = change.saved_bytes / _GIB
-    less = f"{abs(saved):.1f} GiB {'less' if saved > 0 else 'more'}"
+    less = f"{abs(saved):.1f} GiB {'less' if saved > 0 else 'more'}" if round(saved, 1) else ""
     # One flag may be several settings: a DeepSpeed preset is.
     tails: dict[str, list[str]] = {}
     for setting in change.settings:

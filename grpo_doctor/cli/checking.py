@@ -48,7 +48,7 @@ def check(launch: Launch, request: Request) -> parts.CheckDocument:
         relief=[] if first else memory.relief,
         room=memory.room if known and verdict != "invalid" else [],
         solved=memory.solved(request.solve) if request.solve else None,
-        assumptions=[*launch.assumptions, *memory.assumptions],
+        assumptions=[*launch.assumptions, *memory.assumed()],
     )
     return _without_secrets(document)
 
@@ -140,7 +140,9 @@ def _fits(worst: Pool, unverified: Flaw | None) -> str:
         return f"It probably does not fit: {peak}"
     if worst.state == "tight":
         likely = "It may fit" if phase.bytes <= of else "It may not fit"
-        return f"{likely}: {peak}"
+        free = of / _GIB - high
+        little = f"; as little as {free:.1f} GiB stays free" if free >= 0 else ""
+        return f"{likely}: {peak}{little}"
     if unverified is not None:
         return f"It probably fits; not verified: {unverified.headline}; {peak}"
     return f"It probably fits: {peak}"

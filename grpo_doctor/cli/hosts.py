@@ -223,10 +223,9 @@ def _asked(option: str, command: Sequence[str]) -> list[str]:
         reason = getattr(problem, "strerror", None) or f"no answer within {_ASKED_S:g} s"
         raise UsageError(f"{option}: {command[0]} failed: {reason}. Try it by hand.") from problem
     if done.returncode:
-        words = _sentence(done.stderr.decode("utf-8", "replace"))
-        raise UsageError(
-            f"{option}: {command[0]} failed: {words or f'exit code {done.returncode}'}."
-        )
+        words = _sentence(done.stderr.decode("utf-8", "replace")) or f"exit code {done.returncode}"
+        end = "" if words.endswith("?") else "."
+        raise UsageError(f"{option}: {command[0]} failed: {words}{end}")
     return [line for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
 
 

@@ -16,8 +16,8 @@ SUMMARY = "serve these commands to a coding agent (Model Context Protocol)"
 DESCRIPTION = """\
 Serves check, attach, diagnose, report, findings, rule, whatif and compare as tools of the Model
 Context Protocol, over standard input and output. The tool treat is its dry run. All of them only
-read; attach pauses nothing unless the agent asks for it. It needs the package mcp: pip install
-'grpo-doctor[mcp]'.
+read; attach pauses nothing unless the agent asks for it. It needs the package mcp: in the
+checkout, pip install '.[mcp]'.
 """
 EPILOG = """\
 examples:
@@ -52,7 +52,9 @@ def execute(_: argparse.Namespace) -> int:
         try:  # mcp 1
             from mcp.server.fastmcp import FastMCP as MCPServer  # noqa: PLC0415
         except ImportError:
-            raise UsageError("it needs the package mcp: pip install 'grpo-doctor[mcp]'") from None
+            raise UsageError(
+                "it needs the package mcp. Install it from the checkout: pip install '.[mcp]'"
+            ) from None
     from mcp.types import ToolAnnotations  # noqa: PLC0415
 
     server = MCPServer("grpo-doctor", instructions=_INSTRUCTIONS)
@@ -226,33 +228,27 @@ def _next_step(found: dict[str, Any]) -> str:
 def bounded(found: dict[str, Any]) -> dict[str, Any]:
     """Return the answer in at most a page, with the number of lists and texts that were cut."""
     for most in (50, 20, 10, 5, 3, 1):
-        cut = _Cut(most)
-        shorter = cut.of(found)
-        if cut.parts:
-            shorter["cut"] = f"{cut.parts} lists or texts are shortened; the command has them whole"
+        cut: list[object] = []
+        shorter: dict[str, Any] = _shortened(found, most, cut)
+        if cut:
+            shorter["cut"] = f"{len(cut)} lists or texts are shortened; the command has them whole"
         if len(json.dumps(shorter)) <= _MOST_BYTES:
-            return dict(shorter)
+            return shorter
     return {"error": "the answer is too large", "next_step": found["next_step"]}
 
 
-class _Cut:
-    """Shortens lists to `most` entries and texts accordingly; counts in `parts`."""
-
-    def __init__(self, most: int) -> None:
-        self.most, self.parts = most, 0
-
-    def of(self, value: Any) -> Any:
-        """Return a shorter value of the same form."""
-        if isinstance(value, dict):
-            return {str(name): self.of(each) for name, each in self._first(list(value.items()))}
-        if isinstance(value, list):
-            return [self.of(each) for each in self._first(value)]
-        if isinstance(value, str) and len(value) > _TEXT:
-            self.parts += 1
-            return value[:_TEXT]
+def _shortened(value: Any, most: int, cut: list[object]) -> Any:
+    """Return a value of the same form, its lists of `most` entries at most; `cut` gets the longer
+    ones."""
+    limits: dict[type[Any], int] = {dict: max(most, 40), list: most, str: _TEXT}
+    limit = limits.get(type(value))
+    if limit is None:
         return value
-
-    def _first(self, rows: list[Any]) -> list[Any]:
-        most = max(self.most, 40) if rows and isinstance(rows[0], tuple) else self.most
-        self.parts += len(rows) > most
-        return rows[:most]
+    if len(value) > limit:
+        cut.append(value)
+    if isinstance(value, str):
+        return value[:limit]
+    if isinstance(value, dict):
+        pairs = list(value.items())[:limit]
+        return {str(name): _shortened(each, most, cut) for name, each in pairs}
+    return [_shortened(each, most, cut) for each in value[:limit]]

@@ -29,12 +29,6 @@ def given_path(text: str) -> Path:
     return Path(text)
 
 
-def add_output(parser: argparse.ArgumentParser, metavar: str, text: str, former: str) -> None:
-    """Declare `-o`, `--output`, a path; the name that the option had before is still taken."""
-    parser.add_argument("-o", "--output", type=given_path, metavar=metavar, help=text)
-    parser.add_argument(former, type=given_path, dest="output", help=argparse.SUPPRESS)
-
-
 def write_bytes(content: bytes, output: str) -> None:
     """Write a whole file, readable by the user alone, or standard output for `-`.
 

@@ -24,10 +24,10 @@ RECORDING is a run directory, also of a run that is still running or was killed,
 trace.json[.gz]. The default is the newest run in grpo-doctor-out.
 
 It also reads files of jobs that ran without grpo-doctor: console logs of verl (`step:12 - ...`),
-OpenRLHF (`Global step 12: {...}`), TRL and ms-swift (`{'loss': ..., 'reward': ...}`),
-logging.jsonl and trainer_state.json. It reads folders of W&B (wandb/run-*, also offline) and
-TensorBoard. It reads traces of the PyTorch profiler and of AReaL, one file or a folder with one
-per rank. The report names what such a file does not contain.
+OpenRLHF (`Global step 12: {...}`), slime and miles (`perf 12: {...}`), NeMo RL, TRL and ms-swift
+(`{'loss': ..., 'reward': ...}`), logging.jsonl and trainer_state.json. It reads folders of W&B
+(wandb/run-*, also offline) and TensorBoard. It reads traces of the PyTorch profiler, one file or
+a folder with one per rank. The report names what such a file does not contain.
 """
 EPILOG = """\
 examples:
@@ -47,7 +47,7 @@ examples:
 exit codes: 0 written; 2 wrong usage; 3 the recording can't be read; 4 the report can't be written;
 6 written, and --fail-on found something.
 """
-_FORMATS = ("html", "text", "json", "markdown", "github", "prometheus", "otlp-json")
+_FORMATS = ("html", "text", "json", "markdown", "github", "prometheus")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,8 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=_FORMATS,
         help="html (default), text or json; markdown for a comment; github for annotations of an "
-        "action; prometheus for a textfile collector; otlp-json for OpenTelemetry (names "
-        "not stable yet)",
+        "action; prometheus for a textfile collector",
     )
     parser.add_argument("--json", action="store_true", help="same as --format json")
     group = parser.add_argument_group("a run on several hosts")
@@ -108,7 +107,6 @@ def execute(options: argparse.Namespace) -> int:
 
     from grpo_doctor.cli.rendering import digest, page, text_in  # noqa: PLC0415 - after usage errors
     from grpo_doctor.document import build_document  # noqa: PLC0415
-    from grpo_doctor.trace.otlp import otlp_lines  # noqa: PLC0415
     from grpo_doctor_reports.digest import verdict  # noqa: PLC0415
 
     selection, price = selection_of(options), price_of(options)
@@ -117,8 +115,6 @@ def execute(options: argparse.Namespace) -> int:
     output = options.output or (_page_path(options) if form == "html" else STDOUT)
     if form == "json":
         rendered = document_json(document)
-    elif form == "otlp-json":
-        rendered = b"".join(otlp_lines(trace))
     elif form == "text":
         rendered = digest(document, sys.stdout if output == STDOUT else None).encode()
     elif form == "html":

@@ -46,15 +46,17 @@ def execute(options: argparse.Namespace) -> int:
     word = options.rule
     of_launches = _of_launches(word)
     chosen = ALL if not word else find(word) if not of_launches else ()
+    entries = [*map(_entry, chosen), *map(_launch_entry, of_launches)]
     if options.json:
-        entries = [*map(_entry, chosen), *map(_launch_entry, of_launches)]
         write_bytes(document_json({"schema": 1, "rules": entries}), STDOUT)
-    elif word and len(chosen) == 1:
-        write_bytes(_explained(chosen[0]).encode(), STDOUT)
-    elif word and len(of_launches) == 1 and not chosen:
-        write_bytes(_explained_launch(of_launches[0]).encode(), STDOUT)
+    elif not word or len(entries) > 1:
+        write_bytes(_listed(entries).encode(), STDOUT)
+    elif chosen:
+        write_bytes(_explained(entries[0]["text"]).encode(), STDOUT)
     else:
-        write_bytes(_listed(chosen, of_launches).encode(), STDOUT)
+        known = ", ".join(of_launches[0].domain.frameworks)
+        text = "{id}: {title}\n\n{text}\n\nFor launches of: ".format(**entries[0])
+        write_bytes(f"{text}{known}\n".encode(), STDOUT)
     return 0
 
 
@@ -81,12 +83,6 @@ def _launch_entry(rule: LaunchRule) -> dict[str, Any]:
             "text": text.strip()}  # fmt: skip
 
 
-def _explained_launch(rule: LaunchRule) -> str:
-    title, _, text = rule.text.partition("\n")
-    known = ", ".join(rule.domain.frameworks)
-    return f"{rule.id}: {title}\n\n{text.strip()}\n\nFor launches of: {known}\n"
-
-
 def _entry(rule: RuleFile) -> dict[str, Any]:
     from grpo_doctor.findings.docs import rule_text  # noqa: PLC0415
 
@@ -101,17 +97,14 @@ def _entry(rule: RuleFile) -> dict[str, Any]:
     }
 
 
-def _explained(rule: RuleFile) -> str:
+def _explained(text: str) -> str:
     from grpo_doctor.cli.rendering import markdown  # noqa: PLC0415
-    from grpo_doctor.findings.docs import rule_text  # noqa: PLC0415
 
-    lines = [line for line in rule_text(rule).splitlines() if not line.startswith("<!--")]
+    lines = [line for line in text.splitlines() if not line.startswith("<!--")]
     return markdown("\n".join(lines), sys.stdout)
 
 
-def _listed(rules: Sequence[RuleFile], of_launches: Sequence[LaunchRule]) -> str:
-    rows = [(r.RULE.id, str(r.RULE.family), r.RULE.title) for r in rules]
-    rows += [(r.id, "launch", r.text.partition(".\n")[0]) for r in of_launches]
-    width = max(len(family) for _, family, _ in rows)
-    lines = [f"{name}  {family:<{width}}  {title}" for name, family, title in rows]
+def _listed(entries: Sequence[dict[str, Any]]) -> str:
+    width = max(len(entry["family"]) for entry in entries)
+    lines = [f"{e['id']}  {e['family']:<{width}}  {e['title'].rstrip('.')}" for e in entries]
     return "\n".join([*lines, "", "`grpo-doctor rule ID` explains a rule.", ""])

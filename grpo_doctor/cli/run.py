@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import resource
 import subprocess
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_doctor import __version__
 from grpo_doctor.cli.console import inform, say
 from grpo_doctor.cli.finish import Finished, finish
-from grpo_doctor.cli.output import STDOUT, add_output, document_json, given_path, write_bytes
+from grpo_doctor.cli.output import STDOUT, document_json, given_path, write_bytes
 from grpo_doctor.errors import LaunchError, OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +25,14 @@ if TYPE_CHECKING:
 
 _OPEN_FILES = 65_536
 _OTHER_HOSTS_S = 30.0
+_LIMITS = (
+    ("nproc", 1, sys.maxsize, "at least 1 rank is needed"),
+    ("hz", 0.01, 100, "give a rate from 0.01 to 100 samples a second"),
+    ("hang_after", 1, sys.maxsize, "give at least 1 second"),
+    ("stop_after", 1, sys.maxsize, "give at least 1 step"),
+    ("at_most", 1, sys.maxsize, "give at least 1 second"),
+    ("max_mb", 1, sys.maxsize, "at least 1 MiB is needed"),
+)
 
 NAME = "run"
 SUMMARY = "run your own command or the bundled trainer, record it, and write a report at the end"
@@ -66,8 +73,12 @@ not be started. 4: the job ended well but the report could not be written; the r
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    add_output(
-        parser, "DIR", "the run directory; default: grpo-doctor-out/<date>-<time>", "--run-dir"
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=given_path,
+        metavar="DIR",
+        help="the run directory; default: grpo-doctor-out/<date>-<time>",
     )
     parser.add_argument(
         "--join",
@@ -138,12 +149,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="don't hook your command's Python: no phases, only samples and the watchdog",
     )
     parser.add_argument(
-        "--log-metrics",
-        action="store_true",
-        help="let your command's Trainer (transformers, TRL, ms-swift) also log the seconds of "
-        "each phase, grpo_doctor/<phase>_s, to its TensorBoard, wandb or swanlab",
-    )
-    parser.add_argument(
         "--no-check",
         action="store_true",
         help="skip the check of the launch (it never prevents the start)",
@@ -182,7 +187,6 @@ def execute(options: argparse.Namespace) -> int:
             master=options.master_addr or first_host(os.environ),
             max_mb=options.max_mb,
             hooks=not options.no_hooks,
-            log_metrics=options.log_metrics,
         )
         if launch.bundled and (code := check_trainer_flags(launch, arguments)):
             remove_if_unused(folder)
@@ -204,27 +208,15 @@ def execute(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     if options.join is not None:
         _check_join(options, arguments)
-    if options.nproc is not None and options.nproc < 1:
-        raise UsageError(f"--nproc {options.nproc}: at least 1 rank is needed.")
-    if not 0.01 <= options.hz <= 100:
-        raise UsageError(f"--hz {options.hz:g}: give a rate from 0.01 to 100 samples a second.")
+    for name, low, high, hint in _LIMITS:
+        value = getattr(options, name)
+        if value is not None and not low <= value <= high:
+            raise UsageError(f"--{name.replace('_', '-')} {value:g}: {hint}.")
     if options.nproc is not None and arguments and not arguments[0].startswith("-"):
         raise UsageError(
             "--nproc is for the bundled trainer; pass the number of ranks to your own launcher, "
             f"for example `torchrun --nproc_per_node {options.nproc}`."
         )
-    if options.log_metrics and (options.no_hooks or not arguments or arguments[0].startswith("-")):
-        raise UsageError(
-            "--log-metrics needs a command after `--`, and cannot be combined with --no-hooks."
-        )
-    if options.hang_after is not None and not 1 <= options.hang_after < math.inf:
-        raise UsageError(f"--hang-after {options.hang_after:g}: give at least 1 second.")
-    if options.stop_after is not None and options.stop_after < 1:
-        raise UsageError(f"--stop-after {options.stop_after}: give at least 1 step.")
-    if options.at_most is not None and not 1 <= options.at_most < math.inf:
-        raise UsageError(f"--at-most {options.at_most:g}: give at least 1 second.")
-    if options.max_mb is not None and options.max_mb < 1:
-        raise UsageError(f"--max-mb {options.max_mb}: at least 1 MiB is needed.")
 
 
 def _check_join(options: argparse.Namespace, arguments: Sequence[str]) -> None:

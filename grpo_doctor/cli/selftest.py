@@ -63,7 +63,17 @@ def execute(options: argparse.Namespace) -> int:
         write_bytes(document_json({"schema": 1, "cases": list(map(_entry, outcomes))}), STDOUT)
     else:
         write_bytes(f"{right} of {len(outcomes)} right".encode(), STDOUT)
+    if right < len(outcomes):
+        inform(_next_step(outcomes))
     return 0 if right == len(outcomes) else GrpoDoctorError.exit_code
+
+
+def _next_step(outcomes: Sequence[Outcome]) -> str:
+    from grpo_doctor.selftest import BUSY_MACHINE  # noqa: PLC0415 - after --help
+
+    if any(BUSY_MACHINE in outcome.findings for outcome in outcomes):
+        return "other programs keep this machine busy: run it again once they have ended"
+    return "to see why, keep the recordings: grpo-doctor selftest --keep DIR"
 
 
 def _make(folder: Path, cases: Sequence[Case]) -> None:
@@ -93,7 +103,7 @@ def _outcome(case: Case, folder: Path) -> Outcome:
     from grpo_doctor.trace.read import load  # noqa: PLC0415
 
     command = [
-        sys.executable, "-m", "grpo_doctor", "run", "--run-dir", str(folder), "--no-live",
+        sys.executable, "-m", "grpo_doctor", "run", "-o", str(folder), "--no-live",
         "--no-watchdog", "--no-report", "--",
         sys.executable, "-m", "grpo_doctor.selftest.actor", case.name,
     ]  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from grpo_doctor.cli.console import inform
-from grpo_doctor.cli.output import STDOUT, add_output, document_json, write_bytes
+from grpo_doctor.cli.output import STDOUT, document_json, given_path, write_bytes
 from grpo_doctor.errors import GrpoDoctorError, UsageError
 from grpo_doctor_probes.record.redact import redact_command
 
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     text = "folder of the trials and the card; that of an earlier `treat` of this command is "
     text += "continued; default: grpo-doctor-out/treat-<date>-<time>"
-    add_output(parser, "DIR", text, "--run-dir")
+    add("-o", "--output", type=given_path, metavar="DIR", help=text)
     add("--write", action="store_true", help="at the end, apply the patch to your script")
     add("--dry-run", action="store_true", help="print what a trial would be; start nothing")
     add("--json", action="store_true", help="print the card as JSON (schema 1)")
@@ -174,7 +174,8 @@ def _begun(
     other = next((name for name, value in wanted.items() if getattr(former, name) != value), "")
     if other:
         raise UsageError(f"-o: {folder} has a treatment with another {other.replace('_', ' ')}.")
-    return msgspec.structs.replace(former, state="running", budget_s=options.budget)
+    running = {"state": "running", "verdict": "", "next_step": treat.WHILE_RUNNING}
+    return msgspec.structs.replace(former, budget_s=options.budget, **running)
 
 
 def _keep(folder: Path, card: TreatDocument) -> None:

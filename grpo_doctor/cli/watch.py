@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "webhooks take it), or run the command with the JSON on its standard input; may be given "
         "several times",
     )
-    parser.set_defaults(interrupted="no longer watched; the job continues.")
+    parser.set_defaults(interrupted="the watch has ended; a running job continues.")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -92,6 +92,9 @@ def _run_dir(given: Path | None) -> Path:
     if str(given).isdecimal() and not given.exists():
         try:
             found = variables(read(Path("/proc", str(given), "environ"))).get(RUN_DIR_VARIABLE)
+        except FileNotFoundError:
+            gone = f"there is no process {given}: it has ended, or runs on another host"
+            raise UsageError(f"{gone}. Give the run directory instead.") from None
         except OSError as problem:
             raise UsageError(f"process {given}: {problem.strerror}.") from problem
         if not found:
@@ -117,7 +120,7 @@ def _in_browser(watched: Watched, alerts: Alerts, port: int) -> int:
         raise OutputError(
             f"port {port}: {problem.strerror}. Give another --port, or none for a free one."
         ) from problem
-    inform(f"watching {watched.run_dir}; Ctrl-C ends it, the job continues")
+    inform(f"watching {watched.run_dir}; Ctrl-C ends the watch, not the job")
     write_bytes(f"{server.url}\n".encode(), STDOUT)
     inform(f"from another machine: {forwarding(server.port)}, then open the same address there")
     live.start()

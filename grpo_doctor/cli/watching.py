@@ -17,13 +17,12 @@ from grpo_doctor.errors import OutputError
 from grpo_doctor_probes.procs.live import Header
 from grpo_doctor_probes.record.rundir import FLIGHT, HOOKS_VARIABLE
 from grpo_doctor_probes.supervisor import flightenv
-from grpo_doctor_probes.supervisor.deaths import DeathWatch
+from grpo_doctor_probes.supervisor.deaths import DeathWatch, as_facts, obituary
 from grpo_doctor_probes.supervisor.flightenv import timeout_s
 from grpo_doctor_probes.supervisor.job import GRACE_S
 from grpo_doctor_probes.supervisor.launch import visible_gpus
 from grpo_doctor_probes.supervisor.liveline import LiveLine
 from grpo_doctor_probes.supervisor.members import Members
-from grpo_doctor_probes.supervisor.obituary import as_facts, obituary
 from grpo_doctor_probes.supervisor.outlet import has_room
 from grpo_doctor_probes.supervisor.standing import Headers, Lengths, carrying_stack, place_of
 from grpo_doctor_probes.supervisor.unhooked import HookWatch
@@ -229,7 +228,6 @@ class Watching:
         if end.state == "hung" or self._job.is_stopped:
             self._members.end(GRACE_S)
         deaths = self._deaths.close()
-        self._members.close()
         phases = self._last_phases()
         facts: dict[str, Any] = {}
         if deaths:

@@ -61,11 +61,17 @@ def execute(options: argparse.Namespace) -> int:
     from grpo_doctor.analysis import analyse  # noqa: PLC0415 - after usage errors
     from grpo_doctor.importers.load import load  # noqa: PLC0415
     from grpo_doctor.whatif import build_model, predict_settings  # noqa: PLC0415
-    from grpo_doctor.whatif.models import knob  # noqa: PLC0415
+    from grpo_doctor.whatif.models.cost_model import knob  # noqa: PLC0415
 
     analysis = analyse(load(options.recording))
     after = _settings(analysis, pairs)
-    before = {name: knob(analysis, name) for name in after}
+    run = analysis.trace.run
+    # Of a log without settings the framework's defaults say nothing.
+    silent = run.origin and not (run.command or run.config or run.knobs)
+    before = {
+        name: None if silent and not run.settings.is_known(name) else knob(analysis, name)
+        for name in after
+    }
     model = build_model(analysis)
     outcome = predict_settings(analysis, model, before, after)
     answer = _answer(analysis, model, before, after, outcome)
@@ -164,10 +170,10 @@ def _answer(
             low=round(outcome.low, 2), mid=round(outcome.mid, 2), high=round(outcome.high, 2)
         ),
         basis=outcome.basis,
-        assumed=outcome.assumed or None,
+        assumed=outcome.effect.assumes or None,
         phases={
             phase: parts.PhaseSeconds(before_s=_rounded(old, 6), after_s=_rounded(new, 6))
-            for phase, (old, new) in by_phase(model, outcome.edits).items()
+            for phase, (old, new) in by_phase(model, outcome.effect.changes).items()
         },
     )
 
@@ -180,7 +186,8 @@ def _lines(answer: WhatifDocument) -> list[str]:
     for setting in answer.settings:
         flag = f"  ({setting.spelling})" if setting.spelling else ""
         default = " (default)" if setting.default else ""
-        change = f"{_text(setting.before)}{default} to {_text(setting.after)}{flag}"
+        now = "not recorded," if setting.before is None else f"{_text(setting.before)}{default}"
+        change = f"{now} to {_text(setting.after)}{flag}"
         if setting.before == setting.after:
             change = f"{_text(setting.after)} already"
         lines.append(f"  {setting.knob}: {change}")

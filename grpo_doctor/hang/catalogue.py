@@ -1,6 +1,7 @@
 """The classes of a verdict and the advice of causes, from `classes.md`; docs/hang.md contains it.
 
-A chapter is a class. Its list has a row for each fix: its name, the sentence, and a setting if any.
+A chapter but the first is a class. Its list has a row for each fix: its name, the sentence, and a
+setting if any.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _fixes() -> dict[str, tuple[Fix, ...]]:
     return dict(by_name)
 
 
-CLASSES: Final = tuple(map(_class, TEXT.split("\n### ")[1:]))
+CLASSES: Final = tuple(map(_class, TEXT.split("\n### ")[2:]))
 BY_NAME: Final = {entry.name: entry for entry in CLASSES}
 FIXES: Final = _fixes()
 

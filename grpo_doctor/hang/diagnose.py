@@ -37,7 +37,7 @@ from grpo_doctor.hang.decision.render.verdicts import (
 from grpo_doctor.hang.decision.state import MOMENT_S, Stall, as_of_one_look, stall_of, state_of
 from grpo_doctor.hang.model.matching.model import strongest
 from grpo_doctor.hang.model.nodes import Node, RankNode, name_of
-from grpo_doctor.hang.model.view import JobView, Process, build
+from grpo_doctor.hang.model.view import JobView, build
 from grpo_doctor.hang.model.waiting import waits
 from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor.hang.verdict import (
@@ -73,7 +73,10 @@ def diagnose_view(view: JobView) -> Diagnosis:
 
 def _verdict(view: JobView, graph: Graph, stall: Stall) -> tuple[Verdict, Candidate | None]:
     case = Case(view, graph, stall.suspects)
-    roots = roots_of(view, graph, proposals(case))
+    proposed = [label for cause in CAUSES for label in cause(case)]
+    # In an order that does not depend on that of ranks or evidence.
+    proposed.sort(key=lambda label: (label.culprits, -label.sink, label.cause, label.reason))
+    roots = roots_of(view, graph, proposed)
     if not stall.stalled:
         # What can be seen while no rank stands still for longer than a moment.
         roots = tuple(
@@ -161,14 +164,6 @@ def _diagnosis(
     )
 
 
-def proposals(case: Case) -> tuple[Candidate, ...]:
-    """Every label, in an order that does not depend on that of ranks or evidence."""
-    labels = [label for cause in CAUSES for label in cause(case)]
-    return tuple(
-        sorted(labels, key=lambda label: (label.culprits, -label.sink, label.cause, label.reason))
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _End:
     label: Candidate
@@ -224,12 +219,11 @@ def _asks(view: JobView, label: Candidate) -> bool:
     well wait for a rank that is silent.
     """
     ranks = [view.by_rank[rank] for rank in label.culprits if rank in view.by_rank]
-    return bool(ranks) and label.sink <= Sink.LINE and all(map(_woke_lately, ranks))
-
-
-def _woke_lately(proc: Process) -> bool:
-    still_s = proc.activity.still_s
-    return proc.activity.kind == "polling" or (still_s is not None and still_s < MOMENT_S)
+    woke = (
+        activity.kind == "polling" or (activity.still_s is not None and activity.still_s < MOMENT_S)
+        for activity in (proc.activity for proc in ranks)
+    )
+    return bool(ranks) and label.sink <= Sink.LINE and all(woke)
 
 
 def _merged(view: JobView, labels: list[Candidate]) -> list[Candidate]:

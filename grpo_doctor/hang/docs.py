@@ -7,26 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_doctor.hang.catalogue import CLASSES, TEXT
-from grpo_doctor.hang.causes.candidate import PRECEDENCE
 from grpo_doctor.markdown import wrapped
 
 FILE = Path("docs/hang.md")
 _BEGIN = "<!-- Made from hang/classes.md by `python -m grpo_doctor.hang.docs`; edit that. -->\n"
 _END = "<!-- End of what is made. -->\n"
-_WHICH = """### Which cause is named
-
-Several causes may explain the same ranks. The first row of this table that applies wins.
-
-Between ranks that do not wait for each other, these decide, in this order:
-
-- a cause that nothing can end,
-- a rank that is idle,
-- a rank that does not poll,
-- the rank that most others wait for,
-- the rank that the recordings blame.
-
-| where the waits end | why it beats the next row |
-|---|---|"""
 
 
 def updated(page: str) -> str:
@@ -41,14 +26,8 @@ def updated(page: str) -> str:
         raise ValueError("the page has no marks between which the classes stand")
     index = "\n".join(f"- [{entry.name}](#{entry.name}): {entry.means}" for entry in CLASSES)
     chapters = TEXT[TEXT.index("### ") :]
-    made = wrapped(f"\n{index}\n\n{precedence()}\n\n{chapters}\n")
+    made = wrapped(f"\n{index}\n\n{chapters}\n")
     return f"{before}{_BEGIN}{made}{_END}{after}"
-
-
-def precedence() -> str:
-    """Return the table of ends of waits, strongest first, with why each beats the next."""
-    rows = (f"| {end} | {why or '-'} |" for end, why in PRECEDENCE.values())
-    return "\n".join((_WHICH, *rows))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -96,9 +96,9 @@ class Worth(NamedTuple):
 
 
 WORTH: Final[dict[Certainty, Worth]] = {
-    "proven": Worth(502, 504),
-    "likely": Worth(677, 706),
-    "possible": Worth(29, 57),
+    "proven": Worth(509, 509),
+    "likely": Worth(670, 699),
+    "possible": Worth(29, 58),
 }
 
 

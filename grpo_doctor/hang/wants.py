@@ -20,7 +20,6 @@ What = Literal[
     "lock-file",  # that a process tries again and again, and the process that has it
     "memory",  # flight recorders that are in the memory of ranks
     "recorders",  # flight recorders by every way
-    "ras",  # what NCCL knows of its ranks
     "native",  # C and C++ frames of a process
 ]
 MOST_SAMPLES = 4
@@ -81,7 +80,7 @@ def _early(view: JobView, stall: Stall) -> Iterator[Request]:
     ranks = view.by_rank.values()
     for proc in list(filter(tasks.asks_again, ranks))[:MOST_ROOTED]:
         yield Request("variables", proc.pid, frozenset({short(proc.place.frames[0].function)}))
-    moved = any(proc.activity.progressed for proc in ranks)
+    moved = any(proc.activity.kind == "working" for proc in ranks)
     loops = [
         (proc.pid, loop.tid if loop is not None else proc.pid)
         for proc in view.procs
@@ -91,8 +90,6 @@ def _early(view: JobView, stall: Stall) -> Iterator[Request]:
         yield Request("coroutines", loops=tuple(loops[:MOST_LOOPS]))
     if tasks.all_ask(view) or not (moved or stall.stalled):
         yield Request("memory")  # do they ask in vain, or start collectives meanwhile?
-    if not moved:
-        yield Request("ras")
 
 
 def wants_explained(evidence: Evidence) -> Iterator[Request]:

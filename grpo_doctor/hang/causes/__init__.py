@@ -6,7 +6,7 @@ from grpo_doctor.hang.causes.calls import group_order, mismatched_calls, unrecor
 from grpo_doctor.hang.causes.candidate import Candidate, Case, Cause
 from grpo_doctor.hang.causes.connections import blocked_io, silent_network
 from grpo_doctor.hang.causes.engine import rollout_engine
-from grpo_doctor.hang.causes.gpu import gpu_faults, reported_by_nccl
+from grpo_doctor.hang.causes.gpu import gpu_faults
 from grpo_doctor.hang.causes.helpers import child_processes, data_loader, ray_tasks
 from grpo_doctor.hang.causes.host import cpu, memory
 from grpo_doctor.hang.causes.locks import file_locks, storage, thread_locks
@@ -21,7 +21,6 @@ CAUSES: tuple[Cause, ...] = (
     group_order,
     unrecorded_calls,
     silent_network,
-    reported_by_nccl,
     thread_locks,
     file_locks,
     child_processes,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from grpo_doctor.hang.catalogue import BY_NAME, advice
@@ -23,7 +23,8 @@ from grpo_doctor.hang.causes.candidate import (
     still_item,
 )
 from grpo_doctor.hang.model.matching.match import novel_sequence
-from grpo_doctor.hang.model.matching.model import Blame, Cycle, strongest
+from grpo_doctor.hang.model.matching.model import Blame, Wait, strongest
+from grpo_doctor.hang.model.nodes import Node, RankNode
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import partner_of
 from grpo_doctor.hang.verdict import Fix, Item
@@ -76,17 +77,27 @@ def all_in_calls(case: Case) -> bool:
     return len(ranks) > 1 and not elsewhere
 
 
-def deadlock(view: JobView, mistake: Candidate) -> Candidate:
-    """The same among ranks that all wait in calls to each other: nothing but a restart ends it."""
-    procs = [view.by_rank[rank] for rank in mistake.culprits if rank in view.by_rank]
+def deadlock(  # noqa: PLR0913 - what a mistake is made of
+    view: JobView,
+    cause: str,
+    culprits: tuple[int, ...],
+    reason: str,
+    evidence: Iterable[Item],
+    sink: Sink,
+) -> Candidate:
+    """A mistake among ranks that all wait in calls to each other: nothing but a restart ends it."""
+    procs = [view.by_rank[rank] for rank in culprits if rank in view.by_rank]
     phases = [proc.phase for proc in procs if proc.phase]
-    return replace(
-        mistake,
-        evidence=(*mistake.evidence, *map(stack_item, procs[:2])),
+    return Candidate(
+        cause=cause,
+        culprits=culprits,
+        reason=reason,
+        evidence=(*evidence, *map(stack_item, procs[:2])),
+        sink=sink,
         liveness="never-wakes",
         phase=phases[0] if phases else None,
         still_s=max((proc.activity.still_s or 0.0 for proc in procs), default=None),
-        fixes=(Fix(BY_NAME[mistake.cause].what_to_do),),
+        fixes=(Fix(BY_NAME[cause].what_to_do),),
         confirm=("TORCH_DISTRIBUTED_DEBUG=DETAIL  # the next run raises at this collective",),
     )
 
@@ -98,14 +109,10 @@ def _blamed(case: Case) -> Iterator[Candidate]:
             by_class.setdefault(CLASSES[blame.reason], []).append(blame)
     for cause, blames in by_class.items():
         chosen = sorted(strongest(blames), key=lambda blame: blame.rank)
-        mistake = Candidate(
-            cause=cause,
-            culprits=tuple(blame.rank for blame in chosen),
-            reason=_reason_of(case.view, cause, chosen),
-            evidence=tuple(Item(RECORDER, blame.rank, blame.text) for blame in chosen),
-            sink=Sink.ORDER,
-        )
-        yield deadlock(case.view, mistake)
+        culprits = tuple(blame.rank for blame in chosen)
+        items = [Item(RECORDER, blame.rank, blame.text) for blame in chosen]
+        reason = _reason_of(case.view, cause, chosen)
+        yield deadlock(case.view, cause, culprits, reason, items, Sink.ORDER)
 
 
 def _may_still_come(case: Case, blame: Blame) -> bool:
@@ -161,14 +168,9 @@ def _another_sequence(view: JobView) -> Iterator[Candidate]:
     if odd:
         called = " > ".join(usual)
         text = f"since the last collective of all ranks, the others called {called}"
-        mistake = Candidate(
-            cause="collective-skipped",
-            culprits=odd,
-            reason=f"did not call {called} as the others did",
-            evidence=(Item(RECORDER, None, text),),
-            sink=Sink.ORDER,
-        )
-        yield deadlock(view, mistake)
+        items = [Item(RECORDER, None, text)]
+        reason = f"did not call {called} as the others did"
+        yield deadlock(view, "collective-skipped", odd, reason, items, Sink.ORDER)
 
 
 def unrecorded_calls(case: Case) -> Iterator[Candidate]:
@@ -183,8 +185,12 @@ def unrecorded_calls(case: Case) -> Iterator[Candidate]:
 
 def _unpaired(case: Case) -> Iterator[Candidate]:
     view = case.view
+    may_be_busy: set[Node] = {suspect.node for suspect in case.suspects}
+    may_be_busy |= {RankNode(rank) for rank in view.elsewhere}
     for proc in view.by_rank.values():
-        if proc.cannot_run or proc.place.call != "p2p" or case.waits_for_work(proc):
+        # A chain of waits, as in a pipeline, may end at a rank that is busy.
+        for_work = not may_be_busy.isdisjoint(case.graph.reach.get(proc.node, ()))
+        if proc.cannot_run or proc.place.call != "p2p" or for_work:
             continue
         rank = partner_of(view, proc)
         peer = view.by_rank.get(rank) if rank is not None else None
@@ -193,14 +199,9 @@ def _unpaired(case: Case) -> Iterator[Candidate]:
         if peer is None or (peer.waits and not _answers(view, peer, proc)):
             partner = f" with rank {peer.rank}" if peer is not None else ""
             where = f", which is in {peer.place.operation}" if peer is not None else ""
-            mistake = Candidate(
-                cause="p2p-unmatched",
-                culprits=ranks_of(proc),
-                reason=f"waits in {proc.place.operation}{partner}{where}",
-                evidence=(still_item(proc),),
-                sink=Sink.RING,
-            )
-            yield deadlock(view, mistake)
+            reason = f"waits in {proc.place.operation}{partner}{where}"
+            items = [still_item(proc)]
+            yield deadlock(view, "p2p-unmatched", ranks_of(proc), reason, items, Sink.RING)
 
 
 def _answers(view: JobView, peer: Process, proc: Process) -> bool:
@@ -229,15 +230,12 @@ def _root_mismatch(view: JobView, roots: dict[int, int]) -> Candidate:
         Item("stack", rank, f"is in {operation} of rank {root}") for rank, root in roots.items()
     )
     other_roots = sorted(set(roots.values()) - {roots[wrong[0]]})
-    mistake = Candidate(
-        cause="collective-mismatch",
-        culprits=wrong,
-        reason=f"calls {operation}{at_frame(first.place.user)} with rank {roots[wrong[0]]} as "
-        f"its source or target where others have rank {other_roots[0]}",
-        evidence=(*calls, still_item(first)),
-        sink=Sink.RING,
+    reason = (
+        f"calls {operation}{at_frame(first.place.user)} with rank {roots[wrong[0]]} as "
+        f"its source or target where others have rank {other_roots[0]}"
     )
-    return deadlock(view, mistake)
+    items = (*calls, still_item(first))
+    return deadlock(view, "collective-mismatch", wrong, reason, items, Sink.RING)
 
 
 def _with_wrong_root(roots: dict[int, int]) -> tuple[int, ...]:
@@ -264,14 +262,10 @@ def _not_come(view: JobView) -> Iterator[Candidate]:
     example = next(rank for rank in ranks if rank not in few)
     where = frame_text(example.place.user)
     own = f"{few[0].place.operation} at {place_text(few[0].place)}"
-    mistake = Candidate(
-        cause="collective-skipped",
-        culprits=tuple(sorted(rank for proc in few for rank in ranks_of(proc))),
-        reason=f"is in {own}, and did not reach {operation}{f' ({where})' if where else ''}",
-        evidence=tuple(still_item(proc) for proc in (*few[:2], example)),
-        sink=Sink.RING,
-    )
-    yield deadlock(view, mistake)
+    culprits = tuple(sorted(rank for proc in few for rank in ranks_of(proc)))
+    reason = f"is in {own}, and did not reach {operation}{f' ({where})' if where else ''}"
+    items = map(still_item, (*few[:2], example))
+    yield deadlock(view, "collective-skipped", culprits, reason, items, Sink.RING)
 
 
 def _is_unrecorded(proc: Process) -> bool:
@@ -290,13 +284,10 @@ def _operations(view: JobView) -> Iterator[Candidate]:
     few = [proc for side in sides.values() if len(side) < largest for proc in side]
     odd = few or [proc for side in sides.values() for proc in side]
     usual = next(op for op, side in sorted(sides.items()) if len(side) == largest)
-    mistake = Candidate(
-        cause="collective-mismatch",
-        culprits=tuple(sorted(rank for proc in odd for rank in ranks_of(proc))),
-        reason=f"is in {odd[0].place.operation}, the others in {usual}",
-        evidence=tuple(map(still_item, odd[:3])),
-        sink=Sink.COUNTERS,
-    )
+    culprits = tuple(sorted(rank for proc in odd for rank in ranks_of(proc)))
+    reason = f"is in {odd[0].place.operation}, the others in {usual}"
+    items = map(still_item, odd[:3])
+    candidate = deadlock(view, "collective-mismatch", culprits, reason, items, Sink.COUNTERS)
     # No stack tells the group: it may be one with ranks of other hosts, or with a rollout engine,
     # which takes new weights from the rank while the other ranks wait for that.
     senders = [
@@ -304,7 +295,6 @@ def _operations(view: JobView) -> Iterator[Candidate]:
         for proc in odd
         if proc.phase == "sync" or "weight-sync" in proc.place.purposes or proc.activity.progresses
     ]
-    candidate = deadlock(view, mistake)
     if any(proc.activity.is_active for proc in senders):
         candidate = replace(candidate, liveness="computing")
     elif view.elsewhere or senders:
@@ -324,36 +314,34 @@ def group_order(case: Case) -> Iterator[Candidate]:
 
 
 def _ring(view: JobView) -> Candidate | None:
-    rings = [ring for ring in view.matching.cycles if len(ring.groups) > 1]
+    rings = [ring for ring in view.matching.cycles if len({wait.group for wait in ring}) > 1]
     if not rings:
         return None
-    ring = min(rings, key=lambda ring: (len(ring.ranks), ring.ranks))
-    culprits = tuple(sorted(_blamed_in_rings(view, rings) or ring.ranks))
+    ring = min(rings, key=lambda ring: (len(ring), [wait.rank for wait in ring]))
+    groups = {wait.group for wait in ring}
+    culprits = tuple(sorted(_blamed_in_rings(view, rings) or [wait.rank for wait in ring]))
     explained = any(b.rank in culprits and b.reason in CLASSES for b in view.matching.blame)
     if explained and not view.by_rank:
         return None  # the ring follows from another mistake of a rank in it
     sites = []
-    for wait in ring.waits[:2]:
+    for wait in ring[:2]:
         proc = view.by_rank.get(wait.rank)
         site = wait.site if proc is None else frame_text(proc.place.user)
         sites += [f"{wait.operation} in {_title(view, wait.group)} at {site}"] if site else []
     against = " against ".join(sites)
     items = []
-    for wait in ring.waits:
+    for wait in ring:
         at = f" ({wait.site})" if wait.site else ""
         needs = f"{_title(view, wait.group)} and needs {ranks_text(wait.on)}{at}"
         items.append(Item(RECORDER, wait.rank, f"is in {wait.operation} of {needs}"))
-    ahead = _is_ahead(view, culprits)
-    mistake = Candidate(
-        cause="collective-skipped" if ahead else "group-order-cycle",
-        culprits=culprits,
-        reason=f"skipped a collective and is ahead of the others: {against}"
-        if ahead
-        else f"is in a cycle of waits over {len(ring.groups)} process groups: {against}",
-        evidence=tuple(items),
-        sink=Sink.RING,
-    )
-    return deadlock(view, mistake)
+    if _is_ahead(view, culprits):
+        cause, does = "collective-skipped", "skipped a collective and is ahead of the others"
+    else:
+        cause, does = (
+            "group-order-cycle",
+            f"is in a cycle of waits over {len(groups)} process groups",
+        )
+    return deadlock(view, cause, culprits, f"{does}: {against}", items, Sink.RING)
 
 
 def _title(view: JobView, key: str) -> str:
@@ -361,11 +349,11 @@ def _title(view: JobView, key: str) -> str:
     return f"group {key}" if status is None else status.group.title()
 
 
-def _blamed_in_rings(view: JobView, rings: Sequence[Cycle]) -> list[int]:
+def _blamed_in_rings(view: JobView, rings: Sequence[Sequence[Wait]]) -> list[int]:
     """Return the ranks that reversed the order; empty where nothing shows that. Any other blame of
     a rank in a ring is the reason of the ring.
     """
-    inside = {rank for ring in rings for wait in ring.waits for rank in (wait.rank, *wait.on)}
+    inside = {rank for ring in rings for wait in ring for rank in (wait.rank, *wait.on)}
     blames = [blame for blame in view.matching.blame if blame.rank in inside]
     blames = [blame for blame in blames if blame.reason == "out-of-order"] or blames
     return [blame.rank for blame in strongest(blames)]
@@ -392,23 +380,16 @@ def _each_in_its_own(view: JobView) -> Iterator[Candidate]:
     ranks = tuple(sorted(alone))
     first = view.by_rank[ranks[0]]
     where = place_text(first.place)
-    mistake = Candidate(
-        cause="group-order-cycle",
-        culprits=ranks,
-        reason=f"waits alone in {first.place.operation} at {where}",
-        whole=f"{ranks_text(ranks)} each wait alone in a different process group at {where}: "
-        "they use their groups in different orders",
-        evidence=tuple(
-            Item(
-                RECORDER,
-                rank,
-                f"waits alone in {alone[rank].operation} of {_title(view, alone[rank].group)}",
-            )
-            for rank in ranks[:_MOST_ITEMS]
-        ),
-        sink=Sink.ORDER,
+    reason = f"waits alone in {first.place.operation} at {where}"
+    whole = (
+        f"{ranks_text(ranks)} each wait alone in a different process group at {where}: "
+        "they use their groups in different orders"
     )
-    yield deadlock(view, mistake)
+    waits = [alone[rank] for rank in ranks[:_MOST_ITEMS]]
+    texts = (f"waits alone in {w.operation} of {_title(view, w.group)}" for w in waits)
+    items = [Item(RECORDER, wait.rank, text) for wait, text in zip(waits, texts)]
+    ring = deadlock(view, "group-order-cycle", ranks, reason, items, Sink.ORDER)
+    yield replace(ring, whole=whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,16 +433,14 @@ def _new_groups(view: JobView) -> Iterator[Candidate]:
         Item("stack", rank, f"creates group {group.name} of ranks {group.members}")
         for rank, group in groups.items()
     )
-    mistake = Candidate(
-        cause="group-order-cycle",
-        culprits=wrong,
-        reason=f"creates process groups in another order{at_frame(first.place.user)}: its "
-        f"group {own.name} has ranks {own.members}, but another rank creates group "
-        f"{other.name} with ranks {other.members}",
-        evidence=(*created, still_item(first)),
-        sink=Sink.RING,
+    reason = (
+        f"creates process groups in another order{at_frame(first.place.user)}: its group "
+        f"{own.name} has ranks {own.members}, but another rank creates group {other.name} with "
+        f"ranks {other.members}"
     )
-    yield replace(deadlock(view, mistake), fixes=advice("new_group"), confirm=())
+    items = (*created, still_item(first))
+    ring = deadlock(view, "group-order-cycle", wrong, reason, items, Sink.RING)
+    yield replace(ring, fixes=advice("new_group"), confirm=())
 
 
 def _created_by(view: JobView, proc: Process) -> _NewGroup | None:

@@ -7,14 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, auto
-from typing import Final, Literal
+from typing import Literal
 
-from grpo_doctor.hang.model.nodes import Node, RankNode, number_of
-from grpo_doctor.hang.model.process.progress import (
-    BUSY_SHARE,
-    HALTED,
-    TICKS_PER_SECOND,
-)
+from grpo_doctor.hang.model.nodes import Node, number_of
+from grpo_doctor.hang.model.process.progress import BUSY_SHARE, HALTED, TICKS_PER_SECOND
 from grpo_doctor.hang.model.process.stacks import Place, is_library
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import Graph
@@ -34,7 +30,9 @@ CANNOT_MOVE: frozenset[Liveness] = frozenset({"dead", "never-wakes"})
 
 
 class Sink(IntEnum):
-    """The kind of end that a chain of waits has, the weakest explanation first."""
+    """The kind of end that a chain of waits has, the weakest explanation first: the only order
+    between causes of the same ranks. `classes.md` says what each is, and why it beats the next.
+    """
 
     NOTHING = auto()
     LINE = auto()
@@ -49,52 +47,6 @@ class Sink(IntEnum):
     ENDED = auto()
     PROCESS = auto()
     KILLED = auto()
-
-
-# The only order between causes of the same ranks, strongest first: which end of a wait it is, and
-# why it beats the next; docs/hang.md shows it.
-PRECEDENCE: Final = {
-    Sink.KILLED: (
-        "a process that the kernel killed for memory, or that never started",
-        "it says how the process ended",
-    ),
-    Sink.PROCESS: (
-        "a process that is stopped, wants an abandoned lock, or died while others needed it",
-        "it is the first to stop; at the end of a job, ranks exit one after the other",
-    ),
-    Sink.ENDED: ("a process that has exited", "a rank that has exited makes no more calls"),
-    Sink.RING: (
-        "calls that wait for each other in a cycle, or a send or receive without a partner",
-        "the cycle contains the call that does not match",
-    ),
-    Sink.ORDER: (
-        "calls of ranks that do not match",
-        "an engine may wait for the same transfer of weights",
-    ),
-    Sink.ENGINE: ("a rollout engine", "its own locks and connections are inside the engine"),
-    Sink.HOLDER: (
-        "a lock, a device or the interpreter, with a known holder",
-        "a known holder shows who has to act",
-    ),
-    Sink.HELPER: (
-        "a child, a dataloader worker, a file, a lock or a core",
-        "it makes no progress; a busy process does",
-    ),
-    Sink.WORKER: (
-        "a process of the rank that is busy",
-        "it is seen; the other end of a connection may not be",
-    ),
-    Sink.ANSWER: (
-        "a response, a pipe or a terminal",
-        "a blocked call is seen; counters are compared",
-    ),
-    Sink.COUNTERS: (
-        "counts of bytes or launches, or stacks compared with each other",
-        "it involves several ranks, a line only one",
-    ),
-    Sink.LINE: ("a line of code alone", "a line of code shows where to look"),
-    Sink.NOTHING: ("nothing shows what the rank waits for", ""),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +68,6 @@ class Case:
         return tuple(
             proc for proc in self.hosts if not (proc.cannot_run or proc.activity.progresses)
         )
-
-    def waits_for_work(self, proc: Process) -> bool:
-        """Return whether its chain of waits, as in a pipeline, ends at a rank that may be busy."""
-        ends: set[Node] = {suspect.node for suspect in self.suspects}
-        ends |= {RankNode(rank) for rank in self.view.elsewhere}
-        return not ends.isdisjoint(self.graph.reach.get(proc.node, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +105,7 @@ class Candidate:
         )
 
     def continued(
-        self,
-        proc: Process,
-        sign: str = "the rank must resume immediately",
-        pid: int | None = None,
+        self, proc: Process, sign: str = "the rank must resume immediately", pid: int | None = None
     ) -> Candidate:
         """Return a copy for a stopped process: how to resume it, and a `sign` of success. `pid` is
         the process where `proc` is only one of its host.
@@ -290,7 +233,7 @@ def doing(proc: Process) -> str:
     where = f" at {where}" if where else ""
     if proc.activity.progresses:
         return f"uses {proc.activity.cpu_share:.0%} of a core{where}"
-    hold = proc.hold or next(iter(proc.blocked), None)
+    hold = blocked_call(proc)
     if hold is None:
         return f"makes no progress{where}"
     return f"makes no progress{where} ({call_text(hold.kind, hold.target)})"
@@ -363,17 +306,16 @@ def kernel_sleep(proc: Process) -> KernelSleep:
     """What the thread that decides sleeps for, by the kernel function in /proc/PID/wchan; "" where
     that is none of these.
     """
-    blocking_thread = proc.blocking_thread
-    if (
-        blocking_thread is None
-        or blocking_thread.state not in ("D", "S")
-        or not blocking_thread.wchan
-    ):
+    thread = proc.blocking_thread
+    if thread is None or thread.state not in ("D", "S"):
         return ""
-    kinds = (
-        kind for kind, names in _KERNEL_FUNCTIONS.items() if blocking_thread.wchan.startswith(names)
-    )
+    kinds = (kind for kind, names in _KERNEL_FUNCTIONS.items() if thread.wchan.startswith(names))
     return next(kinds, "")
+
+
+def blocked_call(proc: Process) -> Blocked | None:
+    """Return the call that its main thread is blocked in, else that of another thread."""
+    return proc.hold or next(iter(proc.blocked), None)
 
 
 def is_blocked_in(proc: Process, *kinds: str) -> bool:
@@ -384,12 +326,6 @@ def is_blocked_in(proc: Process, *kinds: str) -> bool:
 def peers_seen(view: JobView, hold: Blocked) -> list[Process]:
     """The processes of the job at the other end of a blocked call."""
     return [view.by_pid[pid] for pid in hold.peers if pid in view.by_pid]
-
-
-def others_wait(view: JobView, rank: int | None) -> bool:
-    """Return whether all the other ranks wait for another rank."""
-    peers = [proc for peer_rank, proc in view.by_rank.items() if peer_rank != rank]
-    return bool(peers) and all(proc.waits for proc in peers)
 
 
 def since_start_s(view: JobView, procs: Sequence[Process]) -> float:
@@ -407,9 +343,6 @@ def asleep_for(kind: KernelSleep, procs: Iterable[Process]) -> Iterator[Process]
 
 def kernel_item(proc: Process) -> Item:
     """The kernel function in which the thread that decides sleeps."""
-    state, wchan = (
-        (proc.blocking_thread.state, proc.blocking_thread.wchan)
-        if proc.blocking_thread is not None
-        else ("?", "")
-    )
+    thread = proc.blocking_thread
+    state, wchan = (thread.state, thread.wchan) if thread is not None else ("?", "")
     return Item("proc", proc.rank, f"state {state} in {wchan or 'the kernel'}")

@@ -27,8 +27,7 @@ from grpo_doctor.hang.causes.candidate import (
     title,
     working_class,
 )
-from grpo_doctor.hang.model.hosts import parted
-from grpo_doctor.hang.model.matching.model import GroupStatus, Matching, Wait
+from grpo_doctor.hang.model.hosts import ARROW, ends_of, host_at, parted
 from grpo_doctor.hang.model.process.progress import HALTED
 from grpo_doctor.hang.model.process.stacks import short
 from grpo_doctor.hang.model.view import JobView, Process
@@ -44,37 +43,27 @@ _SURE, _LIKELY = 2, 1  # how much an end of a connection counts
 
 def silent_network(case: Case) -> Iterator[Candidate]:
     """Yield the cause of a collective that all ranks reached and some did not finish."""
-    view = case.view
-    if case.suspects:
+    view, statuses = case.view, case.view.matching.statuses
+    if case.suspects or any(status.kind in ("missing", "mismatch") for status in statuses):
+        return
+    joined = ("all-joined-none-done", "partial")
+    front = next((status for status in statuses if status.kind in joined), None)
+    if front is None:
         return
     unsent = [
         connection
         for connection in view.evidence.blocked
         if connection.unconfirmed_bytes or connection.retransmits
     ]
-    broken = any(connection.retransmits for connection in unsent)
-    front = _front(view.matching)
-    behind = _behind(view.matching) if front is None and broken else None
-    if front is not None:
-        operation = front.operation
-        everyone = f"all of {ranks_text(front.arrived)} are in {operation} and none has finished it"
-    elif behind is not None:
-        operation = behind[0].operation
-        late = ranks_text(sorted(wait.rank for wait in behind))
-        everyone = (
-            f"all ranks reached {operation}; {late} did not finish it, and the others wait for "
-            "that in later operations"
-        )
-    else:
-        return
+    operation = front.operation
+    everyone = f"all of {ranks_text(front.arrived)} are in {operation} and none has finished it"
     ranks, where = _cut_off(view, unsent)
     connections = (
         Item("fd", view.by_pid[connection.pid].rank, f"{connection.target}: {connection.note}")
         for connection in unsent[:4]
         if connection.pid in view.by_pid
     )
-    stand = "reached" if behind else "are in"
-    silence = f"all ranks {stand} {operation} and no data gets through the network{where}"
+    silence = f"all ranks are in {operation} and no data gets through the network{where}"
     yield Candidate(
         cause="network-silent",
         culprits=ranks,
@@ -82,37 +71,11 @@ def silent_network(case: Case) -> Iterator[Candidate]:
         whole="" if len(ranks) == 1 and not where else silence,
         evidence=(Item(RECORDER, None, everyone), *connections),
         sink=Sink.COUNTERS,
-        liveness="never-wakes" if broken else "outside",
+        liveness="never-wakes" if any(row.retransmits for row in unsent) else "outside",
         still_s=view.wait_history.waited_s,
         fixes=advice("transport"),
         confirm=("ss -tnoi  # unacknowledged bytes and retransmissions between the ranks",),
     )
-
-
-def _front(matching: Matching) -> GroupStatus | None:
-    if any(status.kind in ("missing", "mismatch") for status in matching.statuses):
-        return None
-    joined = ("all-joined-none-done", "partial")
-    return next((status for status in matching.statuses if status.kind in joined), None)
-
-
-def _behind(matching: Matching) -> tuple[Wait, ...] | None:
-    """What ranks wait in that all came to, where all other waits lead to these ranks.
-
-    A broadcast or a reduction ends at different times on its ranks. When the network is cut while
-    some are through, those wait in their next operations for the rest, which look late.
-    """
-    behind = tuple(wait for wait in matching.waits if wait.why == "joined")
-    mismatch = any(status.kind == "mismatch" for status in matching.statuses)
-    if not behind or mismatch:
-        return None
-    explained = {wait.rank for wait in behind}
-    later = [wait for wait in matching.waits if wait.rank not in explained]
-    while led := [wait for wait in later if wait.on and explained.issuperset(wait.on)]:
-        explained |= {wait.rank for wait in led}
-        later = [wait for wait in later if wait.rank not in explained]
-    absent = {rank for status in matching.statuses for rank in status.missing}
-    return behind if not later and absent <= explained else None
 
 
 def _cut_off(view: JobView, unsent: Sequence[Blocked]) -> tuple[tuple[int, ...], str]:
@@ -133,25 +96,25 @@ def _most_cut_off(view: JobView, unsent: Sequence[Blocked]) -> tuple[tuple[int, 
     """The ranks with the most connections in trouble: each of these has two ends, and the end that
     is the same in all of them is the broken one. Else the host that they share.
     """
-    rows = [row for row in unsent if " -> " in row.target and _rank(view, row.pid) is not None]
-    rank_at = {_ends(row)[0]: _rank(view, row.pid) for row in rows}
+    rows = [row for row in unsent if ARROW in row.target and _rank(view, row.pid) is not None]
+    rank_at = {ends_of(row)[0]: _rank(view, row.pid) for row in rows}
     at_host: dict[str, set[int | None]] = {}
     for endpoint, rank in rank_at.items():
-        at_host.setdefault(_host(endpoint), set()).add(rank)
+        at_host.setdefault(host_at(endpoint), set()).add(rank)
     troubled: Counter[int | str | None] = Counter()
-    for row in {frozenset(_ends(row)): row for row in rows}.values():
-        rank, remote = _rank(view, row.pid), _ends(row)[1]
+    for row in {frozenset(ends_of(row)): row for row in rows}.values():
+        rank, remote = _rank(view, row.pid), ends_of(row)[1]
         peer_rank = rank_at.get(remote)
         if peer_rank is None and len(row.peers) == 1:
             peer_rank = _rank(view, row.peers[0])
-        remote_ranks = at_host.get(_host(remote), set()) - {rank}
+        remote_ranks = at_host.get(host_at(remote), set()) - {rank}
         troubled[rank] += _SURE
         if peer_rank is not None:
             troubled[peer_rank] += _SURE
         elif len(remote_ranks) == 1:
             troubled[remote_ranks.pop()] += _LIKELY  # or another rank at that address
         else:
-            troubled[_host(remote)] += _SURE
+            troubled[host_at(remote)] += _SURE
     highest = max(troubled.values(), default=0)
     ranks = sorted(end for end, n in troubled.items() if n == highest and isinstance(end, int))
     hosts = sorted(end for end, n in troubled.items() if n == highest and isinstance(end, str))
@@ -161,15 +124,6 @@ def _most_cut_off(view: JobView, unsent: Sequence[Blocked]) -> tuple[tuple[int, 
 def _rank(view: JobView, pid: int) -> int | None:
     proc = view.by_pid.get(pid)
     return proc.rank if proc is not None else None
-
-
-def _ends(row: Blocked) -> tuple[str, str]:
-    local, _, remote = row.target.partition(" -> ")
-    return local, remote
-
-
-def _host(endpoint: str) -> str:
-    return endpoint.rpartition(":")[0]
 
 
 _VERBS = {
@@ -193,10 +147,7 @@ _CALLS = {
     "poll": "polls",
     "gc": "collects garbage",
 }
-_ASKS = {
-    "sleep": "keeps checking and sleeping",
-    "queue": "asks an empty queue again and again",
-}
+_ASKS = {"sleep": "keeps checking and sleeping", "queue": "asks an empty queue again and again"}
 _AGAIN = "grpo-doctor attach {pid}  # again, to see whether it made progress"
 _HOLDS = {"sleep": "sleeps", "poll": "waits in poll"}
 # No service is at the other end of these, whatever the phase of the rank says.
@@ -255,7 +206,7 @@ def _through(view: JobView, candidate: Candidate, proc: Process, end: Process) -
     )
     if not end.activity.progresses:
         return through
-    cause = "" if proc.long_work is not None else working_class(proc, end)
+    cause = "" if proc.place.long_work is not None else working_class(proc, end)
     return replace(through, cause=cause, liveness="computing", fixes=advice("work elsewhere"))
 
 
@@ -298,7 +249,9 @@ def _pipe(view: JobView, proc: Process, hold: Blocked) -> Candidate:
     reader, writer = (f"{peers} does not read", f"{peers} does not write to")
     if peers == NO_PROCESS:
         reader, writer = (f"{peers} reads", f"{peers} writes to")
-    does = f"writes to a full pipe that {reader}" if writes else f"reads from a pipe that {writer}"
+    asks = not writes and hold.fd == 0  # a question to the user, as wandb's for a key
+    what = "reads its standard input, a pipe that" if asks else "reads from a pipe that"
+    does = f"writes to a full pipe that {reader}" if writes else f"{what} {writer}"
     if peer_pids and set(hold.stopped_peers) >= set(peer_pids):
         return _behind_stopped(proc, hold, does)
     nobody = hold.peers_known and not peer_pids
@@ -308,7 +261,7 @@ def _pipe(view: JobView, proc: Process, hold: Blocked) -> Candidate:
         evidence=(_held_item(proc, hold, peers), *standstill(proc)),
         sink=Sink.ANSWER,
         liveness="never-wakes" if nobody or _ends_stand(view, hold) else "unseen",
-        fixes=advice("pipe read"),
+        fixes=advice("terminal input" if asks else "pipe read"),
         confirm=(proc.shell("lsof -p {pid}"),),
     )
     if not writes:

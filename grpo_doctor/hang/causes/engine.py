@@ -107,7 +107,10 @@ def _paused(view: JobView, proc: Process, engine: RolloutEngine) -> Candidate:
     something else, such as an agent's tool, and keep its connection open. A server may run such a
     tool itself between two turns of an answer. In both cases time decides.
     """
-    elsewhere = _calls_tool(view, engine)
+    below = family(view, [child for part in engine.parts for child in view.children(part.pid)])
+    elsewhere = any(asks_strangers(view, part) for part in engine.parts) or any(
+        proc.activity.progresses for proc in below
+    )
     receives = is_blocked_in(proc, "socket-receive", "pipe-read")
     says = "runs no engine step: it is paused for new weights, or the request did not reach it"
     return replace(
@@ -129,13 +132,6 @@ def _told_to_pause(proc: Process, engine: RolloutEngine, counts: Counted) -> Can
         liveness=_never_wakes(_long_for_a_pause(proc, engine), engine.works),
         fixes=advice("paused", "resume always", "patient client"),
     )
-
-
-def _calls_tool(view: JobView, engine: RolloutEngine) -> bool:
-    if any(asks_strangers(view, process) for process in engine.parts):
-        return True
-    below = family(view, [child for part in engine.parts for child in view.children(part.pid)])
-    return any(process.activity.progresses for process in below)
 
 
 def _generates(view: JobView, proc: Process, engine: RolloutEngine) -> Candidate:

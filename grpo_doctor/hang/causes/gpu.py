@@ -1,4 +1,4 @@
-"""GPUs that block other ranks, and what NCCL reports of ranks on other hosts (RAS)."""
+"""GPUs that block other ranks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ from grpo_doctor.hang.causes.candidate import (
     stack_item,
     standstill,
 )
-from grpo_doctor.hang.dumps.ras import Late, RasReport, hear
 from grpo_doctor.hang.model import gpus
 from grpo_doctor.hang.model.view import JobView, Process, has_pending
 from grpo_doctor.hang.verdict import Item
-from grpo_doctor.hang.wording import ranks_text, verb
 
 _CUDA_ERROR = re.compile(
     r"CUDA error|CUDA kernel errors|illegal memory access|device-side assert|uncorrectable ECC"
@@ -51,8 +49,8 @@ def gpu_faults(case: Case) -> Iterator[Candidate]:
         peer = case.view.by_rank.get(rank)
         if peer is None or not (peer.cannot_run or peer in case.hosts):
             yield _hung(case.view, rank, text, peer)
-    if case.view.all_spin:
-        yield from _by_power(case.view)
+    if case.view.all_spin and case.view.gpus.all_wait:
+        yield _by_power(case.view)
     waiting = [rank for rank in case.view.by_rank.values() if rank.waits]
     for proc in case.suspects:
         own = proc.device_wait and proc.rank not in hung
@@ -80,12 +78,11 @@ def _failed(case: Case) -> Iterator[Candidate]:
 
 def _in_kernel_log(case: Case) -> Iterator[Item]:
     view = case.view
-    on_gpus = gpus.ranks_of_gpus(view.evidence)
     rank_of = {pid: proc.rank for pid, proc in view.by_pid.items()}
     for line in gpus.xids(view.evidence):
         if not line.fatal or line.age_s > RECENT_S:
             continue
-        ranks = gpus.owner(line, on_gpus, rank_of)
+        ranks = gpus.owner(line, view.gpus.ranks_at, rank_of)
         if ranks is None:  # of another job, or of an earlier run of this one
             continue
         if not ranks:
@@ -203,94 +200,25 @@ def _busy_with_its_own(view: JobView, proc: Process) -> Candidate:
     )
 
 
-def _by_power(view: JobView) -> Iterator[Candidate]:
-    """Yield causes where every host waits for its GPU and no recording shows for what.
+def _by_power(view: JobView) -> Candidate:
+    """Return the cause where every host waits for its GPU and no recording shows for what.
 
     A GPU that computes draws power; one that waits in the kernel of a collective draws little.
     """
-    judged = view.gpus
-    if judged.conclusion == "one-computes":
-        names = ranks_text(judged.ranks)
-        text = f"{names} {verb(judged.ranks, 'computes')} on the GPU while the others wait there"
-        yield Candidate(
-            cause="user-code-busy",
-            culprits=judged.ranks,
-            reason="computes on its GPU while the others' GPUs wait in a collective kernel",
-            whole=text,
-            evidence=judged.items,
-            sink=Sink.COUNTERS,
-            liveness="computing",
-        )
-    elif judged.conclusion == "collective-wait":
-        yield Candidate(
-            cause="network-silent",
-            culprits=(),
-            reason="waits in a collective",
-            whole="all GPUs are in a collective kernel that does not end",
-            evidence=judged.items,
-            sink=Sink.COUNTERS,
-            liveness="unseen",
-            still_s=view.wait_history.waited_s,
-            fixes=advice("links"),
-            confirm=(ASK_RAS,),
-        )
+    return Candidate(
+        cause="network-silent",
+        culprits=(),
+        reason="waits in a collective",
+        whole="all GPUs are in a collective kernel that does not end",
+        evidence=view.gpus.gpus[0].items,
+        sink=Sink.COUNTERS,
+        liveness="unseen",
+        still_s=view.wait_history.waited_s,
+        fixes=advice("links"),
+        confirm=(ASK_RAS,),
+    )
 
 
 def _of_gpu(view: JobView, rank: int | None) -> tuple[Item, ...]:
     states = view.gpus.gpus
     return tuple(item for state in states if rank in state.ranks for item in state.items)
-
-
-_SOURCE = "NCCL RAS"
-
-
-def reported_by_nccl(case: Case) -> Iterator[Candidate]:
-    """Yield ranks of other hosts that NCCL lost, or that launched fewer collectives."""
-    report = hear(case.view.evidence.job, case.view.evidence.ras)
-    for rank in sorted({*report.late, *report.lost} - case.view.by_rank.keys()):
-        if rank in report.lost:
-            yield _lost(case.view, rank, report)
-        elif not report.lost:  # else it may wait for a lost one, and launches nothing either
-            late = report.late[rank]
-            words = [*dict.fromkeys(map(_words, late))]
-            yield Candidate(
-                cause="unknown",
-                culprits=(rank,),
-                reason=f"has not reached the {late[0].operation} that the others are in; this host "
-                "cannot see what it does",
-                evidence=tuple(Item(_SOURCE, rank, text) for text in words[:3]),
-                sink=Sink.COUNTERS,
-                liveness="computing",  # it may compute a reward or write a checkpoint
-                confirm=(
-                    "grpo-doctor attach  # on the host of this rank",
-                    f"{ASK_RAS}; again after some seconds",
-                ),
-            )
-
-
-def _words(late: Late) -> str:
-    """`launched 41 AllReduce where most of the 8 ranks launched 42; the same in both samples`."""
-    return (
-        f"launched {late.launched} {late.operation} where most of the {late.where.size} ranks of "
-        f"the communicator launched {late.others}; the same in both samples"
-    )
-
-
-def _lost(view: JobView, rank: int, report: RasReport) -> Candidate:
-    dead, (host, pid) = report.lost[rank], report.processes.get(rank, ("an unknown host", 0))
-    reason = "does not respond to NCCL"
-    if dead:
-        reason = "is considered dead by NCCL: no response for a minute"
-    return Candidate(
-        cause="rank-dead" if dead else "network-silent",
-        culprits=(rank,),
-        reason=reason,
-        evidence=(
-            Item(_SOURCE, rank, f"process {pid} on {host}: {'dead' if dead else 'unresponsive'}"),
-        ),
-        sink=Sink.ORDER,
-        liveness="never-wakes",
-        still_s=view.wait_history.waited_s,
-        fixes=advice("given up by NCCL" if dead else "silent for NCCL"),
-        confirm=(f"ps -o pid,stat,wchan,args -p {pid}  # on that host", ASK_RAS),
-    )

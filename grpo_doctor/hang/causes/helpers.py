@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from grpo_doctor.hang.causes.candidate import (
     Case,
     Sink,
     asleep_for,
+    blocked_call,
     blocked_class,
     doing,
     in_phase,
@@ -89,6 +91,8 @@ _LOST_FOR_EVER = (
 )
 _SHOWS_ITS_END = ("file", "fifo-open", "file-lock", "sleep")
 _ASKS = ("socket-receive", "socket-connect", "pipe-read")
+# Also of `multiprocess`, the fork that datasets and evaluate use.
+_POOL_CODE = re.compile(r"multiprocess\w*/pool")
 _FOR_RESULTS, _FOR_WORKERS = "_handle_results", "_handle_workers"  # threads of every pool
 
 
@@ -172,8 +176,10 @@ def _child(view: JobView, proc: Process) -> Candidate | None:
     deepest = _deepest(view, children)
     if waits_in_fork(deepest):
         return _forked(proc, deepest)
+    if _writes_to(proc, deepest):
+        return _full_pipe(proc, deepest)
     # Executors of `concurrent.futures` notice a dead worker; pools of `multiprocessing` do not.
-    in_pool = any("multiprocessing/pool" in frame.file for frame in proc.place.frames)
+    in_pool = any(_POOL_CODE.search(frame.file) for frame in proc.place.frames)
     lost = in_pool and all(rests(child) or child.cannot_run for child in children)
     hard = lost or any(child.cannot_run for child in children)
     says = _lost(proc) if lost else f"its child {title(deepest)} {doing(deepest)}"
@@ -204,7 +210,7 @@ def _takes_results(proc: Process) -> bool:
         short(frame.function)
         for thread in proc.python_threads
         for frame in thread.frames
-        if "multiprocessing/pool" in frame.file
+        if _POOL_CODE.search(frame.file)
     }
     return _FOR_RESULTS in names or _FOR_WORKERS not in names
 
@@ -228,6 +234,28 @@ def _awaited(view: JobView, proc: Process) -> list[Process]:
     ]
     awaited_pids = proc.hold.peers if proc.hold is not None else ()
     return [child for child in own if child.pid in awaited_pids] or own
+
+
+def _writes_to(proc: Process, child: Process) -> bool:
+    """Whether the process is blocked in a write that this rank alone could read."""
+    hold = blocked_call(child)
+    if hold is None or hold.kind != "pipe-write" or not hold.peers_known:
+        return False
+    return set(hold.peers) - {child.pid} == {proc.pid}  # a fork holds both ends of its own pipe
+
+
+def _full_pipe(proc: Process, child: Process) -> Candidate:
+    """Return the cause of a rank and its child that wait for each other."""
+    reason = (
+        f"waits{in_phase(proc)} for its child {title(child)}, which writes to a full pipe that "
+        "only this rank reads"
+    )
+    return replace(
+        _waiting(proc, reason, (process_item(child),)),
+        liveness="unseen" if proc.python_threads[1:] else "never-wakes",
+        fixes=advice("pipe write"),
+        can_go_on="Only if the rank reads that pipe, or the child is ended.",
+    )
 
 
 def _forked(proc: Process, child: Process) -> Candidate:
@@ -259,11 +287,11 @@ def _waiting(proc: Process, reason: str, items: tuple[Item, ...]) -> Candidate:
 def _works(proc: Process, working: Sequence[Process]) -> Candidate:
     child = most_telling(working) or working[0]
     return Candidate(
-        cause="" if proc.long_work is not None else working_class(proc, child),
+        cause="" if proc.place.long_work is not None else working_class(proc, child),
         reason=f"waits{in_phase(proc)} for its child {title(child)}, which {doing(child)}",
         evidence=(process_item(child), stack_item(proc)),
         sink=Sink.WORKER,
-        liveness="computing" if proc.long_work is None else "progressing",
+        liveness="computing" if proc.place.long_work is None else "progressing",
         node=child.node,
         fixes=advice("work"),
     ).of(proc)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
 from statistics import median
 
 from grpo_doctor.hang.catalogue import advice
@@ -23,15 +22,12 @@ from grpo_doctor.hang.causes.candidate import (
 )
 from grpo_doctor.hang.model.nodes import process_in
 from grpo_doctor.hang.model.view import JobView, Process
-from grpo_doctor.hang.model.waiting.wakeups import ASKS, DELAYED, hardly_runs, rests, throttled
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor.hang.wording import bytes_text
 
 _KILLED = re.compile(r"[Kk]illed process (\d+)")
 LIST_KILLS = "dmesg -T | grep -i 'killed process'"
 _MOST_KILLS = 2
-_STANDS = ("still", "polling")
-_TIMED = ("reward", "helper")  # of a sandbox whose time is over its own parent makes an end
 # A swap disk answers in 0.1 ms (NVMe) to 10 ms (spinning): 100 in a second are 1% to all of it.
 _SWAPS_PER_S = 100.0
 _SWAPPED_BYTES = 16 * 1024 * 1024
@@ -39,22 +35,9 @@ BEFORE_THE_WAIT_S = 10.0  # a rank may be killed a little before others wait for
 
 
 def memory(case: Case) -> Iterator[Candidate]:
-    """A rank that waits for a process of its own that was killed for memory, or for memory."""
+    """Ranks that wait for memory, or for pages that were swapped out."""
     yield from map(_waits_for_memory, asleep_for("memory", case.hosts))
     yield from filter(None, map(_swapped, case.hosts))
-    view = case.view
-    for proc in view.procs:
-        if proc.member.role == "rank" or proc.activity.kind != "gone" or proc.rank is None:
-            continue
-        owner = view.by_rank.get(proc.rank)
-        if owner is None or owner.activity.kind not in _STANDS or owner.waits:
-            continue
-        oom = oom_items(view, proc)
-        if oom and not _waits_for_another(view, owner):
-            reason = (
-                f"waits for its {proc.member.role} process, which was killed because memory ran out"
-            )
-            yield replace(out_of_memory((proc.rank,), oom, reason), sink=Sink.ENDED)
 
 
 def _waits_for_memory(proc: Process) -> Candidate:
@@ -101,17 +84,6 @@ def _swapped(proc: Process) -> Candidate | None:
     ).of(proc)
 
 
-def _waits_for_another(view: JobView, owner: Process) -> bool:
-    """Whether at the other end of its wait is somebody who may answer: the dead have no ends."""
-    hold = owner.hold
-    if hold is None:
-        return False
-    if not hold.peers:
-        return hold.kind in ASKS
-    ends = [view.by_pid.get(pid) for pid in hold.peers if pid != owner.pid]
-    return any(end is None or not (end.cannot_run or rests(end)) for end in ends)
-
-
 def out_of_memory(
     culprits: tuple[int, ...],
     items: tuple[Item, ...],
@@ -145,12 +117,9 @@ def _is_counted(view: JobView, proc: Process) -> bool:
     """
     kills = [limits.oom_kills for limits in proc.limits]
     code = proc.look.exit_code if proc.look is not None else None
-    if kills[-1] > kills[0]:
+    if kills[-1] > kills[0] or code == signal.SIGKILL:
         return True
-    killed = code == signal.SIGKILL
-    if killed and proc.member.role not in _TIMED:
-        return True
-    return (killed or code is None) and bool(_lately(view))
+    return code is None and bool(_lately(view))
 
 
 def _kills(view: JobView) -> Iterator[tuple[float, int, str]]:
@@ -202,6 +171,10 @@ def recent_oom(view: JobView) -> tuple[Item, ...]:
 
 
 NICE = 5  # more than the other ranks
+THROTTLED = 0.3  # of the time throttled by its quota
+DELAYED = 0.3  # of the time runnable without a core
+_MOSTLY_DELAYED = 0.5
+_HARDLY_RUNS = 0.25  # of the time that it waited for a core: who shares one fairly has more
 
 
 def cpu(case: Case) -> Iterator[Candidate]:
@@ -214,7 +187,7 @@ def cpu(case: Case) -> Iterator[Candidate]:
             yield starved
             continue
         computes = (
-            proc.activity.kind == "busy" and proc.long_work is None and not case.view.all_spin
+            proc.activity.kind == "busy" and proc.place.long_work is None and not case.view.all_spin
         )
         if proc in case.suspects and computes and proc.place.frames:  # else it may just be ending
             yield _busy(proc)
@@ -251,7 +224,11 @@ def _reasons(view: JobView, proc: Process, peers: list[Process], usual: float) -
     delayed = activity.delay_share >= DELAYED and activity.delay_share > 2 * usual
     reasons = _by_limits(view, proc, peers, delayed) if proc.limits else []
     crowded = activity.kind == "working" and activity.cpu_share + activity.delay_share > 0.8
-    if not reasons and delayed and not proc.waits and (crowded or hardly_runs(proc)):
+    hardly_runs = (
+        activity.delay_share >= _MOSTLY_DELAYED
+        and activity.cpu_share < _HARDLY_RUNS * activity.delay_share
+    )
+    if not reasons and delayed and not proc.waits and (crowded or hardly_runs):
         reasons.append("other processes use the cores")
     return reasons
 
@@ -260,7 +237,7 @@ def _by_limits(view: JobView, proc: Process, peers: list[Process], delayed: bool
     limits = proc.limits[-1]
     theirs = [peer.limits[-1] for peer in peers if peer.limits]
     reasons: list[str] = []
-    if throttled(proc):
+    if proc.throttled_share >= THROTTLED:
         quota = f"{limits.quota_cores:.2g}" if limits.quota_cores else "?"
         share = proc.throttled_share
         reasons.append(f"its CPU quota of {quota} cores throttles it {share:.0%} of the time")

@@ -17,7 +17,6 @@ from grpo_doctor.hang.causes.candidate import (
     in_phase,
     kernel_item,
     kernel_sleep,
-    others_wait,
     peers_seen,
     process_item,
     stack_item,
@@ -122,7 +121,9 @@ def _blocked(view: JobView, proc: Process) -> Candidate:
         if fifo
         else "waits for the file system"
     )
-    uninterruptible = _uninterruptible(proc)
+    sleeps = proc.blocking_thread is not None and proc.blocking_thread.state == "D"
+    # A moment of it is ordinary for a process that writes.
+    uninterruptible = sleeps and proc.activity.wakes == 0 and proc.activity.io_bytes == 0
     dataload = proc.phase == "dataload" and not uninterruptible
     never = fifo or (uninterruptible and not _may_flush(proc))
     return Candidate(
@@ -149,19 +150,15 @@ def _blocked(view: JobView, proc: Process) -> Candidate:
     ).of(proc)
 
 
-def _uninterruptible(proc: Process) -> bool:
-    """In state D without waking: a moment of it is ordinary for a process that writes."""
-    sleeps = proc.blocking_thread is not None and proc.blocking_thread.state == "D"
-    return sleeps and proc.activity.wakes == 0 and proc.activity.io_bytes == 0
-
-
 def _may_flush(proc: Process) -> bool:
     """Whether this may be an fsync, of a checkpoint or of a log: one sleep in D until the disk has
     it all.
     """
     blocking_thread, still_s = proc.blocking_thread, proc.activity.still_s
     for_disk = blocking_thread is not None and blocking_thread.wchan.startswith(_WAITS_FOR_DISK)
-    return (for_disk or proc.long_work is not None) and still_s is not None and still_s < FLUSH_S
+    return (
+        (for_disk or proc.place.long_work is not None) and still_s is not None and still_s < FLUSH_S
+    )
 
 
 def _held_items(proc: Process) -> tuple[Item, ...]:
@@ -359,52 +356,33 @@ def _thread_lock(view: JobView, proc: Process) -> Candidate | None:
     deadlocked = bool(wanting) and all(thread in wanting for thread in busy)
     if not _wants_lock(proc, main):
         timed = proc.main is not None and has_time_limit(proc.main)
-        joins = deadlocked and proc.place.call == "lock" and not timed
-        return _waits_for_waiting(proc, main, wanting) if joins else None
+        if not deadlocked or timed or proc.place.call != "lock":
+            return None
+        # A thread that waits gives back no lock. No proof: what wakes it may be C++.
+        waiter = wanting[0]
+        reason = (
+            f"waits at {_line(main)} for thread {_label(waiter)}, which wants a lock at "
+            f"{_line(waiter)} that no other thread can release"
+        )
+        joins = _locked(proc, "thread-deadlock", reason, (main, *wanting))
+        return replace(joins, sink=Sink.HOLDER, fixes=advice("join under a lock"))
     if deadlocked:
-        return _two_want(proc, main, wanting)
-    if len(busy) == 1 and place_of(busy[0]).communicates and others_wait(view, proc.rank):
-        return _lock_in_collective(proc, main, busy[0])
-    return _never_released(proc, main, wanting, busy)
-
-
-def _two_want(proc: Process, main: PythonThread, wanting: Sequence[PythonThread]) -> Candidate:
-    lines = f"{_line(main)} and {_line(wanting[0])}"
-    reason = f"has two threads that wait for each other's lock: {lines}"
-    deadlock = _locked(proc, "thread-deadlock", reason, (main, *wanting))
-    return replace(deadlock, liveness="never-wakes", sink=Sink.HOLDER, fixes=advice("two locks"))
-
-
-def _waits_for_waiting(
-    proc: Process, main: PythonThread, wanting: Sequence[PythonThread]
-) -> Candidate:
-    """A thread that waits gives back no lock that it has. No proof: what wakes it may be C++."""
-    waiter = wanting[0]
-    reason = (
-        f"waits at {_line(main)} for thread {_label(waiter)}, which wants a lock at "
-        f"{_line(waiter)} that no other thread can release"
-    )
-    deadlock = _locked(proc, "thread-deadlock", reason, (main, *wanting))
-    return replace(deadlock, sink=Sink.HOLDER, fixes=advice("join under a lock"))
-
-
-def _lock_in_collective(proc: Process, main: PythonThread, holder: PythonThread) -> Candidate:
-    """Its thread waits for the others, who wait for its main one: who waits for a lock waits for
-    whatever the thread that has it waits for.
-    """
-    reason = (
-        f"waits for a lock at {_line(main)} while thread {_label(holder)} is in "
-        f"{place_of(holder).operation} at {_line(holder)}, which the others never reach"
-    )
-    ring = _locked(proc, "group-order-cycle", reason, (main, holder))
-    return replace(ring, sink=Sink.HOLDER, fixes=advice("collective under a lock"))
-
-
-def _never_released(
-    proc: Process, main: PythonThread, wanting: Sequence[PythonThread], busy: Sequence[PythonThread]
-) -> Candidate:
-    """The first of `busy` is what probably has the lock."""
-    user = place_of(busy[0]).user if busy else None
+        lines = f"{_line(main)} and {_line(wanting[0])}"
+        reason = f"has two threads that wait for each other's lock: {lines}"
+        deadlock = _locked(proc, "thread-deadlock", reason, (main, *wanting))
+        return replace(
+            deadlock, liveness="never-wakes", sink=Sink.HOLDER, fixes=advice("two locks")
+        )
+    others_wait = {peer.waits for peer in view.by_rank.values() if peer is not proc} == {True}
+    if len(busy) == 1 and place_of(busy[0]).communicates and others_wait:
+        # Its thread waits for the others, who wait for its main one.
+        reason = (
+            f"waits for a lock at {_line(main)} while thread {_label(busy[0])} is in "
+            f"{place_of(busy[0]).operation} at {_line(busy[0])}, which the others never reach"
+        )
+        ring = _locked(proc, "group-order-cycle", reason, (main, busy[0]))
+        return replace(ring, sink=Sink.HOLDER, fixes=advice("collective under a lock"))
+    user = place_of(busy[0]).user if busy else None  # of the one that probably has the lock
     holder = f", while thread {_label(busy[0])} is{at_frame(user)}" if user else ""
     reason = f"waits for a lock that is never released, at {_line(main)}{holder}"
     locked = _locked(proc, "lock-held", reason, (main, *wanting))

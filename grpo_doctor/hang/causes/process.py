@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from grpo_doctor.hang.causes.candidate import (
     at_frame,
     in_phase,
     ranks_of,
+    since_start_s,
     stack_item,
     standstill,
     still_item,
@@ -26,7 +26,7 @@ from grpo_doctor.hang.causes.host import (
     recent_oom,
     unassigned_kills,
 )
-from grpo_doctor.hang.model.hosts import commands, hosts_of
+from grpo_doctor.hang.model.hosts import command, hosts_of
 from grpo_doctor.hang.model.process.progress import TICKS_PER_SECOND
 from grpo_doctor.hang.model.process.stacks import is_library, short
 from grpo_doctor.hang.model.view import JobView, Process
@@ -36,7 +36,6 @@ from grpo_doctor.hang.wording import hosts_text, ranks_text, verb
 from grpo_doctor_probes.evidence import Placement
 
 _AT_EXIT = ("_shutdown", "_exit_function", "_python_exit", "_run_exitfuncs", "shutdown")
-_COMMUNICATION = re.compile(r"(pt_)?(gloo|nccl|mpi|ucc|hccl)|NCCL", re.IGNORECASE)
 
 
 def unable_to_run(case: Case) -> Iterator[Candidate]:
@@ -49,8 +48,6 @@ def unable_to_run(case: Case) -> Iterator[Candidate]:
         elif proc.activity.kind == "gone":
             if _missed(case.view, proc):
                 yield _exited(case.view, proc)
-        elif _is_left_over(case.view, proc):
-            yield _left_over(case.view, proc)
         elif _leaves(proc) and _missed(case.view, proc):
             yield _leaving(case.view, proc)
 
@@ -135,56 +132,6 @@ def dead(ranks: tuple[int, ...], reason: str, evidence: tuple[Item, ...], sink: 
         liveness="dead",
         fixes=advice("traceback"),
     )
-
-
-def _is_left_over(view: JobView, proc: Process) -> bool:
-    """Return whether this is not the rank but a helper that it forked before it died: it has the
-    rank's environment and its sockets, but a fork does not take the communication threads along.
-    """
-    if proc.look is None or not proc.look.threads:
-        return False
-    if proc.waits or _has_communication_threads(proc):
-        return False
-    waiting = [peer for peer in view.by_rank.values() if peer is not proc and peer.waits]
-    # A rank that is still on its way to the rendezvous has no such threads either.
-    joining = any(peer.place.call == "store" or peer.at_store for peer in waiting)
-    started = proc.member.parent in {peer.member.parent for peer in waiting}
-    return (
-        bool(waiting)
-        and not joining
-        and not started
-        and all(map(_has_communication_threads, waiting))
-    )
-
-
-def _has_communication_threads(proc: Process) -> bool:
-    threads = proc.look.threads if proc.look is not None else ()
-    return any(_COMMUNICATION.match(thread.name) for thread in threads)
-
-
-def _left_over(view: JobView, proc: Process) -> Candidate:
-    exited = [proc for proc in view.procs if proc.activity.kind == "gone" and proc.rank is None]
-    codes = [proc.look.exit_code for proc in exited if proc.look is not None]
-    how = _exit_text(codes[0]) if len(codes) == 1 else ""
-    items = (
-        Item(
-            "proc",
-            proc.rank,
-            f"{proc.name} has the rank's environment but none of the communication threads "
-            "that all other ranks have: it was forked from the rank and keeps its connections "
-            "open",
-        ),
-        stack_item(proc),
-    )
-    oom = recent_oom(view)
-    if oom:
-        return out_of_memory(ranks_of(proc), (*items, *oom))
-    reason = (
-        f"is dead{f' ({how})' if how else ''}; only its child process {proc.number}"
-        f"{proc.on_host} is still running"
-    )
-    check = proc.shell("ps -o pid,ppid,lstart,nlwp,args -p {pid}  # its parent is gone")
-    return replace(dead(ranks_of(proc), reason, items, Sink.PROCESS), confirm=(check,))
 
 
 def _leaves(proc: Process) -> bool:
@@ -283,12 +230,8 @@ def joined_for_s(view: JobView) -> float:
 
     Waiting at the store is done in slices of some seconds, after each of which the thread runs.
     """
-    now_s = view.evidence.looks[-1].at_ns / 1e9
-    return max(view.wait_history.waited_s or 0.0, now_s - max(_begun_s(view)))
-
-
-def _begun_s(view: JobView) -> list[float]:
-    return [proc.member.started_ticks / TICKS_PER_SECOND for proc in view.by_rank.values()]
+    age_s = since_start_s(view, tuple(view.by_rank.values()))
+    return max(view.wait_history.waited_s or 0.0, age_s)
 
 
 def _joining_s(view: JobView, ranks: tuple[int, ...]) -> float:
@@ -300,8 +243,8 @@ def _joining_s(view: JobView, ranks: tuple[int, ...]) -> float:
         return JOINING_S
     if max(ranks) < max(view.by_rank):
         return JOINING_HERE_S
-    begun_s = _begun_s(view)
-    return JOINING_HERE_S + 3 * (max(begun_s) - min(begun_s))
+    begun = [proc.member.started_ticks for proc in view.by_rank.values()]
+    return JOINING_HERE_S + 3 * (max(begun) - min(begun)) / TICKS_PER_SECOND
 
 
 def _not_joined(
@@ -321,8 +264,7 @@ def _not_joined(
 
 def _elsewhere(view: JobView, unseen: tuple[int, ...], joining: list[Process]) -> Candidate:
     """All ranks here wait: the rank that holds the job up is on a host that was not looked at."""
-    looks = commands(view.evidence.job)
-    look_at_all = "two commands" if len(looks) > 1 else "one command"
+    looks = (command(view.evidence.job),)
     for_them = f"for {ranks_text(unseen)}, {_not_here(view, unseen)}"
     if any(proc.place.call == "store" for proc in joining):
         reason = "has not joined the rendezvous"
@@ -330,7 +272,7 @@ def _elsewhere(view: JobView, unseen: tuple[int, ...], joining: list[Process]) -
         return replace(
             _not_joined(unseen, joining, reason, _counted(view), never=never),
             whole=f"{_seen_ranks(view)} wait at the rendezvous {for_them}",
-            fixes=advice("missing elsewhere", look_at_all),
+            fixes=advice("missing elsewhere", "one command"),
             confirm=looks,
         )
     waiting = any(proc.waits for proc in view.by_rank.values())
@@ -345,7 +287,7 @@ def _elsewhere(view: JobView, unseen: tuple[int, ...], joining: list[Process]) -
         evidence=(_counted(view),),
         sink=Sink.NOTHING,
         liveness="computing",  # on its own host it may write a checkpoint: not seen here
-        fixes=advice(look_at_all),
+        fixes=advice("one command"),
         confirm=looks,
     )
 
@@ -411,7 +353,7 @@ def _not_here(view: JobView, unseen: tuple[int, ...]) -> str:
     """`which are not on this host (probably on node2)`."""
     several = len(view.evidence.job.placements) > 1
     where = "not on any inspected host" if several else "not on this host"
-    hosts = hosts_of(view.evidence, unseen)
+    hosts = hosts_of(view.evidence.job, unseen)
     probably = f" (probably on {hosts_text(hosts)})" if hosts else ""
     return f"which {verb(unseen, 'is')} {where}{probably}"
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
@@ -105,13 +105,12 @@ def _inflated(content: bytes) -> bytes:
 
 def _from_archive(content: bytes) -> bytes:
     """The evidence file of a tar: by its last name, whatever folder it claims to be in."""
-    with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
-        bounded = _Bounded(stream, MAX_FILE_BYTES)
-        with tarfile.open(fileobj=bounded, mode="r|", tarinfo=_bounded_headers()) as archive:
-            for entry in archive:
-                if entry.isreg() and Path(entry.name).name == EVIDENCE:
-                    file = archive.extractfile(entry)
-                    return file.read(MAX_FILE_BYTES) if file else b""
+    files = io.BytesIO(_inflated(content))
+    with tarfile.open(fileobj=files, mode="r|", tarinfo=_bounded_headers()) as archive:
+        for entry in archive:
+            if entry.isreg() and Path(entry.name).name == EVIDENCE:
+                file = archive.extractfile(entry)
+                return file.read() if file else b""
     raise UnreadableError(f"there is no {EVIDENCE} in it; give what `attach -o` wrote")
 
 
@@ -132,21 +131,6 @@ def _bounded_headers() -> type[tarfile.TarInfo]:
             return info
 
     return Header
-
-
-class _Bounded(io.RawIOBase):
-    def __init__(self, stream: IO[bytes] | gzip.GzipFile, limit: int) -> None:
-        super().__init__()
-        self._stream = stream
-        self._left = limit
-
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
-        content = self._stream.read(size if 0 <= size <= self._left else self._left + 1)
-        self._left -= len(content)
-        if self._left < 0:
-            raise UnreadableError(f"it unpacks to more than {MAX_FILE_BYTES // 1024**2} MiB")
-        return content
 
 
 def write(folder: Path, evidence: Evidence, diagnosis: Diagnosis, page: bytes = b"") -> Path:
@@ -303,10 +287,6 @@ def packed(evidence: Evidence) -> bytes:
         logs=tuple(replace(log, lines=tuple(map(redact_text, log.lines))) for log in evidence.logs),
         host=host,
         dumps=tuple(map(_packed_dump, evidence.dumps)),
-        ras=tuple(
-            replace(row, text=redact_text(row.text), problem=redact_text(row.problem))
-            for row in evidence.ras
-        ),
     )
     envelope = Envelope(SCHEMA, f"grpo-doctor {__version__}", clean)
     return gzip.compress(encoded(envelope), compresslevel=6, mtime=0)

@@ -9,35 +9,24 @@ from __future__ import annotations
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from grpo_doctor.hang.model.process.proc import index
 from grpo_doctor.hang.wants import Request, What, wants, wants_explained, wants_native
 from grpo_doctor_probes import flight, look
 from grpo_doctor_probes.evidence import (
-    Await,
-    Blocked,
     CallArguments,
     Cost,
-    EngineLook,
     Evidence,
     FlightDump,
-    GpuLook,
-    HostFacts,
     Job,
-    Limits,
-    Locals,
-    LogTail,
-    Look,
-    OpenSpanSeen,
-    Position,
     Problem,
-    RasAnswer,
     Stack,
 )
 
@@ -47,7 +36,6 @@ MOST_NATIVE = 1
 ASKED_S = 4.0  # for the memory of all ranks that only ask
 
 READ_S = 2.0  # for the memory of one rank
-RAS_S = 6.0  # with a lost process NCCL itself waits for seconds; without NCCL there is no answer
 SLACK_NS = 2_000_000_000  # a dump may be written while the last ranks still arrive
 # A host that spins has just run, however long it has spun. What torch writes at a time-out (after
 # 10 minutes under NCCL) of a job that goes on is seldom that young.
@@ -81,13 +69,10 @@ def examine_job(job: Job, options: ExamineOptions, progress: Callable[[str], Non
         look_closer(visit, progress, stop=options.stop, wait_s=options.seconds_between)
         _closer(visit, options, progress)
     except KeyboardInterrupt:
-        if not visit.looks:
+        if not visit.seen.looks:
             raise
-        visit.problems.append(
-            Problem(
-                "The inspection was interrupted; the verdict uses what was collected until then."
-            )
-        )
+        text = "The inspection was interrupted; the verdict uses what was collected until then."
+        visit.add(problems=[Problem(text)])
     return visit.evidence()
 
 
@@ -132,34 +117,34 @@ def _two_looks(visit: Visit, options: ExamineOptions, progress: Callable[[str], 
         _look(visit)
         gpus, engines = pool.submit(look.gpus, visit.job), pool.submit(look.engines, visit.job)
         with visit.part("blocked"):
-            visit.blocked = look.blocked(visit.job, visit.looks[-1])
-        visit.gpus.append(gpus.result())
-        visit.engines.append(engines.result())
+            visit.put(blocked=look.blocked(visit.job, visit.seen.looks[-1]))
+        visit.add(gpus=[gpus.result()], engines=[engines.result()])
         beside.result()
 
 
 def _look(visit: Visit) -> None:
     pids = [member.pid for member in visit.job.members if member.role != "launcher"]
     with visit.part("looks"):
-        visit.looks.append(look.processes(visit.job))
+        visit.add(looks=[look.processes(visit.job)])
     with visit.part("limits"):
-        visit.limits.append(look.limits(visit.job))
+        visit.add(limits=[look.limits(visit.job)])
     with visit.part("stacks"):
-        if not visit.stacks:
-            visit.stacks.append(look.stacks(pids, at_most_s=STACKS_S))
-            return
-        earlier, before, after = visit.stacks[-1], visit.looks[-2], visit.looks[-1]
-        visit.stacks.append(look.stacks_again(earlier, before, after, at_most_s=STACKS_S))
+        if not visit.seen.stacks:
+            stacks = look.stacks(pids, at_most_s=STACKS_S)
+        else:
+            before, after = visit.seen.looks[-2:]
+            stacks = look.stacks_again(visit.seen.stacks[-1], before, after, at_most_s=STACKS_S)
+        visit.add(stacks=[stacks])
 
 
 def _surroundings(visit: Visit) -> None:
     """What does not need to be looked at twice, while the time between the looks passes."""
     with visit.part("surroundings"):
-        visit.gpus.append(look.gpus(visit.job))
-        visit.engines.append(look.engines(visit.job))
-        visit.host = look.host(visit.job)
-        visit.logs = look.logs(visit.job)
-        visit.spans = look.open_spans(visit.job)
+        visit.add(gpus=[look.gpus(visit.job)])
+        visit.add(engines=[look.engines(visit.job)])
+        visit.put(host=look.host(visit.job))
+        visit.put(logs=look.logs(visit.job))
+        visit.put(spans=look.open_spans(visit.job))
 
 
 def _closer(visit: Visit, options: ExamineOptions, progress: Callable[[str], None]) -> None:
@@ -185,16 +170,13 @@ def _collect(
         return _look_again(visit, options, progress)
     if request.what == "native":
         return _native(visit, request, options, progress)
-    if request.what in ("memory", "recorders", "ras", "coroutines"):
+    if request.what in ("memory", "recorders", "coroutines"):
         with visit.part("coroutines" if request.what == "coroutines" else "recorders"):
             if request.what == "coroutines":
                 rows, ends = look.awaits(request.loops)
-                visit.awaits += rows
-                visit.blocked = (*visit.blocked, *ends)
+                visit.add(awaits=rows, blocked=ends)
             elif request.what == "memory":
                 read_memory(visit, at_most_s=ASKED_S)
-            elif request.what == "ras":
-                ask_ras(visit)
             else:
                 progress("reading the flight recorders")
                 ask_recorders(visit, at_most_s=max(left_s, 1.0))
@@ -204,11 +186,11 @@ def _collect(
     with visit.part("arguments"):
         arguments = look.arguments(pid, request.functions)
         if request.what == "variables":
-            visit.arguments += [CallArguments(pid, *call) for call in arguments.items()]
+            visit.add(arguments=[CallArguments(pid, *call) for call in arguments.items()])
             return True
         path = next((values["path"] for values in arguments.values() if "path" in values), "")
         if path:
-            visit.blocked = (look.lock_file(pid, path), *visit.blocked)
+            visit.put(blocked=(look.lock_file(pid, path), *visit.seen.blocked))
     return True
 
 
@@ -219,7 +201,7 @@ def _look_again(visit: Visit, options: ExamineOptions, progress: Callable[[str],
     with visit.part("pause"):
         time.sleep(options.seconds_between)
     _look(visit)
-    visit.blocked = look.blocked(visit.job, visit.looks[-1])
+    visit.put(blocked=look.blocked(visit.job, visit.seen.looks[-1]))
     return True
 
 
@@ -231,7 +213,9 @@ def _native(
         return False
     progress("reading the C++ frames of an unexplained rank")
     with visit.part("native"):
-        visit.stacks[-1] += look.native_stacks([request.pid], at_most_s=NATIVE_S)
+        *earlier, last = visit.seen.stacks
+        native = look.native_stacks([request.pid], at_most_s=NATIVE_S)
+        visit.put(stacks=(*earlier, (*last, *native)))
     return True
 
 
@@ -256,9 +240,9 @@ def look_closer(
             pids = set(_pids(visit, *_AT_ONE_LINE))
             before, after = (
                 replace(full, processes=tuple(p for p in full.processes if p.pid in pids))
-                for full in visit.looks[-2:]
+                for full in visit.seen.looks[-2:]
             )
-            visit.positions += look.positions(before, after, at_most_s=POSITIONS_S)
+            visit.add(positions=look.positions(before, after, at_most_s=POSITIONS_S))
         began = time.monotonic()
         spinning = _pids(visit, "spinning")[:MOST_DIGESTS]
         _digest(visit, spinning)
@@ -278,7 +262,7 @@ def _pids(visit: Visit, *kinds: str) -> list[int]:
 
 def _digest(visit: Visit, pids: list[int]) -> None:
     if pids:
-        visit.locals_seen += look.locals_digests(pids, at_most_s=DIGESTS_S)
+        visit.add(locals_seen=look.locals_digests(pids, at_most_s=DIGESTS_S))
 
 
 # The flight recorders of a job that seems to stand, the gentlest way first.
@@ -287,17 +271,10 @@ def _digest(visit: Visit, pids: list[int]) -> None:
 def ask_recorders(visit: Visit, *, at_most_s: float) -> None:
     """Files written since the job stands, and the memory of each rank that wrote none."""
     until = time.monotonic() + at_most_s
-    ask_ras(visit, min(RAS_S, at_most_s))
     since = time.time_ns() - _stood_ns(visit) - SLACK_NS
     files = flight.dump_files(flight.known_dump_files(visit.job))
-    visit.dumps += [dump for dump in files if dump.at_unix_ns >= since and dump.data]
+    visit.add(dumps=[dump for dump in files if dump.at_unix_ns >= since and dump.data])
     read_memory(visit, at_most_s=until - time.monotonic())
-
-
-def ask_ras(visit: Visit, at_most_s: float = RAS_S) -> None:
-    """What NCCL knows of its ranks by itself, once in a visit."""
-    if not visit.ras:
-        visit.ras = flight.ras(visit.job, at_most_s)
 
 
 def _stood_ns(visit: Visit) -> int:
@@ -305,7 +282,7 @@ def _stood_ns(visit: Visit) -> int:
     kinds = {observed[member.pid].activity.kind for member in ranks if member.pid in observed}
     ages = [SPUN_NS if "spinning" in kinds and "working" not in kinds else 0]
     for member in ranks:
-        process = visit.looks[-1].of(member.pid)
+        process = visit.seen.looks[-1].of(member.pid)
         if process is not None and process.threads and process.threads[0].last_ran_ns:
             ages.append(process.at_ns - process.threads[0].last_ran_ns)
     return max(ages)
@@ -314,10 +291,10 @@ def _stood_ns(visit: Visit) -> int:
 def read_memory(visit: Visit, *, at_most_s: float) -> None:
     """The recorders of ranks of which none has been read, from memory alone."""
     until = time.monotonic() + at_most_s
-    heard = {dump.rank for dump in visit.dumps if dump.data} - {None}
-    pids = {dump.pid for dump in visit.dumps if dump.data}
+    heard = {dump.rank for dump in visit.seen.dumps if dump.data} - {None}
+    pids = {dump.pid for dump in visit.seen.dumps if dump.data}
     for member in visit.job.ranks():
-        process = visit.looks[-1].of(member.pid)
+        process = visit.seen.looks[-1].of(member.pid)
         if member.pid in pids or member.rank in heard:
             continue
         if process is None or process.state in ("Z", "X"):
@@ -325,15 +302,11 @@ def read_memory(visit: Visit, *, at_most_s: float) -> None:
         remaining_s = until - time.monotonic()
         if remaining_s <= 0.05:
             problem = "there was no time left to read this rank's flight recorder"
-            visit.dumps.append(FlightDump("memory", member.rank, member.pid, problem=problem))
+            visit.add(dumps=[FlightDump("memory", member.rank, member.pid, problem=problem)])
             continue
-        visit.dumps += flight.read_recorders(member, at_most_s=min(READ_S, remaining_s))
+        visit.add(dumps=flight.read_recorders(member, at_most_s=min(READ_S, remaining_s)))
 
 
-_LISTS = (
-    "looks", "stacks", "limits", "blocked", "awaits", "arguments", "positions", "locals_seen",
-    "gpus", "engines", "spans", "dumps", "ras", "logs",
-)  # fmt: skip
 _NO_PYTHON = "Failed to find python version"  # py-spy 0.4
 
 
@@ -344,23 +317,24 @@ class Visit:
     job: Job
     began_ns: int = field(default_factory=time.monotonic_ns)
     taken_unix_ns: int = field(default_factory=time.time_ns)
-    looks: list[Look] = field(default_factory=list)
-    stacks: list[tuple[Stack, ...]] = field(default_factory=list)
-    limits: list[tuple[Limits, ...]] = field(default_factory=list)
-    gpus: list[tuple[GpuLook, ...]] = field(default_factory=list)
-    engines: list[tuple[EngineLook, ...]] = field(default_factory=list)
-    blocked: tuple[Blocked, ...] = ()
-    awaits: list[Await] = field(default_factory=list)
-    arguments: list[CallArguments] = field(default_factory=list)
-    positions: tuple[Position, ...] = ()
-    locals_seen: tuple[Locals, ...] = ()
-    spans: tuple[OpenSpanSeen, ...] = ()
-    dumps: list[FlightDump] = field(default_factory=list)
-    ras: tuple[RasAnswer, ...] = ()
-    host: HostFacts | None = None
-    logs: tuple[LogTail, ...] = ()
-    problems: list[Problem] = field(default_factory=list)
-    parts: dict[str, float] = field(default_factory=dict)
+    parts: dict[str, float] = field(default_factory=dict)  # seconds by name
+
+    def __post_init__(self) -> None:
+        self.seen = Evidence(self.job, self.taken_unix_ns)
+        self._lock = Lock()  # what surrounds the job is collected in a thread
+
+    def put(self, **fields: Any) -> None:
+        """Sets fields of the evidence."""
+        with self._lock:
+            self.seen = replace(self.seen, **fields)
+
+    def add(self, **rows: Iterable[Any]) -> None:
+        """Adds rows to fields of the evidence."""
+        with self._lock:
+            more: dict[str, Any] = {
+                name: (*getattr(self.seen, name), *new) for name, new in rows.items()
+            }
+            self.seen = replace(self.seen, **more)
 
     def seconds(self) -> float:
         """Since the visit began."""
@@ -377,31 +351,25 @@ class Visit:
 
     def evidence(self) -> Evidence:
         """All of it, as it is now."""
-        rows: dict[str, Any] = {name: tuple(getattr(self, name)) for name in _LISTS}
-        pauses_ms = [stack.pause_ms for look in self.stacks for stack in look]
-        pauses_ms += [position.pause_ms for position in self.positions]
-        return Evidence(
-            job=self.job,
-            taken_unix_ns=self.taken_unix_ns,
-            host=self.host,
-            problems=tuple(self.problems + self._refused()),
+        pauses_ms = [stack.pause_ms for look in self.seen.stacks for stack in look]
+        pauses_ms += [position.pause_ms for position in self.seen.positions]
+        return replace(
+            self.seen,
+            problems=(*self.seen.problems, *self._refused()),
             cost=Cost(self.seconds(), max(pauses_ms, default=0.0), dict(self.parts)),
-            **rows,
         )
 
-    def _refused(self) -> list[Problem]:
+    def _refused(self) -> Iterator[Problem]:
         """What single records say they could not see: each text once, with the process where one
         alone says it."""
-        stacks = self.stacks[-1] if self.stacks else ()
+        stacks = self.seen.stacks[-1] if self.seen.stacks else ()
         records: list[Stack | FlightDump] = [s for s in stacks if not self._is_no_python(s)]
         pids_by_text: dict[str, set[int | None]] = defaultdict(set)
-        for record in [*records, *self.dumps]:
+        for record in [*records, *self.seen.dumps]:
             if record.problem:
                 pids_by_text[record.problem].add(record.pid)
-        return [
-            Problem(text, pid=next(iter(pids)) if len(pids) == 1 else None)
-            for text, pids in pids_by_text.items()
-        ]
+        for text, pids in pids_by_text.items():
+            yield Problem(text, pid=next(iter(pids)) if len(pids) == 1 else None)
 
     def _is_no_python(self, stack: Stack) -> bool:
         """Return whether a shell or a `sleep` that works for a rank lacks a Python stack."""

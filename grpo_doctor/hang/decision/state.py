@@ -251,7 +251,7 @@ def _unanswered(view: JobView) -> bool:
     """
     quiet, usual_s = tasks.quiet_s(view), view.wait_history.longest_gap_s
     usual = quiet is not None and usual_s is not None and quiet <= usual_s
-    if usual or any(proc.activity.progressed for proc in view.by_rank.values()):
+    if usual or any(proc.activity.kind == "working" for proc in view.by_rank.values()):
         return False
     at_work = tasks.at_work(view)
     return bool(at_work) and all(
@@ -272,7 +272,7 @@ def _all_want_locks(view: JobView) -> bool:
 def _works(proc: Process) -> bool:
     """Return whether a rank works; one that spins at one line does only in CPU-bound work."""
     if proc.activity.kind == "busy":
-        return proc.long_work is not None
+        return proc.place.long_work is not None
     return proc.activity.kind == "working"
 
 
@@ -344,7 +344,8 @@ def _somebody_works(view: JobView, graph: Graph, root: Candidate) -> bool:
         # A process may spin while it waits for the root's own.
         and not (proc.node == root.node or root.node in graph.reach.get(proc.node, ()))
     )
-    return not graph.moved_by(alive).isdisjoint(map(RankNode, root.culprits))
+    reached = (graph.reach.get(RankNode(rank), frozenset()) for rank in root.culprits)
+    return any(not alive.isdisjoint(nodes) for nodes in reached)
 
 
 def _may_wait_for_work(view: JobView, culprits: Sequence[Process]) -> bool:
@@ -358,7 +359,7 @@ def _may_wait_for_work(view: JobView, culprits: Sequence[Process]) -> bool:
 
 def _is_long_work(view: JobView, proc: Process) -> bool:
     """Work of minutes is believed where something moves or the answer comes from elsewhere."""
-    if proc.cannot_run or proc.long_work is None or nobody_is_at_it(view, proc):
+    if proc.cannot_run or proc.place.long_work is None or nobody_is_at_it(view, proc):
         return False
     return proc.activity.kind != "still" or proc.place.call == "http" or _receives(view, proc)
 

@@ -194,6 +194,7 @@ _SPELLINGS = {
 MOST_TENSORS = 1024
 MOST_DIMENSIONS = 16
 MOST_FRAMES = 128
+MOST_SHARED = 1 << 16  # values of a kind, which bounds what a hostile dump makes us keep
 # These also retire an entry when its watchdog gives up on it; others only when it is done.
 GIVES_UP = frozenset(
     {"nccl", "ncclx", "rccl", "rcclx", "xccl", "hccl", "mccl", "bccl", "cncl", "eccl"}
@@ -243,35 +244,17 @@ def _canonical(bare: str) -> str:
     return name if name in OPERATIONS else "other"
 
 
-class SharedValues:
-    """What entries have in common, made once for all dumps of a job: a thousand ranks run one
-    program, so they have the same stacks, shapes and groups.
-    """
-
-    def __init__(self) -> None:
-        self.dtypes: dict[str, tuple[str, ...]] = {}
-        self.shapes: dict[tuple[Any, ...], Sizes] = {}
-        self.frames: dict[tuple[Any, ...], Frame] = {}
-        self.stacks: dict[tuple[Frame, ...], tuple[Frame, ...]] = {}
-        self.groups: dict[tuple[str, str], tuple[str, str]] = {}
-        self.members: dict[str, tuple[int, ...]] = {}
-
-
 class EntryReader:
     """Makes entries of one dump, whose plain data must outlive it."""
 
     def __init__(
-        self,
-        names: Mapping[str, tuple[str, str]],
-        statuses: Mapping[str, Status],
-        shared: SharedValues,
+        self, names: Mapping[str, tuple[str, str]], statuses: Mapping[str, Status]
     ) -> None:
         """`names` are (name, description) by group id, for versions whose entries have the id
         alone; `statuses` are by group id.
         """
         self._names = names
         self._statuses = statuses
-        self._shared = shared
         self._stacks: dict[tuple[int, ...], tuple[Frame, ...]] = {}  # by their frames' identities
 
     def read(self, raw: Mapping[str, Any], position: int) -> Entry:
@@ -284,7 +267,6 @@ class EntryReader:
         is_p2p = bool(get("is_p2p")) or kind.source is not None
         sequence = integer(get("collective_seq_id", get("seq_id")))
         transfers = integer(get("p2p_seq_id"))
-        completed_ns = integer(get("time_discovered_completed_ns")) or None
         started_ns = integer(get("time_discovered_started_ns")) or None
         created_ns = integer(get("time_created_ns")) or integer(get("time_created_us")) * 1000
         state = get("state")
@@ -292,7 +274,7 @@ class EntryReader:
         gives_up = kind.backend in GIVES_UP
         status = self._statuses.get(group_id, _NO_STATUS)
         done = bool(
-            completed_ns
+            integer(get("time_discovered_completed_ns"))
             or state == "completed"
             or (retired and not gives_up)
             or (gives_up and not is_p2p and not transfers and 0 <= sequence <= status.completed)
@@ -312,13 +294,12 @@ class EntryReader:
             is_p2p=is_p2p,
             source=kind.source,
             target=kind.target,
-            input_sizes=self._sizes(get("input_sizes")),
-            output_sizes=self._sizes(get("output_sizes")),
-            input_dtypes=self._types(get("input_dtypes")),
-            output_dtypes=self._types(get("output_dtypes")),
+            input_sizes=_sizes(get("input_sizes")),
+            output_sizes=_sizes(get("output_sizes")),
+            input_dtypes=_dtypes(get("input_dtypes")),
+            output_dtypes=_dtypes(get("output_dtypes")),
             created_ns=created_ns or None,
             started_ns=started_ns,
-            completed_ns=completed_ns,
             started=started if started or gives_up else None,
             done=done,
             timed_out=retired and not done,
@@ -330,49 +311,48 @@ class EntryReader:
     def _group(self, process_group: Any, group_id: str) -> tuple[str, str]:
         """Name and description; from 2.4 an entry has both, before only an id."""
         if isinstance(process_group, (list, tuple)) and process_group:
-            key = (str(process_group[0]), str(process_group[1]) if len(process_group) > 1 else "")
-        else:
-            key = self._names.get(group_id, (str(process_group or group_id), ""))
-        shared = self._shared.groups.get(key)
-        if shared is None:
-            shared = clean(key[0]), clean(key[1]).replace("undefined", "")
-            self._shared.groups[key] = shared
-        return shared
-
-    def _sizes(self, raw: Any) -> Sizes:
-        """Most operations have one tensor, of one of few shapes."""
-        if not raw or len(raw) != 1 or not isinstance(raw[0], (list, tuple)):
-            return _sizes(raw)
-        key = tuple(raw[0][:MOST_DIMENSIONS])
-        shared = self._shared.shapes.get(key)
-        if shared is None:
-            shared = self._shared.shapes[key] = _sizes(raw)
-        return shared
-
-    def _types(self, raw: Any) -> tuple[str, ...]:
-        if not raw:
-            return ()
-        key = raw if isinstance(raw, str) else "\0".join(map(str, raw[:MOST_TENSORS]))
-        shared = self._shared.dtypes.get(key)
-        if shared is None:
-            shared = self._shared.dtypes[key] = tuple(clean(name) for name in key.split("\0"))
-        return shared
+            description = str(process_group[1]) if len(process_group) > 1 else ""
+            return _names(str(process_group[0]), description)
+        return _names(*self._names.get(group_id, (str(process_group or group_id), "")))
 
     def _stack(self, raw: Any) -> tuple[Frame, ...]:
         """torch writes a frame that entries share once, and refers to it."""
         identity = tuple(map(id, raw[:MOST_FRAMES]))
-        shared = self._stacks.get(identity)
-        if shared is None:
-            stack = tuple([self._frame(item) for item in raw[:MOST_FRAMES]])
-            shared = self._stacks[identity] = self._shared.stacks.setdefault(stack, stack)
-        return shared
+        stack = self._stacks.get(identity)
+        if stack is None:
+            keys = ((f.get("name"), f.get("filename"), f.get("line")) for f in raw[:MOST_FRAMES])
+            stack = self._stacks[identity] = _same(tuple([_frame(*key) for key in keys]))
+        return stack
 
-    def _frame(self, raw: Any) -> Frame:
-        key = (raw.get("name"), raw.get("filename"), raw.get("line"))
-        shared = self._shared.frames.get(key)
-        if shared is None:
-            shared = self._shared.frames[key] = Frame(clean(key[0]), clean(key[1]), integer(key[2]))
-        return shared
+
+# What entries have in common is made once for all dumps of a job: a thousand ranks run one program,
+# so they have the same stacks, shapes and groups.
+
+
+@lru_cache(maxsize=MOST_SHARED)
+def _names(name: str, description: str) -> tuple[str, str]:
+    return clean(name), clean(description).replace("undefined", "")
+
+
+@lru_cache(maxsize=MOST_SHARED)
+def _frame(function: Any, file: Any, line: Any) -> Frame:
+    return Frame(clean(function), clean(file), integer(line))
+
+
+@lru_cache(maxsize=MOST_SHARED)
+def _same(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """The first of equal stacks: comparing those of one identity is fast."""
+    return stack
+
+
+@lru_cache(maxsize=MOST_SHARED)
+def _types(joined: str) -> tuple[str, ...]:
+    return tuple(map(clean, joined.split("\0")))
+
+
+@lru_cache(maxsize=MOST_SHARED)
+def _shapes(raw: tuple[tuple[Any, ...], ...]) -> Sizes:
+    return tuple([tuple(map(integer, shape)) for shape in raw])
 
 
 def integer(value: Any, otherwise: int = 0) -> int:
@@ -391,6 +371,12 @@ def _sizes(raw: Any) -> Sizes:
     """Shapes of tensors; a recorder may also write one flat shape."""
     if not raw or isinstance(raw, str):
         return ()
-    if not isinstance(raw[0], (list, tuple)):
-        return (tuple(integer(n) for n in raw[:MOST_DIMENSIONS]),)
-    return tuple([tuple(map(integer, shape[:MOST_DIMENSIONS])) for shape in raw[:MOST_TENSORS]])
+    shapes = raw[:MOST_TENSORS] if isinstance(raw[0], (list, tuple)) else (raw,)
+    return _shapes(tuple([tuple(shape[:MOST_DIMENSIONS]) for shape in shapes]))
+
+
+def _dtypes(raw: Any) -> tuple[str, ...]:
+    """Types of tensors; a recorder may also write one alone."""
+    if not raw:
+        return ()
+    return _types(raw if isinstance(raw, str) else "\0".join(map(str, raw[:MOST_TENSORS])))

@@ -41,7 +41,6 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     output_dtypes: tuple[str, ...] = ()
     created_ns: int | None = None
     started_ns: int | None = None
-    completed_ns: int | None = None
     started: bool | None = None
     done: bool = False
     timed_out: bool = False
@@ -54,7 +53,6 @@ class Status(msgspec.Struct, frozen=True):
     """A rank's own counters of a group; -1 none yet. They outlive the ring."""
 
     enqueued: int = -1
-    started: int = -1
     completed: int = -1
 
 
@@ -75,9 +73,8 @@ class GroupSeen(msgspec.Struct, frozen=True):
 class Recording(msgspec.Struct, frozen=True):
     """What one rank recorded: its newest dump, of each of torch's recorders that was asked.
 
-    `rank` None: not known. `entries` are in the order they were enqueued. `moved`:
-    whether anything was enqueued or completed since an earlier dump of the same rank; None without
-    an earlier one. `at_unix_ns` is when the newest dump was taken.
+    `rank` None: not known. `entries` are in the order they were enqueued. `at_unix_ns` is when the
+    newest dump was taken.
     """
 
     rank: int | None
@@ -86,7 +83,6 @@ class Recording(msgspec.Struct, frozen=True):
     at_unix_ns: int = 0
     groups: tuple[GroupSeen, ...] = ()
     entries: tuple[Entry, ...] = ()
-    moved: bool | None = None
 
     @property
     def from_file(self) -> bool:

@@ -9,18 +9,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import replace
 
-from grpo_doctor.hang.dumps.documents import (
-    EntryReader,
-    NotADumpError,
-    SharedValues,
-    clean,
-    integer,
-)
+from grpo_doctor.hang.dumps.documents import EntryReader, NotADumpError, clean, integer
 from grpo_doctor.hang.dumps.model import Entry, GroupSeen, Recording, Status
 from grpo_doctor_probes.evidence import FlightDump
 
@@ -78,7 +73,6 @@ def _as_its_end(entry: Entry, end: Entry | None) -> Entry:
     return replace(
         entry,
         started_ns=end.started_ns,
-        completed_ns=end.completed_ns,
         started=end.started,
         done=end.done,
         timed_out=end.timed_out,
@@ -91,11 +85,8 @@ _NUMBER = re.compile(r"\d{1,9}")
 _LIBRARY_KEYS = ("comm_lib_version", "nccl_version")
 
 
-def normalise(
-    data: Any, dump: FlightDump, shared: SharedValues
-) -> tuple[Recording, tuple[str, ...]]:
-    """The recording and what in it was unusable. `parts` are those of all dumps that are read
-    together.
+def normalise(data: Any, dump: FlightDump) -> tuple[Recording, tuple[str, ...]]:
+    """The recording and what in it was unusable.
 
     Raises:
         NotADumpError: it has no entries, groups or counters at all.
@@ -103,10 +94,10 @@ def normalise(
     root = {"entries": data} if isinstance(data, list) else data
     if not isinstance(root, dict) or not root.keys() & {"entries", "pg_config", "pg_status"}:
         raise NotADumpError("it has neither entries nor process groups")
-    configured = tuple(_configured(root.get("pg_config"), shared))
+    configured = tuple(_configured(root.get("pg_config")))
     statuses = _statuses(root.get("pg_status"))
     names = {key: (group.name, group.description) for key, group in configured}
-    reader = EntryReader(names, statuses, shared)
+    reader = EntryReader(names, statuses)
     entries, problems = _entries(root.get("entries"), reader, statuses)
     library = next((clean(root[key]) for key in _LIBRARY_KEYS if root.get(key)), "")
     recording = Recording(
@@ -141,35 +132,36 @@ def _entries(
     return settled(entries, statuses), tuple(problems)
 
 
-def _configured(raw: Any, shared: SharedValues) -> Sequence[tuple[str, GroupSeen]]:
+def _configured(raw: Any) -> Sequence[tuple[str, GroupSeen]]:
     if not isinstance(raw, dict):
         return ()
     listed = []
     for key, value in raw.items():
         config = value if isinstance(value, dict) else {}
         name = clean(config.get("name") or key)
-        ranks = _ranks(config.get("ranks"), shared)
+        ranks = _ranks(config.get("ranks"))
         if name or ranks:
             description = clean(config.get("desc")).replace("undefined", "")
             listed.append((str(key)[:40], GroupSeen(name, description, ranks)))
     return listed
 
 
-def _ranks(raw: Any, shared: SharedValues) -> tuple[int, ...]:
+def _ranks(raw: Any) -> tuple[int, ...]:
     """A text like "[0, 1]", or a list."""
     if isinstance(raw, str):
-        listed = shared.members.get(raw)
-        if listed is None:
-            numbers = _NUMBER.findall(raw[: MOST_RANKS * 8])
-            listed = shared.members[raw] = tuple(map(int, numbers))
-        return listed
+        return _listed(raw[: MOST_RANKS * 8])
     if isinstance(raw, (list, tuple)):
         return tuple(n for n in raw[:MOST_RANKS] if isinstance(n, int) and n >= 0)
     return ()
 
 
+@lru_cache(maxsize=1024)  # every rank of a job lists the same groups
+def _listed(text: str) -> tuple[int, ...]:
+    return tuple(map(int, _NUMBER.findall(text)))
+
+
 def _statuses(raw: Any) -> dict[str, Status]:
-    kinds = ("enqueued", "started", "completed")
+    kinds = ("enqueued", "completed")
     return {
         str(key)[:40]: Status(*(_counter(counters, kind) for kind in kinds))
         for key, counters in (raw.items() if isinstance(raw, dict) else ())

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from grpo_doctor.hang.dumps.documents import GIVES_UP, NotADumpError, SharedValues, clean, load
+from grpo_doctor.hang.dumps.documents import GIVES_UP, NotADumpError, clean, load
 from grpo_doctor.hang.dumps.model import DumpProblem, Entry, Recording, Recordings
 from grpo_doctor.hang.dumps.normalise import normalise
 from grpo_doctor.hang.wording import seconds_text
@@ -39,14 +39,6 @@ class _Span(NamedTuple):
     low: int
     high: int
     is_file: bool
-
-
-class _Age(NamedTuple):
-    ns: int
-    older: bool
-
-    def __str__(self) -> str:
-        return seconds_text(self.ns / _NS)
 
 
 def of_one_world(recordings: Sequence[Recording]) -> tuple[list[Recording], list[DumpProblem]]:
@@ -81,38 +73,35 @@ def _world(recording: Recording) -> tuple[int, ...]:
     return ()
 
 
-def of_one_moment(
-    recordings: Sequence[Recording],
-) -> tuple[list[Recording], list[DumpProblem]]:
+def of_one_moment(recordings: Sequence[Recording]) -> tuple[list[Recording], list[DumpProblem]]:
     """Without the files that contradict most of the others. Who is behind in a file of an earlier
     moment, or ahead in one of a later, is not to blame.
     """
     apart: dict[int, str] = {}
     written = [_written(recording) for recording in recordings if recording.rank is not None]
-    for rank, age in _strangers(written, apart):
+    for rank, later_ns in _strangers(written, apart):
+        age = seconds_text(abs(later_ns) / _NS)
         apart[rank] = (
-            f"it was written {age} before the last calls of the other files"
-            if age.older
-            else f"its last call is {age} newer than those of the other files"
+            f"its last call is {age} newer than those of the other files"
+            if later_ns > 0
+            else f"it was written {age} before the last calls of the other files"
         )
     active = [span for recording in recordings if (span := _active(recording)) is not None]
-    for rank, age in _strangers(active, apart):
-        direction = "older" if age.older else "newer"
-        apart[rank] = (
-            f"its calls are {age} {direction} than those of most others: it is from another run"
-        )
+    for rank, later_ns in _strangers(active, apart):
+        age = f"{seconds_text(abs(later_ns) / _NS)} {'newer' if later_ns > 0 else 'older'}"
+        apart[rank] = f"its calls are {age} than those of most others: it is from another run"
     last_ns = {span.rank: span.low for span in written}
     at_once: set[int] = set()
     for reaches in _reaches(recordings):
-        strangers = dict(_strangers(reaches, apart))
-        used = [span.rank for span in reaches if span.rank not in strangers.keys() | apart.keys()]
+        strangers = {rank for rank, _ in _strangers(reaches, apart)}
+        used = [span.rank for span in reaches if span.rank not in strangers | apart.keys()]
         # Dumps of a running job are written one after the other: those of one minute are near.
         neighbours = {
             rank
             for rank in strangers
             if any(abs(last_ns[rank] - last_ns[peer]) <= _CLOCKS_NS for peer in used)
         }
-        excluded = strangers if len(used) > len(strangers) else strangers.keys() - neighbours
+        excluded = strangers if len(used) > len(strangers) else strangers - neighbours
         apart |= dict.fromkeys(excluded, _RULED_OUT)
         at_once |= neighbours
     problems = [
@@ -123,9 +112,9 @@ def of_one_moment(
     return [recording for recording in recordings if recording.rank not in apart], problems
 
 
-def _strangers(spans: Sequence[_Span], apart: Container[int]) -> Iterator[tuple[int, _Age]]:
-    """The files that have nothing in common with most, and how far they are from those; where no
-    moment has most, those of the earlier ones.
+def _strangers(spans: Sequence[_Span], apart: Container[int]) -> Iterator[tuple[int, int]]:
+    """The files that have nothing in common with most, and how much later than those they are, less
+    than zero if earlier; where no moment has most, those of the earlier ones.
     """
     candidates = [span for span in spans if span.rank not in apart]
     if not candidates:
@@ -135,9 +124,9 @@ def _strangers(spans: Sequence[_Span], apart: Container[int]) -> Iterator[tuple[
     begin, end = max(span.low for span in inside), min(span.high for span in inside)
     for span in candidates:
         if span.is_file and span.high < common:
-            yield span.rank, _Age(begin - span.high, older=True)
+            yield span.rank, span.high - begin
         elif span.is_file and span.low > common:
-            yield span.rank, _Age(span.low - end, older=False)
+            yield span.rank, span.low - end
 
 
 def _common(spans: Sequence[_Span]) -> int:
@@ -225,19 +214,18 @@ _IN_NAME = re.compile(r"rank[_\-. =]?(\d{1,7})", re.IGNORECASE)
 def read(dumps: Iterable[FlightDump]) -> Recordings:
     """Parses and normalises. Never executes anything of a dump; never raises for its content.
 
-    Several dumps of a rank become one recording: the newest of each recorder, which knows whether
-    anything moved since the ones before. The order of `dumps` does not matter.
+    Several dumps of a rank become one recording: the newest of each recorder. The order of `dumps`
+    does not matter.
     """
     recorded: list[Recording] = []
     problems: list[DumpProblem] = []
-    shared = SharedValues()
     for dump in dumps:
         source = clean(dump.source)
         if not dump.data:
             problems.append(DumpProblem(source, dump.rank, clean(dump.problem) or "it is empty"))
             continue
         try:
-            recording, unusable = normalise(load(dump.data), dump, shared)
+            recording, unusable = normalise(load(dump.data), dump)
         except NotADumpError as error:
             problems.append(DumpProblem(source, dump.rank, str(error)))
             continue
@@ -283,18 +271,15 @@ def _join(rank: int, recordings: Sequence[Recording], problems: list[DumpProblem
     if len(by_recorder) > 1 and not any(p.entries or p.groups for p in by_recorder.get("", ())):
         by_recorder.pop("", None)
     newest: list[Recording] = []
-    moved: list[bool] = []
     for same in by_recorder.values():
         last = max(same, key=lambda p: (p.at_unix_ns, p.sources))
         newest.append(last)
-        for recording in same:
-            if recording is last:
-                continue
-            if not _is_same_process(recording, last):
-                text = f"two processes claim rank {rank}; {last.sources[0]} is used"
-                problems.append(DumpProblem(recording.sources[0], rank, text, NAME_IT))
-            elif recording.at_unix_ns < last.at_unix_ns:
-                moved.append(_mark(recording) != _mark(last))
+        text = f"two processes claim rank {rank}; {last.sources[0]} is used"
+        problems += [
+            DumpProblem(recording.sources[0], rank, text, NAME_IT)
+            for recording in same
+            if not _is_same_process(recording, last)
+        ]
     rings = [recording.entries for recording in newest]
     merged = sorted(chain.from_iterable(rings), key=lambda entry: entry.created_ns or 0)
     return msgspec.structs.replace(
@@ -304,7 +289,6 @@ def _join(rank: int, recordings: Sequence[Recording], problems: list[DumpProblem
         at_unix_ns=max(recording.at_unix_ns for recording in newest),
         groups=tuple(group for recording in newest for group in recording.groups),
         entries=tuple(merged) if len(rings) > 1 else rings[0],
-        moved=any(moved) if moved else None,
     )
 
 
@@ -319,9 +303,3 @@ def _is_same_process(first: Recording, second: Recording) -> bool:
     """Records of one number in two dumps of a process were created at the same time."""
     created = {e.record: e.created_ns for e in first.entries}
     return all(created.get(e.record, e.created_ns) == e.created_ns for e in second.entries)
-
-
-def _mark(recording: Recording) -> tuple[object, ...]:
-    last = recording.entries[-1].record if recording.entries else -1
-    counters = sorted((g.group_id, g.status.enqueued, g.status.completed) for g in recording.groups)
-    return last, sum(1 for e in recording.entries if e.done), counters

@@ -1,4 +1,4 @@
-"""What the GPUs of a job do: who computes, who waits in a collective's kernel, which failed. Pure.
+"""What the GPUs of a job do: which wait in a collective's kernel, which are idle or failed. Pure.
 
 A kernel of NCCL that waits for its peers keeps a GPU 100% busy and computes nothing, so what counts
 is how much power it draws meanwhile. Two samples are needed; what they leave open is `unknown`.
@@ -13,14 +13,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from grpo_doctor.hang.model.nodes import process_in
 from grpo_doctor.hang.verdict import Item
 from grpo_doctor_probes.evidence import Evidence, GpuLook
 
-Doing = Literal["computes", "waits-in-kernel", "idle", "silent", "failed", "unknown"]
+Doing = Literal["waits-in-kernel", "idle", "silent", "failed", "unknown"]
 
 # Shares of the power limit. Waits that were reported: 100 of 700 W (NVIDIA-NeMo/Speech#9291), 118
 # of 400 W (NVIDIA/nccl#2428, 30%). Of the samples of two clusters of A100s (InternLM/AcmeTrace,
@@ -35,7 +35,6 @@ IDLE_PCT = 10.0
 # on the newest: a quarter of an H100's 132. Decoding a few sequences draws no more power than that
 # (173 of 700 W, SemiAnalysisAI/InferenceX#828), and is on most SMs.
 FEW_SMS_PCT = 30.0
-MANY_SMS_PCT = 50.0
 # Over NVLink: a collective that still carries data waits for nobody. Not over PCIe, through which a
 # waiting kernel may poll a flag in the host's memory.
 CARRIES_BYTES_PER_S = 100e6
@@ -74,24 +73,13 @@ def doing_of(looks: Sequence[GpuLook]) -> Doing:
     if max(measured) <= IDLE_PCT:
         return "idle"
     power = _power_shares(looks)
-    if not power:
+    if not power or min(measured) < BUSY_PCT or _is_throttled(looks) or _carries_data(looks):
         return "unknown"
-    if min(power) >= COMPUTING_POWER_SHARE and min(measured) > IDLE_PCT:
-        return "computes"
-    if min(measured) < BUSY_PCT or _is_throttled(looks) or _carries_data(looks):
-        return "unknown"
-    return _busy(looks, power)
-
-
-def _busy(looks: Sequence[GpuLook], power: Sequence[float]) -> Doing:
     active = [look.sm_active_pct for look in looks if look.sm_active_pct is not None]
-    few = bool(active) and max(active) <= FEW_SMS_PCT
-    if active and min(active) >= MANY_SMS_PCT:
-        return "computes"  # memory-bound work draws little
+    on_few = max(active, default=0.0) <= FEW_SMS_PCT  # memory-bound work draws little
+    most = COMPUTING_POWER_SHARE if active else WAITING_POWER_SHARE
     flat = max(power) - min(power) <= FLAT_POWER_SHARE
-    if active:
-        return "waits-in-kernel" if flat and few else "unknown"
-    return "waits-in-kernel" if flat and max(power) <= WAITING_POWER_SHARE else "unknown"
+    return "waits-in-kernel" if flat and on_few and max(power) <= most else "unknown"
 
 
 def _carries_data(looks: Sequence[GpuLook]) -> bool:
@@ -172,7 +160,6 @@ class Xid:
     """One line. `pid` is the driver's."""
 
     age_s: float
-    code: int
     bus: Address | None
     pid: int | None
     fatal: bool
@@ -194,21 +181,18 @@ def xids(evidence: Evidence) -> Iterator[Xid]:
             pid = (
                 process_in(evidence.job.members, text, int(match["pid"])) if match["pid"] else None
             )
-            code = int(match["code"])
-            yield Xid(age_s, code, address(match["bus"]), pid, code in FATAL, text)
+            yield Xid(age_s, address(match["bus"]), pid, int(match["code"]) in FATAL, text)
         elif match := _SXID.search(text):
             bus, fatal = address(match["bus"]), match["kind"] is not None
-            yield Xid(age_s, int(match["code"]), bus, None, fatal, text)
+            yield Xid(age_s, bus, None, fatal, text)
 
 
 def owner(
-    xid: Xid,
-    on_gpus: Mapping[tuple[str, str], tuple[int, ...]],
-    rank_of: Mapping[int, int | None],
+    xid: Xid, on_gpus: Mapping[tuple[str, str], tuple[int, ...]], rank_of: Mapping[int, int | None]
 ) -> tuple[int, ...] | None:
     """The ranks on the GPU that a line is about; None where it is known that no rank is.
 
-    `on_gpus` is as `ranks_of_gpus` gives it, `rank_of` has ranks by process number. The address
+    `on_gpus` is as in a `GpuJudgement`, `rank_of` has ranks by process number. The address
     decides where NVML knows it: in a container a process number of the host may be that of somebody
     else. Several hosts may have the same address: then the line names its host.
     """
@@ -230,20 +214,10 @@ def owner(
     return () if xid.pid is None else None
 
 
-Conclusion = Literal["collective-wait", "one-computes", "unknown"]
-# By what the GPUs do: what that means.
-_CONCLUSIONS: dict[frozenset[Doing], Conclusion] = {
-    frozenset({"waits-in-kernel"}): "collective-wait",
-    frozenset({"computes", "waits-in-kernel"}): "one-computes",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class GpuState:
     """A GPU of the job over both looks. `ranks` compute on it; `items` are its numbers."""
 
-    index: int
-    host: str
     ranks: tuple[int, ...]
     doing: Doing
     items: tuple[Item, ...] = ()
@@ -251,15 +225,18 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class GpuJudgement:
-    """All of them. `ranks` are those that compute while the others' GPUs wait; `silence` says that
-    NVML does not answer.
+    """Those with ranks on them; `silence` says that NVML does not answer. `ranks_at` are the ranks
+    on each GPU, also none, by host (empty for one host alone) and PCI address as NVML says it.
     """
 
-    conclusion: Conclusion = "unknown"
-    ranks: tuple[int, ...] = ()
     gpus: tuple[GpuState, ...] = ()
-    items: tuple[Item, ...] = ()
     silence: tuple[Item, ...] = ()
+    ranks_at: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def all_wait(self) -> bool:
+        """Return whether each of them is in the kernel of a collective."""
+        return {gpu.doing for gpu in self.gpus} == {"waits-in-kernel"}
 
     def of(self, rank: int) -> Doing:
         """What the GPU of this rank does; `unknown` where it is not known or shared by several."""
@@ -270,39 +247,25 @@ def judge_gpus(evidence: Evidence) -> GpuJudgement:
     """What the looks at the GPUs of `evidence` say of its ranks."""
     rank_of = {member.pid: member.rank for member in evidence.job.members if member.role == "rank"}
     histories = _histories(evidence.gpus)
+    ranks_on = {key: _ranks_on(looks, rank_of) for key, looks in histories.items()}
     states = tuple(
-        _state(key, looks, _ranks_on(looks, rank_of), len(evidence.gpus))
+        _state(key, looks, ranks_on[key], len(evidence.gpus))
         for key, looks in sorted(histories.items())
         if key[1] >= 0
     )
-    of_job = tuple(gpu for gpu in states if gpu.ranks)
-    conclusion = _CONCLUSIONS.get(frozenset(gpu.doing for gpu in of_job), "unknown")
-    computing = {rank for gpu in of_job if gpu.doing == "computes" for rank in gpu.ranks}
-    ranks = tuple(sorted(computing)) if conclusion == "one-computes" else ()
     return GpuJudgement(
-        conclusion,
-        ranks,
-        of_job,
-        _items(ranks, of_job),
+        tuple(gpu for gpu in states if gpu.ranks),
         tuple(
             Item("gpu", None, f"NVML{f' on {host}' if host else ''} {silence_text(looks[-1])}")
             for (host, index), looks in sorted(histories.items())
             if index < 0 and is_silent(looks[-1])
         ),
+        {
+            (key[0], looks[-1].bus_id or looks[0].bus_id): ranks_on[key]
+            for key, looks in histories.items()
+            if any(look.bus_id for look in looks)
+        },
     )
-
-
-def ranks_of_gpus(evidence: Evidence) -> dict[tuple[str, str], tuple[int, ...]]:
-    """The ranks on each GPU, by host (empty for one host alone) and PCI address as NVML says it.
-
-    A GPU that no rank is on is there with no ranks.
-    """
-    rank_of = {member.pid: member.rank for member in evidence.job.members if member.role == "rank"}
-    return {
-        (host, looks[-1].bus_id or looks[0].bus_id): _ranks_on(looks, rank_of)
-        for (host, _), looks in _histories(evidence.gpus).items()
-        if any(look.bus_id for look in looks)
-    }
 
 
 def _histories(looks: Sequence[Sequence[GpuLook]]) -> dict[tuple[str, int], list[GpuLook]]:
@@ -338,11 +301,4 @@ def _state(
             doing = "unknown"  # which of them keeps it busy cannot be told
     name = f"GPU {index}" + (f" of {host}" if host else "")
     items = tuple(Item("gpu", rank, f"{name} {text}") for text in texts)
-    return GpuState(index, host, ranks, doing, items)
-
-
-def _items(ranks: tuple[int, ...], gpus: Sequence[GpuState]) -> tuple[Item, ...]:
-    """The numbers of those that it is about, and of one of the others."""
-    subjects = [gpu for gpu in gpus if not set(gpu.ranks).isdisjoint(ranks)]
-    remaining = [gpu for gpu in gpus if gpu not in subjects]
-    return tuple(item for gpu in [*subjects[:3], *remaining[:1]] for item in gpu.items)
+    return GpuState(ranks, doing, items)

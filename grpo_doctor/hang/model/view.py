@@ -16,7 +16,7 @@ from grpo_doctor.hang.dumps import Recordings
 from grpo_doctor.hang.dumps.documents import GIVES_UP
 from grpo_doctor.hang.model import gpus
 from grpo_doctor.hang.model.gpus import GpuJudgement
-from grpo_doctor.hang.model.hosts import elsewhere, unseen
+from grpo_doctor.hang.model.hosts import unseen
 from grpo_doctor.hang.model.matching.match import match
 from grpo_doctor.hang.model.matching.model import Matching
 from grpo_doctor.hang.model.process import ray_code
@@ -75,8 +75,7 @@ class JobView:
     @property
     def elsewhere(self) -> frozenset[int]:
         """Missing ranks that may be on another host."""
-        locals_of = {rank: proc.member.local_rank for rank, proc in self.by_rank.items()}
-        return elsewhere(self.evidence.job, locals_of)
+        return unseen(self.evidence.job)
 
     def children(self, pid: int) -> tuple[Process, ...]:
         """The processes that this one started, of the job."""
@@ -146,7 +145,7 @@ def build(evidence: Evidence) -> JobView:
 
 def _lost(job: Job) -> bool:
     present = {member.rank for member in job.ranks()}
-    return bool(set(job.ranks_missing) - present - set(unseen(job)))
+    return bool(set(job.ranks_missing) - present - unseen(job))
 
 
 def _by_parent(procs: tuple[Process, ...]) -> dict[int, tuple[Process, ...]]:
@@ -183,11 +182,10 @@ def has_pending(recordings: Recordings, matching: Matching, rank: int | None) ->
     a device's library shows it: that of gloo knows nothing of them.
     """
     recording = recordings.of(rank) if rank is not None else None
-    backlog = matching.backlog(rank) if rank is not None else None
-    if recording is None or backlog is None:
+    if recording is None or rank not in matching.heard:
         return None
     of_device = recording.library or any(e.backend in GIVES_UP for e in recording.entries)
-    return not backlog.idle if of_device else None
+    return rank not in matching.idle if of_device else None
 
 
 WaitKind = Literal["proven", "asleep", "polls", "outside", "computes", "long"]
@@ -274,9 +272,8 @@ def recorded_history(matching: Matching) -> WaitHistory:
         for pace in matching.paces
         if pace.last_enqueued_ns is not None and pace.taken_ns
     ]
-    waited_s = 0.0 if matching.moved else min(times_s, default=math.inf)
-    if any(status.timed_out for status in matching.statuses):
-        waited_s = math.inf
+    timed_out = any(status.timed_out for status in matching.statuses)
+    waited_s = math.inf if timed_out else min(times_s, default=math.inf)
     return WaitHistory(waited_s, _longest_gap_s(matching), matching.familiar)
 
 

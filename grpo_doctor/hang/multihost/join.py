@@ -10,13 +10,13 @@ import ipaddress
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from grpo_doctor.hang.model.hosts import home_of
+from grpo_doctor.hang.model.hosts import ARROW, host_at, hosts_by_rank
 from grpo_doctor.hang.model.nodes import host_of
 from grpo_doctor.hang.multihost.visits import (
     Home,
@@ -43,32 +43,15 @@ class DifferentJobsError(Exception):
     """The evidence is of several jobs; the message names each by its hosts and where it meets."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Papers:
-    host: str
-    address: str
-    run_id: str
-    job_id: str
-    ranks: frozenset[int]
-    complete: bool
-
-    def text(self) -> str:
-        """`rendezvous 10.0.0.1:29500, run id r1, job 4711`."""
-        facts = [f"rendezvous {self.address or 'unknown'}"]
-        facts += [f"run id {self.run_id}"] if self.run_id else []
-        facts += [f"job {self.job_id}"] if self.job_id else []
-        return ", ".join(facts)
-
-
 def check_same_job(evidences: Sequence[Evidence]) -> None:
     """Raises DifferentJobsError unless all can be of one job."""
-    jobs: list[list[_Papers]] = []
-    for papers in (_papers(evidence.job) for evidence in evidences):
-        fitting = [job for job in jobs if not any(_differ(papers, other) for other in job)]
+    jobs: list[list[Job]] = []
+    for own in (evidence.job for evidence in evidences):
+        fitting = [job for job in jobs if not any(_differ(own, other) for other in job)]
         if fitting:
-            fitting[0].append(papers)
+            fitting[0].append(own)
         else:
-            jobs.append([papers])
+            jobs.append([own])
     if len(jobs) > 1:
         lines = "\n".join(map(_named, jobs))
         raise DifferentJobsError(
@@ -76,28 +59,24 @@ def check_same_job(evidences: Sequence[Evidence]) -> None:
         )
 
 
-def _papers(job: Job) -> _Papers:
+def _ids(job: Job) -> tuple[str, str]:
+    """Torchrun's run id, where one was given, and the job id of the cluster."""
     placement = job.placements[0] if job.placements else Placement(job.host)
-    ranks = frozenset(m.rank for m in job.ranks() if m.rank is not None)
-    return _Papers(
-        host=job.host,
-        address=job.address,
-        run_id="" if placement.run_id == _NO_RUN_ID else placement.run_id,
-        job_id=placement.job_id,
-        ranks=ranks,
-        complete=bool(ranks) and job.world_size == len(ranks),
-    )
+    run_id = placement.run_id if placement.run_id != _NO_RUN_ID else ""
+    return run_id, placement.job_id
 
 
-def _differ(papers: _Papers, other: _Papers) -> bool:
-    if papers.run_id and other.run_id:
-        return papers.run_id != other.run_id
-    if papers.job_id and other.job_id and papers.job_id != other.job_id:
+def _differ(job: Job, other: Job) -> bool:
+    (run_id, job_id), (other_run_id, other_job_id) = _ids(job), _ids(other)
+    if run_id and other_run_id:
+        return run_id != other_run_id
+    if job_id and other_job_id and job_id != other_job_id:
         return True
-    complete = papers.complete and other.complete
-    if complete and papers.host != other.host and papers.ranks & other.ranks:
+    ranks, others = started_ranks(job), started_ranks(other)
+    complete = (len(ranks), len(others)) == (job.world_size, other.world_size)
+    if complete and job.host != other.host and ranks & others:
         return True  # each has all its ranks: two jobs that both meet at localhost
-    return bool(papers.address and other.address) and _elsewhere(papers.address, other.address)
+    return bool(job.address and other.address) and _elsewhere(job.address, other.address)
 
 
 def _elsewhere(address: str, other: str) -> bool:
@@ -124,20 +103,23 @@ def _is_number(host: str) -> bool:
     return True
 
 
-def _named(job: Sequence[_Papers]) -> str:
-    names = sorted({papers.host for papers in job})
+def _named(jobs: Sequence[Job]) -> str:
+    """`node1, node2: rendezvous 10.0.0.1:29500, run id r1, job 4711`."""
+    names = sorted({job.host for job in jobs})
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    best = max(job, key=lambda own: (bool(own.address), bool(own.run_id), bool(own.job_id)))
-    return f"  {', '.join(names[:_MOST_NAMED])}{more}: {best.text()}"
+    best = max(jobs, key=lambda job: tuple(map(bool, (job.address, *_ids(job)))))
+    run_id, job_id = _ids(best)
+    facts = [f"rendezvous {best.address or 'unknown'}"]
+    facts += [f"run id {run_id}"] * bool(run_id) + [f"job {job_id}"] * bool(job_id)
+    return f"  {', '.join(names[:_MOST_NAMED])}{more}: {', '.join(facts)}"
 
 
 _Look = TypeVar("_Look")
-_ARROW = " -> "
 _LOOPBACK = ("127.", "[::1]")
 OF_ONE_LOOK = ("stacks", "limits", "gpus", "engines")
 OF_ALL_LOOKS = (
     *("blocked", "awaits", "arguments", "positions", "locals_seen", "spans"),
-    *("dumps", "ras", "ray", "logs"),
+    *("dumps", "ray", "logs"),
 )
 
 
@@ -298,7 +280,7 @@ def across_hosts(evidence: Evidence) -> Evidence:
     """The evidence with peers on other hosts: by the two ends of a connection, else by who serves
     the port on the host that has the address.
     """
-    ends = {row.target: row.pid for row in evidence.blocked if _ARROW in row.target}
+    ends = {row.target: row.pid for row in evidence.blocked if ARROW in row.target}
     homes = _homes(evidence)
     servers = dict(_servers(evidence))
     return replace(
@@ -307,16 +289,13 @@ def across_hosts(evidence: Evidence) -> Evidence:
 
 
 def _met(
-    row: Blocked,
-    ends: dict[str, int],
-    homes: dict[str, int],
-    servers: dict[tuple[int, str], int],
+    row: Blocked, ends: dict[str, int], homes: dict[str, int], servers: dict[tuple[int, str], int]
 ) -> Blocked:
-    local, arrow, remote = row.target.partition(_ARROW)
+    local, arrow, remote = row.target.partition(ARROW)
     if not arrow or row.peers or remote.startswith(_LOOPBACK):
         return row
     host, _, port = remote.rpartition(":")
-    peer = ends.get(f"{remote}{_ARROW}{local}")
+    peer = ends.get(f"{remote}{ARROW}{local}")
     if peer is None and host in homes:
         peer = servers.get((homes[host], port))
     if peer is None or host_of(peer) == host_of(row.pid):
@@ -333,9 +312,9 @@ def _homes(evidence: Evidence) -> dict[str, int]:
         for address in placement.addresses
     }
     for row in evidence.blocked:
-        local, arrow, _ = row.target.partition(_ARROW)
+        local, arrow, _ = row.target.partition(ARROW)
         if arrow and not local.startswith(_LOOPBACK):
-            homes.setdefault(local.rpartition(":")[0], host_of(row.pid))
+            homes.setdefault(host_at(local), host_of(row.pid))
     return homes
 
 
@@ -343,7 +322,7 @@ def _servers(evidence: Evidence) -> Iterator[tuple[tuple[int, str], int]]:
     """Who answers on a port of a host: seen in its own wait, or asked for its numbers there."""
     for row in evidence.blocked:
         if row.kind == "socket-accept":
-            local = row.target.partition(_ARROW)[0]
+            local = row.target.partition(ARROW)[0]
             yield (host_of(row.pid), local.rpartition(":")[2].split(" ")[0]), row.pid
     for look in evidence.engines[-1:]:
         for engine in look:
@@ -360,16 +339,13 @@ def _port(url: str) -> str:
 
 
 _MOST_HOSTS = 3
-_MOST_LOST = 64  # missing ranks whose hosts are looked up
 
 
 def with_hosts(diagnosis: Diagnosis, job: Job) -> Diagnosis:
     """Return the diagnosis of `job` with its hosts; unchanged where there is only one."""
     if len(job.placements) < 2:
         return diagnosis
-    of_rank = {m.rank: m.host for m in job.members if m.role == "rank" and m.rank is not None}
-    lost = job.ranks_missing[:_MOST_LOST]
-    of_rank |= {rank: host for rank in lost if (host := home_of(job, rank))}
+    of_rank = hosts_by_rank(job)
     replace, verdict = msgspec.structs.replace, diagnosis.verdict
     summary = _located(verdict.summary, verdict.culprits, of_rank)
     placements = tuple(HostSeen(placement.host, placement.ranks) for placement in job.placements)

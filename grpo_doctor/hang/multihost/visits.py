@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from grpo_doctor.hang import dumps
 from grpo_doctor.hang.model.nodes import HOST_STEP
@@ -234,39 +235,34 @@ class Home:
 def renumbered(evidence: Evidence, home: Home) -> Evidence:
     """Return evidence of one host as a part of joined evidence."""
     pid, at = home.pid, home.at
+
+    def own(rows: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(replace(row, pid=row.pid and pid(row.pid)) for row in rows)
+
+    def timed(rows: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(replace(row, at_ns=at(row.at_ns)) for row in rows)
+
+    def with_tids(rows: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(replace(row, tid=pid(row.tid)) for row in rows)
+
     return replace(
         evidence,
         job=_job(evidence.job, home),
         looks=tuple(_look(look, home) for look in evidence.looks),
         stacks=tuple(tuple(_stack(row, home) for row in look) for look in evidence.stacks),
-        limits=tuple(
-            tuple(replace(row, pid=pid(row.pid)) for row in look) for look in evidence.limits
-        ),
+        limits=tuple(map(own, evidence.limits)),
         blocked=tuple(_blocked(row, home) for row in evidence.blocked),
-        awaits=tuple(replace(row, pid=pid(row.pid), tid=pid(row.tid)) for row in evidence.awaits),
-        arguments=tuple(replace(row, pid=pid(row.pid)) for row in evidence.arguments),
-        positions=tuple(
-            replace(row, pid=pid(row.pid), tid=pid(row.tid), at_ns=at(row.at_ns))
-            for row in evidence.positions
-        ),
-        locals_seen=tuple(
-            replace(row, pid=pid(row.pid), at_ns=at(row.at_ns)) for row in evidence.locals_seen
-        ),
+        awaits=with_tids(own(evidence.awaits)),
+        arguments=own(evidence.arguments),
+        positions=timed(with_tids(own(evidence.positions))),
+        locals_seen=timed(own(evidence.locals_seen)),
         gpus=tuple(tuple(_gpu(row, home) for row in look) for look in evidence.gpus),
-        engines=tuple(
-            tuple(replace(row, pid=pid(row.pid), at_ns=at(row.at_ns)) for row in look)
-            for look in evidence.engines
-        ),
-        spans=tuple(replace(row, pid=pid(row.pid)) for row in evidence.spans),
-        dumps=tuple(
-            row if row.pid is None else replace(row, pid=pid(row.pid)) for row in evidence.dumps
-        ),
-        ras=tuple(replace(row, at_ns=at(row.at_ns)) for row in evidence.ras),
+        engines=tuple(timed(own(look)) for look in evidence.engines),
+        spans=own(evidence.spans),
+        dumps=own(evidence.dumps),
         host=_facts(evidence.host, home) if evidence.host is not None else None,
-        logs=tuple(replace(row, pid=pid(row.pid)) for row in evidence.logs),
-        problems=tuple(
-            row if row.pid is None else replace(row, pid=pid(row.pid)) for row in evidence.problems
-        ),
+        logs=own(evidence.logs),
+        problems=own(evidence.problems),
     )
 
 

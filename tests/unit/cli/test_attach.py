@@ -18,7 +18,7 @@ import pytest
 
 from grpo_doctor.cli import main
 from grpo_doctor.hang.collection.examine import ExamineOptions
-from grpo_doctor.hang.model.hosts import commands
+from grpo_doctor.hang.model.hosts import command
 from grpo_doctor.hang.verdict import Diagnosis, JobSeen, State
 from grpo_doctor_probes import discover
 from grpo_doctor_probes.evidence import Evidence, Job, PythonThread, Stack
@@ -74,9 +74,7 @@ def test_where_no_stack_could_be_read_it_is_a_matter_of_permission(
     assert main(["attach"]) == code
 
 
-@pytest.mark.parametrize(
-    ("arguments", "stop"), [([], True), (["--no-stop"], False), (["--no-inject"], False)]
-)
+@pytest.mark.parametrize(("arguments", "stop"), [([], True), (["--no-stop"], False)])
 def test_threads_are_only_stopped_where_that_was_not_forbidden(
     plays: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
@@ -107,7 +105,7 @@ def test_ranks_of_other_hosts_are_told_of_with_how_to_see_them(
     is_advised: bool,
 ) -> None:
     four = replace(job(), world_size=4, ranks_missing=(2, 3))
-    how = commands(four)[0]
+    how = command(four)
     for said_already in (False, True):
         words = (*confirm, how) if said_already else confirm
         verdict = msgspec.structs.replace(diagnosis(state).verdict, confirm=words)

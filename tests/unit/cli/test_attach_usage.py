@@ -47,34 +47,6 @@ def test_no_job_and_no_permission(
     assert capsys.readouterr().err == f"grpo-doctor: {error}\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["0"], "not a PID"),
-        (["1", "--dumps", "/tmp"], "give one"),
-        (["--replay", "a", "--dumps", "b"], "give one"),
-        (["--replay", "a", "4711"], "give one"),
-        (["--seconds", "0"], "seconds"),
-        (["--replay", "/nowhere/at/all"], "/nowhere/at/all"),
-        (["--dumps", "/nowhere/at/all"], "no such folder"),
-        (["--out", "hang.zip"], "one file called .tar.gz"),
-        (["--", "python"], "after `--`"),
-    ],
-)
-def test_wrong_usage(capsys: Captured, arguments: list[str], words: str) -> None:
-    assert main(["attach", *arguments]) == 2
-    assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments", [["x"], ["--secnds", "3"], ["--out", ""], ["--html="], ["--replay", ""]]
-)
-def test_what_argparse_refuses(capsys: Captured, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as process:
-        main(["attach", *arguments])
-    assert process.value.code == 2
-
-
 def test_the_parser_needs_nothing_that_is_slow_to_import() -> None:
     code = (
         "import sys; from grpo_doctor.cli.parser import make_parser; make_parser();"

@@ -112,11 +112,6 @@ def test_one_process_on_four_gpus_is_said_before_anything_else(
     assert not any("Nothing that is known" in line for line in out)
 
 
-def test_a_launch_that_fits_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(SMALL, "--gpus", "8xA100-80G", "--version", "ms-swift=4.6.0") == 0
-    assert lines(capsys)[0].startswith("It probably fits")
-
-
 def test_without_gpus_the_rules_still_speak(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,8 +125,9 @@ def test_without_gpus_the_rules_still_speak(
 def test_fail_on_ends_with_6(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--gpus", "8xA100-80G", "--version", "ms-swift=4.6.0")
     assert check(SMALL, *options, "--fail-on", "info") == 6  # the timeout of 208 days
+    capsys.readouterr()
     assert check(SMALL, *options, "--fail-on", "high") == 0
-    assert capsys.readouterr().out
+    assert lines(capsys)[0].startswith("It probably fits")
 
 
 def test_json_has_the_flaws_the_ledger_and_where_things_were_said(
@@ -174,14 +170,6 @@ def test_a_server_beside_the_trainer(capsys: pytest.CaptureFixture[str]) -> None
     assert "28 attention heads are not divisible by 8" in "\n".join(lines(capsys))
 
 
-def test_the_largest_value_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--gpus", "8xA100-80G", "--version", "ms-swift=4.6.0", "--json")
-    assert check(SMALL, *options, "--solve", "per_device_train_batch_size") == 0
-    solved = json.loads(capsys.readouterr().out)["solved"]
-    assert solved["knob"] == "train.micro_batch"
-    assert solved["value"] >= 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -189,7 +177,6 @@ def test_the_largest_value_that_fits(capsys: pytest.CaptureFixture[str]) -> None
         (["check", "--", "ls"], "no training command"),
         (["check", "--gpus", "4xFoo", "--", "swift", "rlhf"], "or its memory, --gpus 8x80G"),
         (["check", "--gpus", "0x24G", "--", "swift", "rlhf"], "such as 8xA100-80G"),
-        (["check", "--version", "swift", "--", "swift", "rlhf"], "PACKAGE=VERSION"),
         (["check", "--nodes", "0", "--", "swift", "rlhf"], "give 1 or more"),
         (["check", "--", "no.sh"], "No such file"),
     ],
@@ -275,7 +262,8 @@ def test_a_largest_value_is_spelled_where_there_is_one(
     monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: None)
     command = SMALL if gpus != "8x24G" else FULL
     options = [] if gpus is None else ["--gpus", gpus, *NEWEST]
-    solved = checked(capsys, command, *options, "--solve", "train.micro_batch")["solved"]
+    solved = checked(capsys, command, *options, "--solve", "per_device_train_batch_size")["solved"]
+    assert solved["knob"] == "train.micro_batch" or gpus is None
     assert (solved["value"] is not None) is (spelling is not None)
     assert solved["spelling"] == (spelling and spelling.format(solved["value"]))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from grpo_doctor.cli.check_memory import Gpus, MemoryCheck, Request
 from grpo_doctor.launches import read
+from grpo_doctor.memory import ledger_of
 
 LAUNCH = read(
     ["NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-0.5B-Instruct"],
@@ -34,6 +36,18 @@ def test_the_gpus_and_their_size_are_needed(gpus: Gpus | None, is_known: bool) -
     question = "memory not estimated: pass the GPUs, such as --gpus 8xA100-80G"
     assert memory.reason == (None if is_known else question)
     assert (memory.state == "unknown") is not is_known
+
+
+@pytest.mark.parametrize("size", [10 * GIB, 80 * GIB])
+def test_the_longest_prompts_that_fit_are_named_where_nothing_limits_them(size: int) -> None:
+    memory = memory_check(Gpus(8, "X", size))
+    (sentence,) = memory.assumed()
+    longest = int(sentence.removesuffix(" tokens").rpartition(" ")[2])
+    trainer = memory.job.trainer
+    assert trainer is not None
+    assert ledger_of(replace(trainer, prompt_tokens=longest)).state == "fits"
+    longer = ledger_of(replace(trainer, prompt_tokens=longest + 256))
+    assert longer.state != "fits" or longest == trainer.model.max_positions
 
 
 def test_why_the_model_is_not_known_comes_first() -> None:

@@ -52,27 +52,7 @@ def test_a_regression_ends_with_seven(traces: tuple[str, str]) -> None:
     assert main(["compare", fast, slow, "--json", "--fail-on-regression", "5"]) == 7
     assert main(["compare", slow, fast, "--json", "--fail-on-regression", "5"]) == 0
     assert main(["compare", fast, slow, "--json", "--fail-on-regression", "50"]) == 0
-
-
-def test_mistakes_are_one_message(
-    traces: tuple[str, str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    slow, _ = traces
-    assert main(["compare", slow, "nowhere.json"]) == 3
-    assert "nowhere.json" in capfd.readouterr().err
-    assert main(["compare", slow, slow, "--fail-on-regression", "-3"]) == 2
-    assert "0 or more" in capfd.readouterr().err
-
-
-def test_a_page_never_replaces_a_recording(
-    traces: tuple[str, str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    before = [Path(path).read_bytes() for path in traces]
-    for path in traces:
-        assert main(["compare", *traces, "--html", path]) == 2
-        assert "is the recording itself" in capfd.readouterr().err
-    assert main(["compare", *traces, "--html", "-"]) == 2
-    assert [Path(path).read_bytes() for path in traces] == before
+    assert main(["compare", slow, slow, "--json", "--fail-on-regression", "0"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -93,12 +73,3 @@ def test_a_regression_is_beyond_the_limit_and_surely_one(
     step = SimpleNamespace(change_pct=change, low_pct=low)
     comparison: Any = SimpleNamespace(comparable=comparable, step_time=step)
     assert regression_code(comparison, 5.0) == code
-
-
-def test_a_limit_is_a_percentage(
-    traces: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    for limit, expected in (("-1", 2), ("nan", 2), ("inf", 2), ("0", 0)):
-        code = main(["compare", traces[0], traces[0], f"--fail-on-regression={limit}"])
-        assert code == expected, limit
-    capsys.readouterr()

@@ -39,7 +39,7 @@ def test_an_unknown_cause_is_said(
     out = capsys.readouterr().out
     assert "The cause is unknown" in out
     assert "no line names an error, a time-out or a signal" in out
-    assert "its speed and its learning: grpo-doctor report FILE" in out
+    assert "more rows, in a file: grpo-doctor report LOG judges" in out
     both = [tmp_path / "a", tmp_path / "b"]
     for path in both:
         path.write_text("hello")
@@ -82,18 +82,3 @@ def test_of_a_long_log_begin_and_end_are_read(
     said = capsys.readouterr()
     assert "4 MB between its begin and its end are not read" in said.err
     assert "(proven, line 2000001)" in said.out
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("evidence.json.gz", "attach --replay"),
-        ("run.json", "report"),
-        ("nothing", "no text to read"),
-    ],
-)
-def test_what_is_no_text(name: str, words: str, tmp_path: Path, capsys: Output) -> None:
-    (tmp_path / name).write_text("")
-    assert main(["diagnose", str(tmp_path / name)]) == 2
-    assert words in capsys.readouterr().err
-    assert main(["diagnose", str(tmp_path / "absent")]) == 2

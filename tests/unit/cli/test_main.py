@@ -56,46 +56,6 @@ def test_every_command_has_help_with_examples(
     assert capsys.readouterr().out == text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        (["run", "--nprok", "3"], "Did you mean --nproc?"),
-        (["run", "--max_steps", "3"], "grpo-doctor run -- --max_steps 3"),
-        (["report", "x", "--jsn"], "Did you mean --json?"),
-        (["rapport"], "Did you mean report?"),
-        (["bogus"], "'bogus' is none of run, check"),
-        (["report", "x", "--format", "txt"], "Did you mean text?"),
-        (["report", "x", "--fail-on", "hi"], "Did you mean high?"),
-        (["run", "--on-hang", "kill"], "'kill' is none of report, stop"),
-        (["schema", "rule"], "'rule' is none of attach, check, compare"),
-        (["help", "rapport"], "Did you mean report?"),
-        ([], "usage: grpo-doctor"),
-        (["--"], "usage: grpo-doctor"),
-    ],
-)
-def test_wrong_usage_says_what_is_right(
-    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exit_info:
-        cli.main(arguments)
-    assert exit_info.value.code == 2
-    assert hint in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        (["report", "x", "--json", "--format", "html"], "give one of them"),
-        (["report", "x", "--", "y"], "no arguments after"),
-    ],
-)
-def test_impossible_requests_are_refused(
-    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(arguments) == 2
-    assert hint in capsys.readouterr().err
-
-
 def _interrupted(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 

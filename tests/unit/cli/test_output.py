@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from grpo_doctor.cli import main
 from grpo_doctor.cli.output import check_output, document_json, write_bytes
 from grpo_doctor.errors import OutputError, UsageError
 
@@ -57,17 +56,6 @@ def test_a_recording_is_never_written_over(tmp_path: Path) -> None:
             check_output(output, recording)
     check_output(str(tmp_path / "report.html"), recording)
     check_output("-", recording, tmp_path / "gone.json")
-
-
-def test_a_report_never_replaces_its_recording(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recording = tmp_path / "trace.json"
-    recording.write_text("{}")
-    assert main(["report", str(recording), "-o", str(recording)]) == 2
-    assert main(["report", str(tmp_path), "--json", "-o", str(recording)]) == 2
-    assert "is the recording itself" in capsys.readouterr().err
-    assert recording.read_text() == "{}"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

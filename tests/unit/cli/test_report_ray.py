@@ -169,12 +169,3 @@ def test_without_anything_to_report_there_is_one_sentence(
     code, _, words = reported(FakeNodes({"a": lambda *_: NOBODY}))
     assert code == 3
     assert "a: RayTaskError: the node died; what only this node has is missing." in words
-
-
-def test_a_run_in_the_place_of_the_address_is_noticed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", "--ray", str(tmp_path)]) == 2
-    assert f"give the run first: report {tmp_path} --ray" in capsys.readouterr().err
-    assert main(["report", str(tmp_path), "--jobs", "0"]) == 2
-    assert "--jobs 0: give 1 or more." in capsys.readouterr().err

@@ -18,57 +18,6 @@ from grpo_doctor_probes.supervisor.job import Ended
 from grpo_doctor_probes.supervisor.launch import Launch
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--join", "run"], "give the server's command"),
-        (["--join", "run", "--", "--model", "m"], "give the server's command"),
-        (["--join", "run", "-o", "other", "--", "true"], "--join takes no -o"),
-        (["--join", "notes", "--", "true"], "is not a run directory"),
-    ],
-)
-def test_a_join_that_makes_no_sense_is_refused(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "todo.txt").touch()
-    assert main(["run", *arguments]) == 2
-    assert message in capsys.readouterr().err
-    assert [entry.name for entry in tmp_path.iterdir()] == ["notes"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--max-mb", "0", "--", "true"], "--max-mb 0: at least 1 MiB is needed"),
-        (["--nproc", "0"], "at least 1 rank is needed"),
-        (["--hz", "0.009", "--", "true"], "give a rate from 0.01 to 100"),
-        (["--hz", "100.1", "--", "true"], "give a rate from 0.01 to 100"),
-        (["--hang-after", "0.9", "--", "true"], "give at least 1 second"),
-        (["--nproc", "2", "--", "true"], "pass the number of ranks to your own launcher"),
-        (["--log-metrics"], "needs a command after `--`"),
-        (["--log-metrics", "--", "--max_steps", "3"], "needs a command after `--`"),
-        (["--log-metrics", "--no-hooks", "--", "true"], "cannot be combined with --no-hooks"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_before_anything_is_made(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", *arguments]) == 2
-    assert message in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What each launch was planned with; none of them starts."""
@@ -85,10 +34,10 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("arguments", "wished"),
     [
-        (["--", "true"], {"hooks": True, "log_metrics": False, "max_mb": None}),
+        (["--", "true"], {"hooks": True, "max_mb": None}),
         (["--no-hooks", "--", "true"], {"hooks": False}),
         (["--max-mb", "1", "--hang-after", "1", "--", "true"], {"max_mb": 1}),
-        (["--log-metrics", "--hz", "100", "--", "true"], {"log_metrics": True, "hooks": True}),
+        (["--hz", "100", "--", "true"], {"hooks": True}),
         (["--nproc", "1", "--hz", "0.01"], {"ranks": 1}),
     ],
 )

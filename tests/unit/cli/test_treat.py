@@ -18,10 +18,6 @@ swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-0.5B-Instruct --dataset data.js
     --dataloader_num_workers 0 \\
     --output_dir mine
 """
-WITHOUT_PARSER = """\
-from trl import GRPOConfig, GRPOTrainer
-GRPOTrainer("Qwen/Qwen2.5-0.5B", reward_funcs=len, args=GRPOConfig("out"), train_dataset=[]).train()
-"""
 DEMO = ("--dataloader_num_workers", "0")
 
 
@@ -93,40 +89,6 @@ def test_a_dry_run_starts_and_writes_nothing(
     assert "this is what a trial would be" in capfd.readouterr().out
     assert not job.trials
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        (["treat"], 2, "give the command after `--`"),
-        (["treat", "--budget", "soon", "--", *DEMO], 2, "30m, 90s or 2h"),
-        (["treat", "--", "python", "train.py"], 2, "the settings are in GRPOConfig"),
-        (["treat", "--", "swift", "rollout", "--model", "m"], 2, "serves rollouts"),
-        (
-            ["treat", "--", "swift", "sft", "--model", "m", "--dataset", "d"],
-            2,
-            "SFT trains on given answers",
-        ),
-        (["treat", "--", "swift", "rlhf", "--rlhf_type", "grpo"], 9, "nothing was started"),
-        (["treat", "--", "true"], 2, "no training command"),
-        (["treat", "-o", ".", "--", *DEMO], 2, "has other files"),
-    ],
-)
-def test_what_is_not_treated(
-    arguments: list[str],
-    code: int,
-    says: str,
-    job: Job,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / "train.py").write_text(WITHOUT_PARSER)
-    try:
-        assert main(arguments) == code
-    except SystemExit as ended:
-        assert ended.code == code  # noqa: PT017 - argparse ends so
-    assert says in capfd.readouterr().err
-    assert not job.trials
 
 
 def test_a_job_without_steps_ends_with_eight(job: Job, capfd: pytest.CaptureFixture[str]) -> None:

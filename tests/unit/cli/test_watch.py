@@ -46,23 +46,3 @@ def test_a_process_leads_to_its_run(
         lambda _: f"A=1\0GRPO_DOCTOR_RUN_DIR={run}\0".encode(),
     )
     assert main(["watch", "--json", str(os.getpid())]) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nowhere"], "nowhere is not a run directory"),
-        (["--port", "70000"], "give a port from 1 to 65535"),
-        (["4194305"], "process 4194305: No such file"),
-    ],
-)
-def test_wrong_usage(
-    arguments: list[str],
-    words: str,
-    capsys: Output,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["watch", *arguments]) == 2
-    assert words in capsys.readouterr().err

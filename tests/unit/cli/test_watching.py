@@ -13,7 +13,7 @@ from typing import TextIO
 
 import pytest
 
-from grpo_doctor.cli import main, watching
+from grpo_doctor.cli import watching
 from grpo_doctor.cli.watching import with_flight_recorder
 from grpo_doctor_probes.supervisor.deaths import Death, DeathWatch, Subject
 from grpo_doctor_probes.supervisor.inquiry import Answer
@@ -40,18 +40,10 @@ def hang(folder: Path, document: dict[str, object], not_kept: str = "") -> Hang:
     return Hang(suspicion, Answer("stuck", "Rank 1 sleeps.", document, folder, not_kept), 4, 5)
 
 
-@pytest.mark.parametrize("option", ["--hang-after", "--at-most"])
-@pytest.mark.parametrize("seconds", ["0", "-3", "nan", "inf"])
-def test_a_senseless_limit_is_wrong_usage(
-    option: str, seconds: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", f"{option}={seconds}", "--", "true"]) == 2
-    assert "give at least 1 second" in capsys.readouterr().err
-
-
-def test_no_steps_at_all_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--stop-after=0", "--", "true"]) == 2
-    assert "give at least 1 step" in capsys.readouterr().err
+def watched_with(tmp_path: Path, **options: object) -> tuple[watching.Watching, Job]:
+    job = Job(LAUNCH)
+    chosen = argparse.Namespace(**{**vars(OPTIONS), **options})
+    return watching.Watching(chosen, LAUNCH, ["true"], tmp_path, job), job
 
 
 def test_variables_are_set_said_and_have_their_folder(
@@ -70,8 +62,7 @@ def test_variables_are_set_said_and_have_their_folder(
 def test_a_verdict_that_cannot_be_drawn_is_still_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = Job(LAUNCH)
-    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    watched, job = watched_with(tmp_path)
     watched._hear(hang(tmp_path / "hangs/0", {"verdict": {"state": "stuck"}}))
     assert capsys.readouterr().err.splitlines()[1] == "Rank 1 sleeps."
     after = watched.close(job.wait(lambda: None, 0.01))
@@ -82,8 +73,7 @@ def test_a_verdict_that_cannot_be_drawn_is_still_said(
 def test_evidence_that_could_not_be_kept_is_not_promised(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = Job(LAUNCH)
-    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    watched, job = watched_with(tmp_path)
     watched._hear(hang(tmp_path / "0", {"verdict": {"state": "stuck"}}, "no space left."))
     output = capsys.readouterr().err
     assert "could not be saved: no space left." in output
@@ -104,8 +94,7 @@ def test_variables_whose_folder_cannot_be_made_are_left_alone(
 def test_a_job_that_is_told_to_end_is_not_watched_for_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = Job(LAUNCH)
-    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    watched, job = watched_with(tmp_path)
     calls: list[str] = []
     assert watched._watchdog is not None
     monkeypatch.setattr(watched._watchdog, "rest", lambda: calls.append("rest"))
@@ -122,8 +111,7 @@ def test_a_job_that_is_told_to_end_is_not_watched_for_hangs(
 def test_the_last_look_is_waited_for_only_where_it_may_explain_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, waits: bool
 ) -> None:
-    job = Job(LAUNCH)
-    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    watched, job = watched_with(tmp_path)
     waited: list[float] = []
     assert watched._watchdog is not None
 
@@ -139,8 +127,7 @@ def test_the_last_look_is_waited_for_only_where_it_may_explain_the_end(
 def test_a_defect_of_the_watchdog_costs_the_job_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = Job(LAUNCH)
-    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    watched, job = watched_with(tmp_path)
     monkeypatch.setattr(watched._headers, "read", lambda _: 1 / 0)
     for _ in range(2):
         watched.tick({})
@@ -153,8 +140,7 @@ def test_a_defect_of_the_watchdog_costs_the_job_nothing(
 
 def test_nothing_is_remarked_on_a_good_or_an_asked_for_end(tmp_path: Path) -> None:
     for state in ("finished", "interrupted"):
-        job = Job(LAUNCH)
-        watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+        watched, job = watched_with(tmp_path)
         job.wait(lambda: None, 0.01)
         assert watched.close(Ended(state, 0, None, 0)).remarks == ()
 
@@ -208,8 +194,7 @@ def test_a_run_directory_that_hangs_holds_nobody_up(
     monkeypatch.setattr(watching, "_LET_GO_S", 0.2)
     (tmp_path / "ranks").mkdir()
     os.mkfifo(tmp_path / "ranks" / "00000.spans")  # nobody will ever write to it
-    job = Job(LAUNCH)
-    watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
+    watched, job = watched_with(tmp_path)
     end = job.wait(lambda: None, 0.01)
     watched.tick({})
     deadline = time.monotonic() + 10
@@ -222,12 +207,6 @@ def test_a_run_directory_that_hangs_holds_nobody_up(
     assert watched.close(end).remarks == ("the watchdog hung: its last observations are lost",)
     assert capsys.readouterr().err.count("hangs; the job continues") == 1
     (tmp_path / "ranks" / "00000.spans").write_bytes(b"")  # lets the thread go
-
-
-def watched_with(tmp_path: Path, **options: object) -> tuple[watching.Watching, Job]:
-    job = Job(LAUNCH)
-    chosen = argparse.Namespace(**{**vars(OPTIONS), **options})
-    return watching.Watching(chosen, LAUNCH, ["true"], tmp_path, job), job
 
 
 @pytest.mark.parametrize(("on_hang", "stopped"), [("report", False), ("stop", True)])

@@ -75,9 +75,11 @@ def test_a_flag_with_values_of_its_own_is_read_as_its_framework_does(
 ) -> None:
     flag = "actor_rollout_ref.rollout.free_cache_engine"
     patient = run(
-        {"offload": 2.0, "train": 8.0}, {"vllm.sleep_level": 2},
-        framework="verl", framework_version="0.7.0",
-    )  # fmt: skip
+        {"offload": 2.0, "train": 8.0},
+        {"vllm.sleep_level": 2},
+        framework="verl",
+        framework_version="0.7.0",
+    )
     write_trace(patient.build(), tmp_path / "trace.json")
     assert whatif(str(tmp_path / "trace.json"), "--set", f"{flag}=false", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
@@ -110,34 +112,6 @@ def test_what_the_run_does_not_say_is_said_to_be_unknown(
     assert answer["reason"].startswith("no checkpoint")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("ofload.optimizer=false", "Did you mean offload.optimizer?"),
-        ("offload.optimizer=maybe", "takes true or false"),
-        ("offload.optimizer=", "takes true or false"),
-        ("offload.optimizer", "give SETTING=VALUE"),
-        ("dataload.num_workers=-3", "takes no number below 0"),
-        ("train.micro_batch=2.5", "takes a whole number"),
-    ],
-)
-def test_a_setting_that_is_wrong_is_a_usage_error(
-    recording: str, text: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert whatif(recording, "--set", text) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_a_recording_that_is_not_there_ends_with_3(tmp_path: Path) -> None:
-    assert whatif(str(tmp_path / "no.json"), "--set", "offload.model=false") == 3
-
-
-def test_one_setting_has_one_value(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ("--set", "offload.optimizer=false", "--set", "offload_optimizer=true")
-    assert whatif(recording, *settings) == 2
-    assert "offload.optimizer is set twice" in capsys.readouterr().err
-
-
 def test_a_setting_that_is_so_already_changes_nothing(
     recording: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,18 +121,13 @@ def test_a_setting_that_is_so_already_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
+    "text",
     [
-        ("sync.move_model_batches=none", 0),
-        ("sync.move_model_batches=", 0),
-        ("sync.move_model_batches=some", 2),
-        ("dataload.num_workers=none", 2),
-        ("train.loss_type=", 0),
-        ("train.loss_type=dapo", 0),
+        "sync.move_model_batches=none",
+        "sync.move_model_batches=",
+        "train.loss_type=",
+        "train.loss_type=dapo",
     ],
 )
-def test_nothing_is_a_value_of_texts_and_of_a_few_numbers(
-    recording: str, text: str, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert whatif(recording, "--set", text) == code
-    assert ("takes a whole number" in capsys.readouterr().err) is (code == 2)
+def test_nothing_is_a_value_of_texts_and_of_a_few_numbers(recording: str, text: str) -> None:
+    assert whatif(recording, "--set", text) == 0

@@ -58,5 +58,6 @@ def test_only_what_is_between_the_marks_is_written_anew(tmp_path: Path) -> None:
 
 
 def test_a_page_without_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match="no marks"):
-        docs.updated("# Another page")
+    for page in ("# Another page", docs._BEGIN, docs._END):
+        with pytest.raises(ValueError, match="no marks"):
+            docs.updated(page)

@@ -115,11 +115,6 @@ def test_a_visit_that_was_interrupted_at_its_beginning_calls_nothing_stuck() -> 
     assert (outcome.state, outcome.cause) == ("slow", "unknown")
 
 
-def test_ranks_without_stacks_stand_nowhere_in_particular() -> None:
-    outcome = diagnose(replace(EvidenceBuilder(recorded=False).build(), stacks=())).verdict
-    assert "stand in ," not in outcome.summary
-
-
 @pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", [False, True])

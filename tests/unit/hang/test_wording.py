@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_doctor.hang.wording import bytes_text, ranks_text, seconds_text, sentence, shorten
+from grpo_doctor.hang.wording import bytes_text, ranks_text, seconds_text
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,3 @@ def test_ranks(ranks: tuple[int, ...], text: str) -> None:
 def test_units() -> None:
     assert [seconds_text(s) for s in (0.42, 12, 300, 9000)] == ["0.4 s", "12 s", "5 min", "2.5 h"]
     assert [bytes_text(b) for b in (12, 1_200, 3e9)] == ["12 B", "1.2 kB", "3.0 GB"]
-
-
-def test_sentences() -> None:
-    assert sentence(" rank 2 is stopped") == "Rank 2 is stopped."
-    assert sentence("") == ""
-    assert len(shorten("x" * 300, 40)) <= 40

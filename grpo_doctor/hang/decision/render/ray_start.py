@@ -43,41 +43,25 @@ def without_ranks(view: JobView) -> Verdict | None:
         return None
     first, age_s = known[0], since_start_s(view, known)
     died, pending = (of_kind(view, kind) for kind in ("died", "pending"))
+    if not died and not pending:
+        return _starting(view, starting or called or [first], first, age_s)
     if died:
-        return _died(view, first, died)
-    if pending:
-        return _pending(view, first, pending, age_s)
-    return _starting(view, starting or called or [first], first, age_s)
-
-
-def _died(view: JobView, driver: Process, died: Sequence[RayFact]) -> Verdict:
-    last = min(died, key=lambda fact: fact.age_s or 0.0)
-    age_s, works = last.age_s or 0.0, _works(view)
-    limit_s = LIMITS["polls"].floor_s
-    return Verdict(
-        state="stuck" if age_s >= limit_s and not works else "slow",
-        cause=class_of(last),
-        certainty="likely",
-        phase=driver.phase,
-        summary=sentence(f"{fact_text(view, last)}; {_waits(driver)}"),
-        evidence=tuple(_items(view, [driver])),
-        fixes=advice("Ray actor"),
-        confirm=(_LIST,),
-    )
-
-
-def _pending(view: JobView, driver: Process, pending: Sequence[RayFact], age_s: float) -> Verdict:
-    first = max(pending, key=lambda fact: bool(lacking(view, fact)))
-    stands = age_s >= JOINING_S and not _works(view)
-    soon = "" if stands else f"; the last process was started {seconds_text(age_s)} ago"
+        fact = min(died, key=lambda fact: fact.age_s or 0.0)
+        limit_s, waited_s = LIMITS["polls"].floor_s, fact.age_s or 0.0
+    else:
+        fact = max(pending, key=lambda fact: bool(lacking(view, fact)))
+        limit_s, waited_s = JOINING_S, age_s
+    stands = waited_s >= limit_s and not _works(view)
+    soon = "" if died or stands else f"; the last process was started {seconds_text(age_s)} ago"
+    waits = f"the driver ({first.name}) waits{in_phase(first)}"
     return Verdict(
         state="stuck" if stands else "slow",
-        cause="rank-missing",
+        cause=class_of(fact) if died else "rank-missing",
         certainty="likely",
-        phase="init",
-        summary=sentence(f"{fact_text(view, first)}; {_waits(driver)}{soon}"),
-        evidence=tuple(_items(view, [driver])),
-        fixes=advice("Ray resources"),
+        phase=first.phase if died else "init",
+        summary=sentence(f"{fact_text(view, fact)}; {waits}{soon}"),
+        evidence=tuple(_items(view, [first])),
+        fixes=advice("Ray actor" if died else "Ray resources"),
         confirm=(_LIST,),
     )
 
@@ -108,10 +92,6 @@ def _starting(view: JobView, procs: Sequence[Process], driver: Process, age_s: f
 def _works(view: JobView) -> bool:
     own = (proc for proc in view.procs if not proc.serves_ray)
     return any(proc.activity.progresses and not proc.asks for proc in own)
-
-
-def _waits(driver: Process) -> str:
-    return f"the driver ({driver.name}) waits{in_phase(driver)}"
 
 
 def _items(view: JobView, procs: Sequence[Process] | dict[Process, None]) -> Iterator[Item]:

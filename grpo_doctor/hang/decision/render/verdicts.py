@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.calls import INSPECT
@@ -19,7 +21,7 @@ from grpo_doctor.hang.causes.candidate import (
 from grpo_doctor.hang.causes.gpu import ASK_RAS
 from grpo_doctor.hang.causes.process import JOINING_S
 from grpo_doctor.hang.decision.state import Stall, called_since_first_look, quiet_s
-from grpo_doctor.hang.model.hosts import commands
+from grpo_doctor.hang.model.hosts import command
 from grpo_doctor.hang.model.nodes import Node
 from grpo_doctor.hang.model.process.progress import uses_gpu
 from grpo_doctor.hang.model.process.stacks import Purpose
@@ -81,7 +83,7 @@ def _got_on(view: JobView, graph: Graph) -> bool:
     own = family(view, list(ranks))
     helpers = [proc for proc in view.procs if proc.node in needed or proc in own]
     working = any(proc.activity.progresses for proc in helpers if proc not in ranks)
-    called = any(proc.activity.progressed for proc in tasks.at_work(view))
+    called = any(proc.activity.kind == "working" for proc in tasks.at_work(view))
     return working or called or any(map(_is_seen_to_work, ranks)) or called_since_first_look(view)
 
 
@@ -132,9 +134,7 @@ def job_ended(left: Iterable[Process]) -> Verdict:
     summary = "The job ended during the inspection."
     if codes == {0}:
         return Verdict(
-            state="healthy",
-            cause="",
-            summary=f"{summary} Every rank exited with code 0.",
+            state="healthy", cause="", summary=f"{summary} Every rank exited with code 0."
         )
     return Verdict(
         state="dead",
@@ -167,12 +167,12 @@ def slow_work(view: JobView, stall: Stall) -> Verdict:
     waiting = f"; {ranks_text(victims)} {verb(victims, 'waits')}" if victims else ""
     since = view.wait_history.waited_s
     for_s = f" for {seconds_text(since)}" if victims and since else ""
-    work = _WORK.get(first.long_work or first.place.purpose, "works")
+    work = _WORK.get(first.place.long_work or first.place.purpose, "works")
     moved = first.activity.io_bytes
     rate = f", {bytes_text(moved)} in {seconds_text(first.activity.seconds)}"
     doing = f"{work}{in_phase(first)}{rate if moved >= 1_000_000 else ''}"
     # Long work has no class of its own, but for one line that burns a core in every look.
-    at_it = first.long_work is None or first.activity.kind == "busy"
+    at_it = first.place.long_work is None or first.activity.kind == "busy"
     held_up = bool(victims) and at_it and view.wait_history.unusual()
     return Verdict(
         state="slow",
@@ -347,9 +347,9 @@ def not_started(view: JobView, starters: Sequence[Process]) -> Verdict:
             Item("proc", None, f"{first.name}, started {age_s:.0f} s ago: {_command(first)}"),
         ),
         fixes=advice("other hosts" if several else "launcher"),
-        confirm=commands(view.evidence.job)
-        if several
-        else (first.shell("py-spy dump --pid {pid}"),),
+        confirm=(
+            command(view.evidence.job) if several else first.shell("py-spy dump --pid {pid}"),
+        ),
     )
 
 
@@ -384,13 +384,7 @@ def without_culprit(view: JobView) -> Verdict:
         return _unknown("no recording could be used")
     if recorders_are_off(view):
         off = _unknown("the recordings have no entries, so attach cannot judge the job")
-        return Verdict(
-            state=off.state,
-            cause=off.cause,
-            summary=off.summary,
-            confirm=(INSPECT,),
-            fixes=advice("recorders off"),
-        )
+        return msgspec.structs.replace(off, confirm=(INSPECT,), fixes=advice("recorders off"))
     if waiting and view.wait_history.unusual():
         whom, why = "other ranks", "and the recordings do not show why"
         if awaited:

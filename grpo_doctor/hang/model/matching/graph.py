@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from grpo_doctor.hang.dumps import Recording
 from grpo_doctor.hang.model.matching.groups import Gathered, History, Signatures, Track, history
-from grpo_doctor.hang.model.matching.model import Blame, Cycle, Shift, Side, Wait, Why
+from grpo_doctor.hang.model.matching.model import Blame, Shift, Side, Wait, Why
 from grpo_doctor.hang.model.matching.queues import (
     UNKNOWN,
     Families,
@@ -127,19 +127,18 @@ def _reasons(
         yield "joined", [*joint_op.joined, *joint_op.through]
 
 
-def cycles(waits: Sequence[Wait], sinks: Iterable[frozenset[Node]]) -> tuple[Cycle, ...]:
+def cycles(waits: Sequence[Wait], sinks: Iterable[frozenset[Node]]) -> tuple[tuple[Wait, ...], ...]:
     """One shortest ring of waits for each set of heads that all wait for each other."""
     rings = []
     for sink in sinks:
         inside = waits_of(sink, waits)
         if ring := _shortest_ring(inside):
-            steps = [
+            steps = (
                 next(w for w in inside if w.rank == rank and following in w.on)
                 for rank, following in zip(ring, (*ring[1:], ring[0]))
-            ]
-            groups = tuple(dict.fromkeys(step.group for step in steps))
-            rings.append(Cycle(ring, tuple(steps), groups))
-    return tuple(sorted(rings, key=lambda ring: ring.ranks))
+            )
+            rings.append(tuple(steps))
+    return tuple(sorted(rings, key=lambda ring: [wait.rank for wait in ring]))
 
 
 def waits_of(sink: frozenset[Node], waits: Iterable[Wait]) -> list[Wait]:

@@ -20,7 +20,6 @@ from grpo_doctor.hang.model.matching.groups import gather
 from grpo_doctor.hang.model.matching.history import pace, shifts
 from grpo_doctor.hang.model.matching.model import (
     STRENGTH,
-    Backlog,
     Blame,
     Grounds,
     GroupStatus,
@@ -32,12 +31,7 @@ from grpo_doctor.hang.model.matching.model import (
     Wait,
 )
 from grpo_doctor.hang.model.matching.queues import JointOp, JointOps
-from grpo_doctor.hang.model.matching.suspects import (
-    hung,
-    novel,
-    of_ring,
-    sides_of,
-)
+from grpo_doctor.hang.model.matching.suspects import hung, not_met, novel, of_ring, sides_of
 from grpo_doctor.hang.wording import ranks_text
 
 FEW = 0.25  # of a group, or fewer: they may have come by mistake
@@ -217,10 +211,7 @@ def _of_host(context: MatchContext, rank: int, behind: Sequence[Wait]) -> Blame:
         text = f"There is no recording of rank {rank}, and {waiters} for it in {first.operation}."
         return Blame(rank, "unrecorded", "not-recorded", text, first.group, number)
     if first.why == "p2p":
-        reason: Reason = "not-sent" if first.operation.startswith("receive") else "not-received"
-        verb = "send to" if reason == "not-sent" else "receive from"
-        text = f"Rank {rank} did not {verb} rank {first.rank}, which waits for it ({title})."
-        return Blame(rank, "awaited", reason, text, first.group, number)
+        return not_met(context, rank, "awaited", first)
     text = (
         f"Rank {rank} has not reached {first.operation}, number {number} of the {title}, in which "
         f"{waiters} for it."
@@ -234,7 +225,6 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
     `world_size` None: as many as the recordings name.
     """
     ranked = [recording for recording in recordings.ranks if recording.rank is not None]
-    moves = [recording.moved for recording in ranked if recording.moved is not None]
     world = groups.world(recordings, world_size)
     gathered = {merged.group.key: merged for merged in gather(recordings, world)}
     context = context_of(ranked, gathered)
@@ -267,10 +257,8 @@ def match(recordings: Recordings, world_size: int | None = None) -> Matching:
         blame=blame(context),
         heard=tuple(sorted(context.heard)),
         world_size=world,
-        moved=any(moves) if moves else None,
-        backlogs=tuple(
-            Backlog(queue.rank, len(queue.units), queue.recorded and not queue.units)
-            for queue in context.queues.values()
+        idle=frozenset(
+            queue.rank for queue in context.queues.values() if queue.recorded and not queue.units
         ),
     )
 
@@ -291,28 +279,23 @@ def _standing(context: MatchContext, key: str, heads: frozenset[int]) -> GroupSt
 
 def _at(context: MatchContext, key: str, front: int) -> GroupStatus:
     group, tracks = context.gathered[key].group, context.gathered[key].tracks
-    reached = {rank: track.enqueued for rank, track in tracks.items()}
-    arrived = tuple(rank for rank in group.members if (reached.get(rank) or -1) >= front)
-    missing = tuple(r for r in group.members if r in context.heard and r not in arrived)
-    sides, even = sides_of(context, context.waiting.joint_ops.collective(key, front))
-    unknown = group.size is not None and group.size > len(group.members)
-    alone = len(group.members) == 1 and group.inferred
-    all_heard = context.heard.issuperset(group.members)
-    kind: Kind = "all-joined-none-done" if all_heard else "unknown"
+    joint_op = context.waiting.joint_ops.collective(key, front)
+    absent = {*joint_op.missing, *joint_op.unseen}
+    sides, _ = sides_of(context, joint_op)
+    kind: Kind = "unknown" if joint_op.unseen else "all-joined-none-done"
     if len(sides) > 1:
         kind = "mismatch"
-    elif missing or unknown or alone:
+    elif joint_op.missing or joint_op.open_ended:
         kind = "missing"
-    elif any(tracks[rank].done(front) for rank in arrived):
+    elif joint_op.through:
         kind = "partial"
     return GroupStatus(
         group=group,
         kind=kind,
         operation=sides[0].signature.text() if sides else "a collective",
-        arrived=arrived,
-        missing=missing,
+        arrived=tuple(rank for rank in group.members if rank not in absent),
+        missing=tuple(joint_op.missing),
         sides=sides,
-        even=even,
         timed_out=any(track.timed_out for track in tracks.values()),
     )
 

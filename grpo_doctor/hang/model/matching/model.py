@@ -68,8 +68,8 @@ class GroupStatus(msgspec.Struct, frozen=True):
     """Where a process group stands with its oldest collective that is not done everywhere.
 
     `operation` is that one in words. `arrived` called it, `missing` have a recording and did not.
-    `sides` part `arrived` by signature, the one taken as right first; `even`: no majority, so
-    either side may be the wrong one. `timed_out`: the watchdog of a member gave up on it.
+    `sides` part `arrived` by signature, the one taken as right first. `timed_out`: the watchdog of
+    a member gave up on it.
     """
 
     group: Group
@@ -78,7 +78,6 @@ class GroupStatus(msgspec.Struct, frozen=True):
     arrived: tuple[int, ...] = ()
     missing: tuple[int, ...] = ()
     sides: tuple[Side, ...] = ()
-    even: bool = False
     timed_out: bool = False
 
 
@@ -121,14 +120,6 @@ class Wait(msgspec.Struct, frozen=True):
     site: str = ""
 
 
-class Cycle(msgspec.Struct, frozen=True):
-    """Ranks that wait for each other in a ring: each wait needs the rank of the next one."""
-
-    ranks: tuple[int, ...]
-    waits: tuple[Wait, ...]
-    groups: tuple[str, ...]  # Group.key, as waited for, without repeats
-
-
 class Pace(msgspec.Struct, frozen=True):
     """How a rank usually paces its operations, all groups together; the history that says whether a
     wait is unusual. Gaps are between consecutive enqueues, the present wait not among them.
@@ -145,18 +136,6 @@ class Pace(msgspec.Struct, frozen=True):
     taken_ns: int = 0  # unix: when the recording was taken
     longest_gap_ns: int | None = None
     familiar: bool | None = None
-
-
-class Backlog(msgspec.Struct, frozen=True):
-    """What a rank has called and not seen end, by its entries or its counters.
-
-    `pending` is how many operations; `idle`: none, though its recording has some: then it is
-    its host that has to continue.
-    """
-
-    rank: int
-    pending: int = 0
-    idle: bool = False
 
 
 Reason = Literal[
@@ -210,24 +189,20 @@ class Matching(msgspec.Struct, frozen=True):
     """All that the recordings show. The order of dumps never matters.
 
     `blame` has at most one entry per rank, strongest grounds first; empty when no rank is behind.
-    `heard` are the ranks with a usable recording. `moved`: any rank progressed between two dumps;
-    None when there are not two. `backlogs` has every rank that is heard.
+    `cycles` are rings of waits: each needs the rank of the next one. `heard` are the ranks with a
+    usable recording; `idle` those of them that have seen all that they called end: their hosts have
+    to continue.
     """
 
     statuses: tuple[GroupStatus, ...] = ()
     shifts: tuple[Shift, ...] = ()
     waits: tuple[Wait, ...] = ()
-    cycles: tuple[Cycle, ...] = ()
+    cycles: tuple[tuple[Wait, ...], ...] = ()
     paces: tuple[Pace, ...] = ()
     blame: tuple[Blame, ...] = ()
     heard: tuple[int, ...] = ()
     world_size: int | None = None
-    moved: bool | None = None
-    backlogs: tuple[Backlog, ...] = ()
-
-    def backlog(self, rank: int) -> Backlog | None:
-        """What one rank has not finished."""
-        return next((backlog for backlog in self.backlogs if backlog.rank == rank), None)
+    idle: frozenset[int] = frozenset()
 
     def status(self, key: str) -> GroupStatus | None:
         """The standing of the group with this `Group.key`."""

@@ -350,10 +350,7 @@ class Families:
     """Which groups are siblings, what they called, and which ranks run the same program."""
 
     def __init__(
-        self,
-        gathered: Mapping[str, Gathered],
-        pasts: Mapping[str, History],
-        signatures: Signatures,
+        self, gathered: Mapping[str, Gathered], pasts: Mapping[str, History], signatures: Signatures
     ) -> None:
         self._gathered, self._pasts, self._signatures = gathered, pasts, signatures
         kinds: dict[object, list[str]] = defaultdict(list)

@@ -225,19 +225,26 @@ def _left_out(context: MatchContext, ring: frozenset[Node], inside: list[Wait]) 
             mine = next((wait for other, wait in unmet if other == rank), None)
             own = next((wait for wait in inside if wait.rank == rank), None)
             if mine is not None:
-                yield _not_met(context, rank, "outnumbered", mine, ", as others at its place did")
+                yield not_met(context, rank, "outnumbered", mine, ", as others at its place did")
             elif own is not None:
                 yield _blame_in_ring(context, own, "outnumbered", _awaited(inside))
 
 
-def _not_met(context: MatchContext, rank: int, grounds: Grounds, awaited: Wait, how: str) -> Blame:
-    receives = awaited.operation.startswith("receive")
-    reason: Reason = "not-sent" if receives else "not-received"
+def not_met(
+    context: MatchContext, rank: int, grounds: Grounds, awaited: Wait, how: str = ""
+) -> Blame:
+    """That a rank has not come to its end of a transfer in which another one waits."""
+    reason = _unmet(awaited)
+    did_not = "send to" if reason == "not-sent" else "receive from"
     text = (
-        f"Rank {rank} did not {'send to' if receives else 'receive from'} rank {awaited.rank}, "
-        f"which waits for it ({context.title(awaited.group)}){how}."
+        f"Rank {rank} did not {did_not} rank {awaited.rank}, which waits for it "
+        f"({context.title(awaited.group)}){how}."
     )
     return Blame(rank, grounds, reason, text, awaited.group, awaited.sequence)
+
+
+def _unmet(awaited: Wait) -> Reason:
+    return "not-sent" if awaited.operation.startswith("receive") else "not-received"
 
 
 def _wrong(
@@ -313,8 +320,7 @@ def _blame_in_ring(
             f"{waiting.operation} of the {context.title(waiting.group)}"
         )
     if waiting is not None and waiting.why == "p2p":
-        receives = waiting.operation.startswith("receive")
-        reason: Reason = "not-sent" if receives else "not-received"
+        reason = _unmet(waiting)
         return Blame(wait.rank, grounds, reason, text + ".", waiting.group, waiting.sequence)
     if novel(context, wait) and as_before(context, wait) is not False:
         text += ". It had not called that before: it left the loop before the others did"

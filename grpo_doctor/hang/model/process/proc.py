@@ -23,7 +23,6 @@ from grpo_doctor.hang.model.process.stacks import (
     IN_TORCH,
     Call,
     Place,
-    Purpose,
     awaited,
     is_of_framework,
     place_of,
@@ -297,11 +296,6 @@ class Process:
         return ray_code.title_of(self.member)
 
     @property
-    def drives(self) -> bool:
-        """Return whether it is the program that started the actors of a job of Ray."""
-        return ray_code.drives(self.member, self.place.frames)
-
-    @property
     def serves_ray(self) -> bool:
         """Whether it is Ray's own: it wakes and writes whether or not the job makes progress."""
         return ray_code.serves(self.member)
@@ -343,11 +337,6 @@ class Process:
             return ""
         rows = [row.target for row in self.blocked if row.tid == self.pid]
         return next((target for target in rows if target.startswith(DRIVERS)), "")
-
-    @property
-    def long_work(self) -> Purpose | None:
-        """Long work that it is in by its stack; what it is blocked on is not considered."""
-        return self.place.long_work
 
     @property
     def blocking_thread(self) -> Thread | None:

@@ -144,13 +144,10 @@ class Activity:
 
     @property
     def progresses(self) -> bool:
-        """Return whether it may progress by itself. A host that spins for its device does not."""
+        """Return whether it may progress by itself; that it did, which alone is a sign of health,
+        is `working`. A host that spins for its device does not.
+        """
         return self.kind in ("working", "busy")
-
-    @property
-    def progressed(self) -> bool:
-        """Return whether it was seen to progress: the only sign of health. Using a core is none."""
-        return self.kind == "working"
 
     @property
     def is_active(self) -> bool:

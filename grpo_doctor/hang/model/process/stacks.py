@@ -106,10 +106,10 @@ CALLS: tuple[Rule, ...] = (
     _rule("collective", r"^(all_reduce|broadcast|all_gather|send|recv)", r"pynccl"),
     _rule("collective", r".", r"grpo_doctor_probes/(record/)?collectives"),
     _rule("loader", r"_try_get_data|_get_data|_next_data|^__next__$", r"torch/utils/data/"),
-    _rule("pool", r".", r"multiprocessing/pool|concurrent/futures"),
-    _rule("queue", r"^(get|put|recv|recv_bytes|_recv|_recv_bytes)$", r"multiprocessing/|queue"),
+    _rule("pool", r".", r"multiprocess\w*/pool|concurrent/futures"),
+    _rule("queue", r"^(get|put|recv|recv_bytes|_recv|_recv_bytes)$", r"multiprocess\w*/|queue"),
     _rule("child", r"communicate|_try_wait|^wait$|^_wait$|^poll$|check_output", r"subprocess"),
-    _rule("child", r"^(join|wait|poll)$", r"multiprocessing/(process|popen)"),
+    _rule("child", r"^(join|wait|poll)$", r"multiprocess\w*/(process|popen)"),
     _rule("asyncio", r".", r"asyncio/"),
     _rule("http", r".", r"/(requests|urllib3|httpx|httpcore|aiohttp)/|http/client|urllib/request"),
     _rule("http", r"^(readinto|recv_into|create_connection)$", r"socket|ssl"),
@@ -192,7 +192,7 @@ WRAPPERS = frozenset({"wrapper", "decorate_context", "_wrapped", "inner", "__cal
 _HEARTBEATS = ("tqdmmonitor", "heartbeat", "grpo", "pin_memory", "queuefeeder", "wandb", "asyncio_")
 # A library's function called `score` or `compile` says nothing; its file must say it.
 _BY_FILE = tuple(rule for rule in PURPOSES if rule.file is not None)
-_POOL_CODE = re.compile(r"concurrent/futures/thread|multiprocessing/pool|/queue\.py|/threading\.py")
+_POOL_CODE = re.compile(r"concurrent/futures/thread|multiprocess\w*/pool|/queue\.py|/threading\.py")
 _LOOPS = ("_worker", "worker")  # of an executor's and of a pool's thread
 _AWAITS_TASK = (*_LOOPS, "get", "wait")
 # Rows of a helper thread that it has not by nature: event loops and idle workers have others.

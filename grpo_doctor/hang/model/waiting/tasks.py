@@ -14,7 +14,7 @@ from dataclasses import replace
 from grpo_doctor.hang.model.process import ray_code
 from grpo_doctor.hang.model.process.proc import coroutine_of, without_others
 from grpo_doctor.hang.model.process.progress import Activity, activity
-from grpo_doctor.hang.model.process.stacks import is_heartbeat, place_of
+from grpo_doctor.hang.model.process.stacks import Place, is_heartbeat, place_of
 from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.wording import seconds_text
 from grpo_doctor_probes.evidence import ProcessLook, PythonThread, RayFact, Stack
@@ -46,7 +46,7 @@ def idle_ranks(view: JobView) -> tuple[Process, ...]:
 
 def drivers(view: JobView) -> tuple[Process, ...]:
     """The programs that call the actors, of this host."""
-    return tuple(a for a in view.procs if a.drives)
+    return tuple(a for a in view.procs if ray_code.drives(a.member, a.place.frames))
 
 
 def controllers(view: JobView) -> tuple[Process, ...]:
@@ -137,12 +137,9 @@ def seen_through(view: JobView, proc: Process) -> Process:
     if not carrying and loop is not None:
         own = next(iter(coroutine_of(proc.awaits, None)), None)
         place = place_of(own) if own is not None else proc.place
-        moved = activity_of(view, proc.pid, loop.tid)
         rows = without_others(proc.blocked, proc.awaits)
-        return replace(
-            proc, place=place, blocking_place=place, tid=loop.tid, activity=moved, blocked=rows
-        )
-    threads = [_as_thread(view, proc, thread) for thread in carrying]
+        return replace(_as_thread(view, proc, loop.tid, place), blocked=rows)
+    threads = [_as_thread(view, proc, thread.tid, place_of(thread)) for thread in carrying]
     return min(threads, key=_decides, default=proc)
 
 
@@ -181,10 +178,9 @@ def _stack_of(look: tuple[Stack, ...], pid: int, tid: int) -> Stack | None:
     return None
 
 
-def _as_thread(view: JobView, proc: Process, thread: PythonThread) -> Process:
-    place = place_of(thread)
-    moved = activity_of(view, proc.pid, thread.tid)
-    return replace(proc, place=place, blocking_place=place, tid=thread.tid, activity=moved)
+def _as_thread(view: JobView, proc: Process, tid: int, place: Place) -> Process:
+    moved = activity_of(view, proc.pid, tid)
+    return replace(proc, place=place, blocking_place=place, tid=tid, activity=moved)
 
 
 def _decides(proc: Process) -> tuple[bool, bool, float, int]:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import attrgetter
-from typing import Literal
 
 from grpo_doctor.hang.model.matching.graph import reach, ring_from
 from grpo_doctor.hang.model.nodes import Node, ProcessNode, RankNode, ResourceNode
@@ -27,25 +26,21 @@ _BY_ORDER = attrgetter("order")  # ranks, processes, things
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`source` waits for all of `targets`, or for any one of them; `label` in few words."""
+    """`source` waits for `targets`: in a collective for all, else for any; `label` in few words."""
 
     source: Node
     targets: frozenset[Node]
     kind: str
     label: str = ""
-    needs: Literal["all", "any"] = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """All waits. `reach` maps a node to every node that it waits for, directly or not; `rings` one
-    that waits for itself to all that are in its ring.
-    """
+    """All waits. `reach` maps a node to every node that it waits for, directly or not."""
 
     links: tuple[Link, ...]
     reach: dict[Node, frozenset[Node]] = field(default_factory=dict)
     by_source: dict[Node, tuple[Link, ...]] = field(default_factory=dict)
-    rings: dict[Node, frozenset[Node]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, links: Iterable[Link]) -> Graph:
@@ -56,7 +51,7 @@ class Graph:
             by_source[link.source].append(link)
         outgoing = {node: tuple(own) for node, own in by_source.items()}
         reached = reach({node: _targets(own) for node, own in outgoing.items()})
-        return cls(ordered, reached, outgoing, _rings(reached))
+        return cls(ordered, reached, outgoing)
 
     def out(self, node: Node) -> tuple[Link, ...]:
         """The waits of one node."""
@@ -68,25 +63,9 @@ class Graph:
 
     def component(self, node: Node) -> frozenset[Node]:
         """The nodes that wait for each other with this one; itself alone where it is in no ring."""
-        return self.rings.get(node) or frozenset((node,))
-
-    def moved_by(self, alive: frozenset[Node]) -> frozenset[Node]:
-        """These nodes, and all whose waits they may end, directly or not.
-
-        Waits for any of several are of one blocking call, seen in several ways: one is enough.
-        """
-        moved = set(alive)
-        waiting = set(self.by_source) - moved if moved else set()
-        while freed := {node for node in waiting if self._is_freed(node, moved)}:
-            moved |= freed
-            waiting -= freed
-        return frozenset(moved)
-
-    def _is_freed(self, node: Node, moved: set[Node]) -> bool:
-        links = self.out(node)
-        either = [link for link in links if link.needs == "any"]
-        needed = all(link.targets <= moved for link in links if link.needs == "all")
-        return needed and (not either or any(not link.targets.isdisjoint(moved) for link in either))
+        ahead = self.reach.get(node, frozenset())
+        ring = (other for other in ahead if node in self.reach.get(other, ()))
+        return frozenset(ring) if node in ahead else frozenset((node,))
 
     def waiters(self, *nodes: Node) -> frozenset[Node]:
         """Every node that waits for one of these other than itself, directly or not."""
@@ -102,24 +81,19 @@ class Graph:
 
     def cycle(self) -> tuple[Node, ...]:
         """The shortest ring of waits, from its smallest node on; empty without any."""
-        ordered: dict[frozenset[Node], list[Node]] = {}
 
-        def targets(node: Node) -> list[Node]:
-            needed = self.needed(node)
-            if needed not in ordered:
-                ordered[needed] = sorted(needed, key=_BY_ORDER)
-            return ordered[needed]
+        @cache  # ranks of a collective need the same ones
+        def ordered(nodes: frozenset[Node]) -> list[Node]:
+            return sorted(nodes, key=_BY_ORDER)
 
         best: tuple[Node, ...] = ()
-        for node in sorted((n for n, reached in self.reach.items() if n in reached), key=_BY_ORDER):
-            ring = ring_from(node, targets)
+        for node in ordered(frozenset(n for n, reached in self.reach.items() if n in reached)):
+            ring = ring_from(node, lambda waiting: ordered(self.needed(waiting)))
             if ring and (not best or len(ring) < len(best)):
                 best = ring
             if len(best) == _SHORTEST:
                 break
-        if not best:
-            return ()
-        start = best.index(min(best, key=_BY_ORDER))
+        start = best.index(min(best, key=_BY_ORDER)) if best else 0
         return (*best[start:], *best[:start])
 
 
@@ -144,16 +118,6 @@ def _targets(links: tuple[Link, ...]) -> frozenset[Node]:
     if len(links) == 1:
         return links[0].targets
     return frozenset().union(*(link.targets for link in links))
-
-
-def _rings(reached: dict[Node, frozenset[Node]]) -> dict[Node, frozenset[Node]]:
-    """Who reaches the same nodes, itself among them, is in the same ring."""
-    alike: dict[frozenset[Node], list[Node]] = defaultdict(list)
-    for node, ahead in reached.items():
-        if node in ahead:
-            alike[ahead].append(node)
-    rings = map(frozenset, alike.values())
-    return {node: ring for ring in rings for node in ring}
 
 
 _SOCKETS = ("socket-receive", "socket-send", "socket-connect", "socket-accept", "poll")
@@ -245,7 +209,7 @@ def _held(view: JobView) -> Iterator[Link]:
         }
         if not ends and kind in _THINGS and hold.target:
             ends = {ResourceNode(kind, hold.target)}
-        yield Link(proc.node, frozenset(ends), kind, call_text(hold.kind, hold.target), needs="any")
+        yield Link(proc.node, frozenset(ends), kind, call_text(hold.kind, hold.target))
 
 
 def _children(view: JobView) -> Iterator[Link]:
@@ -261,7 +225,7 @@ def _children(view: JobView) -> Iterator[Link]:
             for child in view.children(proc.pid)
             if child.member.role in roles and "tracker" not in child.member.name
         ]
-        yield Link(proc.node, frozenset(children), "child", proc.place.operation, needs="any")
+        yield Link(proc.node, frozenset(children), "child", proc.place.operation)
 
 
 def asks_engine(proc: Process) -> bool:
@@ -286,13 +250,13 @@ def _engines(view: JobView) -> Iterator[Link]:
         own = own or [process for process in fronts if process.rank in (proc.rank, None)] or fronts
         own = [process for process in own if process.member.host == proc.member.host] or own
         engines = frozenset(engine.node for engine in own)
-        yield Link(proc.node, engines, "engine", proc.place.operation, needs="any")
+        yield Link(proc.node, engines, "engine", proc.place.operation)
     for front in parts:
         # A server wakes for every message of its core's, and depends on it all the same.
         at_rest = front.member.role == "server" or front.activity.kind in ("still", "polling")
         for child in view.children(front.pid):
             if child.pid in pids and (at_rest or child.cannot_run):
-                yield Link(front.node, frozenset({child.node}), "engine", needs="any")
+                yield Link(front.node, frozenset({child.node}), "engine")
 
 
 def _tasks(view: JobView) -> Iterator[Link]:
@@ -300,12 +264,12 @@ def _tasks(view: JobView) -> Iterator[Link]:
     callers = tasks.drivers(view)
     for rank in tasks.idle_ranks(view):
         calling = frozenset(caller.node for caller in callers)
-        yield Link(rank.node, calling, "task", "its next call", needs="any")
+        yield Link(rank.node, calling, "task", "its next call")
     for proc in view.procs:
         if proc.asks:
             for worker in tasks.pending(view):
                 task = frozenset({worker.node})
-                yield Link(proc.node, task, "task", worker.task, needs="any")
+                yield Link(proc.node, task, "task", worker.task)
 
 
 def partner_of(view: JobView, proc: Process) -> int | None:

@@ -16,32 +16,11 @@ from grpo_doctor.hang.model.view import JobView, Process
 from grpo_doctor.hang.model.waiting.waits import Graph
 from grpo_doctor_probes.evidence import Frame, PythonThread, Thread
 
-THROTTLED = 0.3  # of the time throttled by its quota
-DELAYED = 0.3  # of the time runnable without a core
-HARDLY_RUNS = 0.25  # of the time that it waited for a core
-_MOSTLY_DELAYED = 0.5
-
-
-def throttled(proc: Process) -> bool:
-    """Return whether its quota is what holds it up."""
-    return proc.throttled_share >= THROTTLED
-
-
-def hardly_runs(proc: Process) -> bool:
-    """Return whether it wants a core most of the time and has one hardly ever, whatever the reason.
-
-    A process that shares a core fairly with one or two others does not count.
-    """
-    activity = proc.activity
-    wants = activity.delay_share >= _MOSTLY_DELAYED
-    return wants and activity.cpu_share < HARDLY_RUNS * activity.delay_share
-
-
 # Loops that give every connection to a thread or a process of its own.
 _SERVER_LOOPS = ("serve_forever", "accepter")
-_LOOP_CODE = re.compile(r"/socketserver\.py$|/multiprocessing/managers\.py$")
+_LOOP_CODE = re.compile(r"/socketserver\.py$|/multiprocess\w*/managers\.py$")
 _WAITS = ("accept", "select", "poll", "wait")
-_WAIT_CODE = re.compile(r"/(socket|selectors|threading|multiprocessing/connection)\.py$")
+_WAIT_CODE = re.compile(r"/(socket|selectors|threading|multiprocess\w*/connection)\.py$")
 _EPOLL, _POLL = ("do_epoll_wait", "ep_poll"), "poll_schedule_timeout"
 _EPOLL_LIMIT, _POLL_LIMIT = 3, 2  # the arguments that have it
 _FOR_EVER = (2**32 - 1, 2**64 - 1, 0)  # -1 as int or long; a null pointer of ppoll

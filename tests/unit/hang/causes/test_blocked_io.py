@@ -14,61 +14,6 @@ from tests.unit.hang.causes.proposed import only
 from tests.verdicts import REWARD, UPDATE, expect
 
 
-def test_a_full_pipe_that_nobody_reads() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, REWARD)
-    process.blocks("pipe-write", "pipe:[7]", 101, fd=5, peers_known=True)
-    diagnosis = expect(build, "reward-blocked", 1)
-    assert diagnosis.verdict.confirm[0].startswith("cat /proc/101/fd/5 > /dev/null")
-
-
-def test_a_full_pipe_explains_itself_by_its_stopped_reader() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, UPDATE)
-    reader = build.child(1, "helper", pid=200)
-    reader.state = "T"
-    process.blocks("pipe-write", "pipe:[7]", 200, fd=5, peers_known=True)
-    outcome = expect(build, "user-code-blocked", 1).verdict
-    assert "pid 200" in outcome.summary
-
-
-@pytest.mark.parametrize(
-    ("stack", "cause"),
-    [
-        (REWARD, "reward-blocked"),
-        (UPDATE, "user-code-blocked"),
-        (frames("send /me/sync.py:3", "sync_weights /me/train.py:4"), "weight-sync-blocked"),
-        (frames("read /me/d.py:3", "next_batch /me/train.py:4"), "dataload-blocked"),
-    ],
-)
-def test_an_answer_that_does_not_come(stack: tuple, cause: str) -> None:  # type: ignore[type-arg]
-    build = EvidenceBuilder()
-    process = build.elsewhere(3, stack)
-    process.blocks("socket-receive", "10.0.0.7:8000")
-    expect(build, cause, 3, state="slow")  # after 10 s: a judge may take 40
-    build.waited_s = process.still_s = 70.0
-    expect(build, cause, 3)
-
-
-def test_a_wait_that_is_short_for_this_job_is_slow() -> None:
-    build = EvidenceBuilder()
-    build.waited_s = 4.0
-    process = build.elsewhere(3, REWARD)
-    process.still_s = 4.0
-    process.blocks("socket-receive", "10.0.0.7:8000")
-    outcome = expect(build, "reward-blocked", 3, state="slow").verdict
-    assert "not yet unusual" in outcome.summary
-
-
-def test_without_history_a_soft_wait_is_slow_until_the_floor() -> None:
-    build = EvidenceBuilder(recorded=False)
-    process = build.elsewhere(3, REWARD)
-    process.blocks("sleep")
-    expect(build, "reward-blocked", 3, state="slow")
-    process.still_s = 31.0
-    expect(build, "reward-blocked", 3)
-
-
 def test_who_writes_to_a_pipe_whose_reader_is_stopped_goes_on_when_that_does() -> None:
     build = EvidenceBuilder()
     process = build.elsewhere(1, UPDATE)
@@ -78,15 +23,6 @@ def test_who_writes_to_a_pipe_whose_reader_is_stopped_goes_on_when_that_does() -
     assert diagnosis.verdict.fixes[0].text.startswith("Resume it: kill -CONT 4711")
     assert diagnosis.verdict.confirm[0].startswith("kill -CONT 4711 ")
     assert diagnosis.verdict.can_go_on.startswith("Yes, as soon as pid 4711")
-
-
-def test_who_waits_for_no_service_is_not_told_to_fix_one() -> None:
-    build = EvidenceBuilder(recorded=False)
-    process = build.elsewhere(3, (*frames("wait /usr/lib/python3.11/threading.py:320"), *REWARD))
-    process.blocks("futex")
-    process.still_s = 60.0
-    diagnosis = expect(build, "reward-blocked", 3)
-    assert diagnosis.verdict.can_go_on.startswith("Only if another thread of its process")
 
 
 # What stands at the other end of a wait.
@@ -137,22 +73,6 @@ def pipe(kind: str = "pipe-read", *peers: int, **more: Any) -> EvidenceBuilder:
 
 
 @pytest.mark.parametrize(
-    ("peers", "peers_known", "liveness"),
-    [
-        ((), True, "never-wakes"),
-        ((), False, "unseen"),
-        ((101,), True, "never-wakes"),  # it holds the other end itself
-        ((101,), False, "unseen"),
-        ((4711,), True, "unseen"),
-    ],
-)
-def test_a_pipe_with_nobody_at_its_other_end_never_moves(
-    peers: tuple[int, ...], peers_known: bool, liveness: str
-) -> None:
-    assert only(blocked_io, pipe("pipe-read", *peers, peers_known=peers_known)).liveness == liveness
-
-
-@pytest.mark.parametrize(
     ("kind", "states", "strangers", "liveness"),
     [
         ("pipe-write", "SS", (), "never-wakes"),
@@ -174,6 +94,13 @@ def test_a_pipe_never_moves_where_all_at_its_other_end_stand(
         process = build.child(1, "helper", pid=pid)
         process.state, process.cpu_share = state, 0.9 if state == "R" else 0.0
     assert only(blocked_io, build).liveness == liveness
+
+
+@pytest.mark.parametrize(("fd", "asks"), [(0, True), (5, False)])
+def test_a_read_of_standard_input_is_a_question(fd: int, asks: bool) -> None:
+    candidate = only(blocked_io, pipe("pipe-read", 4711, fd=fd))
+    assert ("standard input" in candidate.reason) is asks
+    assert candidate.fixes[0].text.startswith("Answer before" if asks else "Close unused pipe")
 
 
 # Sockets.
@@ -325,15 +252,3 @@ def test_other_coroutines_are_counted() -> None:
         "awaits an asyncio.Queue (5 coroutines): rewards.py:30, judge",
         "sleeps in asyncio.sleep: rewards.py:44, idle",
     ]
-
-
-def test_a_pool_s_thread_with_code_of_the_user_says_more_than_the_coroutine() -> None:
-    build, process = in_coroutine(beside=True)
-    stack = frames(
-        "check /home/me/rewards.py:90",
-        "_worker /usr/lib/python3.11/concurrent/futures/thread.py:83",
-    )
-    task = Thread(902, "asyncio_0", "S", "futex_do_wait", last_ran_ns=1)
-    process.threads.append((PythonThread(902, "asyncio_0", stack), task))
-    process.awaits = [awaited("thread", JUDGE, tid=901)]
-    assert "rewards.py:90, check" in expect(build, "reward-blocked", 1).verdict.summary

@@ -11,25 +11,7 @@ from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import Limits, LogTail, PythonThread, Thread
 from tests.evidence import EvidenceBuilder, frames
 from tests.unit.hang.causes.proposed import only, proposed
-from tests.verdicts import REWARD, expect, verdict
-
-
-def test_a_child_that_never_ends() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, REWARD)
-    build.child(1, "reward", pid=300)
-    process.blocks("child", "", 300)
-    outcome = expect(build, "child-stuck", 1).verdict
-    assert "pid 300" in outcome.summary
-
-
-def test_a_child_that_works_is_slow() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(1, REWARD)
-    build.child(1, "reward", pid=300).works(REWARD)
-    process.blocks("child", "", 300)
-    assert verdict(build).state == "slow"
-
+from tests.verdicts import REWARD, expect
 
 COMMUNICATES = frames(
     "select /usr/lib/python3.11/selectors.py:415",
@@ -40,46 +22,30 @@ COMMUNICATES = frames(
 )
 
 
-def test_a_dead_child_beside_the_one_whose_output_is_read() -> None:
-    """A program that failed earlier and was not waited for yet: nobody is held up by it."""
-    build = EvidenceBuilder()
-    build.waited_s = 4.0
-    process = build.elsewhere(1, COMMUNICATES)
-    process.still_s = 4.0
-    process.blocks("pipe-read", "pipe:[7]", 301, peers_known=True)
-    failed, sandbox = build.child(1, "reward", pid=300), build.child(1, "reward", pid=301)
-    failed.state, failed.exit_code = "Z", 256
-    sandbox.stack, sandbox.still_s = frames("solve /tmp/x.py:3"), 3.5
-    sandbox.wchan = "hrtimer_nanosleep"
-    outcome = expect(build, "child-stuck", 1, state="slow").verdict
-    assert "pid 301" in outcome.summary
-
-
-POOL = "/usr/lib/python3.11/multiprocessing/pool.py"
-MAPS = frames(
-    "Condition.wait /usr/lib/python3.11/threading.py:327",
-    f"ApplyResult.get {POOL}:768",
-    f"Pool.map {POOL}:367",
-    "check /home/me/rewards.py:31",
-    "reward /home/me/train.py:40",
-)
-TAKES_TASK = frames("get /usr/lib/python3.11/multiprocessing/queues.py:365", f"worker {POOL}:114")
-
-
-def idle_pool(*threads: str) -> EvidenceBuilder:
+def idle_pool(*threads: str, package: str = "multiprocessing") -> EvidenceBuilder:
     """A rank waits for its pool, whose workers are all idle; these threads of the pool are left."""
+    pool = f"/usr/lib/python3.11/{package}/pool.py"
     build = EvidenceBuilder()
-    process = build.elsewhere(1, MAPS)
+    maps = frames(
+        "Condition.wait /usr/lib/python3.11/threading.py:327",
+        f"ApplyResult.get {pool}:768",
+        f"Pool.map {pool}:367",
+        "check /home/me/rewards.py:31",
+        "reward /home/me/train.py:40",
+    )
+    process = build.elsewhere(1, maps)
     for offset, function in enumerate(threads):
-        shown = PythonThread(901 + offset, "Thread-1", frames(f"Pool.{function} {POOL}:500"))
+        shown = PythonThread(901 + offset, "Thread-1", frames(f"Pool.{function} {pool}:500"))
         process.threads.append((shown, Thread(901 + offset, "python", "S", last_ran_ns=1)))
+    takes_task = frames(f"get /usr/lib/python3.11/{package}/queues.py:365", f"worker {pool}:114")
     for pid in (300, 301):
-        build.child(1, "helper", pid=pid).stack = TAKES_TASK
+        build.child(1, "helper", pid=pid).stack = takes_task
     return build
 
 
-def test_a_pool_whose_task_went_with_its_worker() -> None:
-    build = idle_pool("_handle_workers", "_handle_tasks", "_handle_results")
+@pytest.mark.parametrize("package", ["multiprocessing", "multiprocess"])
+def test_a_pool_whose_task_went_with_its_worker(package: str) -> None:
+    build = idle_pool("_handle_workers", "_handle_tasks", "_handle_results", package=package)
     assert "a pool worker died" in expect(build, "child-stuck", 1).verdict.summary
 
 
@@ -97,14 +63,6 @@ def test_a_pool_whose_thread_for_results_has_ended() -> None:
     assert "died" not in outcome.summary
     assert "result thread has ended" in outcome.summary
     assert ("log", trace[3]) in [(item.source, item.text) for item in outcome.evidence]
-
-
-def test_a_child_at_the_other_end_that_is_stopped() -> None:
-    build = EvidenceBuilder()
-    reads = frames("read_rows /home/me/rows.py:3", "rollout /home/me/train.py:44")
-    build.elsewhere(1, reads).blocks("pipe-read", "pipe:[7]", 300)
-    build.child(1, "helper", pid=300).state = "T"
-    assert "pid 300" in expect(build, "child-stuck", 1).verdict.summary
 
 
 def test_a_process_of_another_parent_at_the_other_end_is_no_child() -> None:
@@ -126,14 +84,6 @@ def runs() -> EvidenceBuilder:
     return build
 
 
-def test_of_a_chain_of_programs_the_last_one_is_meant() -> None:
-    build = runs()
-    build.processes[300].blocks("child", "", 301)
-    build.child(1, "reward", pid=301, parent=300)
-    build.child(1, "reward", pid=302, parent=301)
-    assert only(child_processes, build).node == ProcessNode(302)
-
-
 @pytest.mark.parametrize(
     ("kind", "pid"),
     [("child", 301), ("poll", 301), ("other", 301), ("pipe-read", 300), ("socket-receive", 300)],
@@ -143,6 +93,28 @@ def test_who_waits_for_something_else_than_its_child_is_meant_itself(kind: str, 
     build.processes[300].blocks(kind)
     build.child(1, "reward", pid=301, parent=300)
     assert only(child_processes, build).node == ProcessNode(pid)
+
+
+@pytest.mark.parametrize(
+    ("peers", "known", "threads", "liveness", "advised"),
+    [
+        ((101, 300), True, 0, "never-wakes", "Read the other end"),  # after a fork both ends
+        ((101,), True, 0, "never-wakes", "Read the other end"),
+        ((101,), True, 1, "unseen", "Read the other end"),  # another thread may read it
+        ((101, 4711), True, 0, "unseen", "Give the wait a timeout"),
+        ((101,), False, 0, "unseen", "Give the wait a timeout"),
+    ],
+)
+def test_a_child_that_writes_to_who_waits_for_it_never_ends(
+    peers: tuple[int, ...], known: bool, threads: int, liveness: str, advised: str
+) -> None:
+    build = runs()
+    build.processes[300].blocks("pipe-write", "pipe:[7]", *peers, peers_known=known)
+    for number in range(threads):
+        shown = PythonThread(901 + number, "reader", REWARD)
+        build.rank(1).threads.append((shown, Thread(901 + number, "python", "S", "wait_woken")))
+    candidate = only(child_processes, build)
+    assert (candidate.liveness, candidate.fixes[0].text.startswith(advised)) == (liveness, True)
 
 
 def test_of_several_programs_the_one_that_may_not_run_is_meant() -> None:
@@ -223,14 +195,3 @@ def test_a_process_that_may_not_run_beside_a_rank_that_waits(
 
 
 # Pools, and children that do not come to their own program.
-
-
-def test_idle_workers_of_an_executor_have_lost_nothing_for_ever() -> None:
-    build = idle_pool()
-    build.rank(1).stack = (
-        *frames("result /usr/lib/python3.11/concurrent/futures/_base.py:451"),
-        *REWARD,
-    )
-    label = only(child_processes, build)
-    assert (label.liveness, label.can_go_on) == ("unseen", "")
-    assert "died" not in label.reason

@@ -9,32 +9,7 @@ from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import Frame, Role
 from tests.evidence import EvidenceBuilder, frames
 from tests.unit.hang.causes.proposed import only, proposed
-from tests.verdicts import UPDATE, expect, verdict
-
-
-def test_a_loader_whose_worker_is_stopped() -> None:
-    build = EvidenceBuilder()
-    loader = frames(
-        "_try_get_data /x/site-packages/torch/utils/data/dataloader.py:5",
-        "main /home/me/train.py:5",
-    )
-    build.elsewhere(1, loader)
-    build.child(1, "dataloader", pid=300).state = "T"
-    expect(build, "dataload-blocked", 1)
-
-
-def test_a_loader_whose_worker_works_is_slow() -> None:
-    build = EvidenceBuilder()
-    loader = frames(
-        "_try_get_data /x/site-packages/torch/utils/data/dataloader.py:5",
-        "main /home/me/train.py:5",
-    )
-    process = build.elsewhere(1, loader)
-    process.blocks("pipe-read", "pipe:[7]", 300, peers_known=True)
-    build.child(1, "dataloader", pid=300).works(UPDATE)
-    build.waited_s = 200.0
-    assert verdict(build).state == "slow"
-
+from tests.verdicts import UPDATE
 
 NEXT = frames("__next__ /x/site-packages/torch/utils/data/dataloader.py:5", "main t.py:5")
 GETS = frames("_try_get_data /x/site-packages/torch/utils/data/dataloader.py:5", "main t.py:5")

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_doctor.hang.causes.candidate import Case
 from grpo_doctor.hang.causes.gpu import gpu_faults
-from grpo_doctor.hang.model.gpus import Conclusion, Doing, GpuJudgement, GpuState
+from grpo_doctor.hang.model.gpus import Doing, GpuJudgement, GpuState
 from grpo_doctor.hang.model.matching.model import Blame
 from grpo_doctor.hang.model.view import WaitHistory
 from grpo_doctor.hang.verdict import Item
@@ -28,38 +28,6 @@ def on_gpus(waited_s: float = 10.0) -> EvidenceBuilder:
     return build
 
 
-def test_a_gpu_that_failed() -> None:
-    build = EvidenceBuilder()
-    build.kernel = [(20.0, "NVRM: Xid (PCI:0000:3b:00): 79, pid=102, GPU has fallen off the bus.")]
-    build.gpus = [(), ()]
-    expect(build, "gpu-fault", 2)
-
-
-def test_a_cuda_error_in_a_log() -> None:
-    build = EvidenceBuilder()
-    build.gpus = [(), ()]
-    build.logs = [LogTail(101, "out", 5.0, ("CUDA error: an illegal memory access",))]
-    expect(build, "gpu-fault", 1)
-
-
-def test_a_gpu_that_failed_unnamed_while_the_others_came_to_wait() -> None:
-    build = on_gpus()
-    build.kernel = [(30.0, XID + "79, pid='<unknown>', GPU has fallen off the bus.")]
-    expect(build, "gpu-fault")
-
-
-def test_a_notice_is_no_failure() -> None:
-    build = on_gpus(4.0)
-    build.kernel = [(5.0, XID + "63, pid='<unknown>', Row Remapper: New row marked.")]
-    assert verdict(build).cause != "gpu-fault"
-
-
-def test_a_failure_of_long_ago_that_names_nobody_is_not_of_this_job() -> None:
-    build = on_gpus(4.0)
-    build.kernel = [(1500.0, XID + "79, pid='<unknown>', GPU has fallen off the bus.")]
-    assert verdict(build).cause != "gpu-fault"
-
-
 def test_ranks_wait_for_one_at_work_and_not_for_a_gpu() -> None:
     build = on_gpus(4.0)
     build.elsewhere(1, REWARD).works(REWARD)
@@ -72,28 +40,6 @@ def test_ranks_wait_for_one_at_work_and_not_for_a_gpu() -> None:
     assert verdict(build).state == "slow"
 
 
-def test_a_rank_that_burns_a_core_at_one_line_may_wait_for_its_gpu() -> None:
-    build = on_gpus()
-    build.elsewhere(1, REWARD).works(REWARD, moves=False)
-    build.kernel = [(5.0, XID + "79, pid=101, GPU has fallen off the bus.")]
-    expect(build, "gpu-fault", 1)
-
-
-def test_the_report_of_an_error_may_be_long() -> None:
-    report = ("", "For debugging consider passing CUDA_LAUNCH_BLOCKING=1", "Traceback (most")
-    calls = tuple(f"frame #{number}: c10::Error::Error + 0x9e" for number in range(9))
-    build = on_gpus()
-    build.logs = [LogTail(101, "out", 5.0, (ERROR, *report, *calls, "step 31: rank 0 done"))]
-    expect(build, "gpu-fault", 1)
-
-
-def test_an_error_that_the_job_went_on_after_was_got_over() -> None:
-    steps = tuple(f"step {number}: loss 0.1" for number in range(9))
-    build = on_gpus()
-    build.logs = [LogTail(101, "out", 5.0, (f"attempt 1 of 3: {ERROR}", *steps))]
-    assert verdict(build).cause != "gpu-fault"
-
-
 @pytest.mark.parametrize(("age_s", "fault"), [(1800.0, True), (1800.5, False)])
 def test_a_fault_of_half_an_hour_ago_is_the_oldest_that_counts(age_s: float, fault: bool) -> None:
     build = on_gpus()
@@ -101,15 +47,6 @@ def test_a_fault_of_half_an_hour_ago_is_the_oldest_that_counts(age_s: float, fau
     assert (verdict(build).cause == "gpu-fault") is fault
     build = on_gpus()
     build.logs = [LogTail(101, "out", age_s, (ERROR,))]
-    assert (verdict(build).cause == "gpu-fault") is fault
-
-
-@pytest.mark.parametrize(("age_s", "fault"), [(69.5, True), (70.5, False)])
-def test_a_fault_that_names_nobody_counts_since_a_minute_before_the_wait(
-    age_s: float, fault: bool
-) -> None:
-    build = on_gpus(10.0)
-    build.kernel = [(age_s, XID + "79, pid='<unknown>', GPU has fallen off the bus.")]
     assert (verdict(build).cause == "gpu-fault") is fault
 
 
@@ -155,7 +92,7 @@ def test_a_job_that_never_used_a_gpu_has_none_that_failed(nccl: bool) -> None:
 
 
 def gpu(rank: int, doing: Doing) -> GpuState:
-    return GpuState(rank, "", (rank,), doing, (Item("gpu", rank, f"GPU {rank} is {doing}"),))
+    return GpuState((rank,), doing, (Item("gpu", rank, f"GPU {rank} is {doing}"),))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +104,7 @@ def test_a_gpu_that_is_lost_counts_unless_its_rank_is_at_work_again(
     build = on_gpus()
     if works:
         build.elsewhere(1, REWARD).works(REWARD)
-    lost = GpuJudgement(gpus=(gpu(0, "computes"), gpu(rank, "failed")))
+    lost = GpuJudgement(gpus=(gpu(0, "unknown"), gpu(rank, "failed")))
     case = with_view(case_of(build), gpus=lost)
     assert labelled(case) == [("gpu-fault", (rank,), "never-wakes")] * fault
 
@@ -196,7 +133,7 @@ def test_a_gpu_that_does_not_end_is_told_unless_its_host_has_a_reason_of_its_own
     other = Blame(2, "shown", "skipped", "left one out")
     case = with_view(
         with_matching(case_of(build), blame=(blame, other)),
-        gpus=GpuJudgement(gpus=(gpu(1, "computes"), gpu(2, "idle"))),
+        gpus=GpuJudgement(gpus=(gpu(1, "unknown"), gpu(2, "idle"))),
     )
     labels = list(gpu_faults(case))
     assert [label.culprits for label in labels] == [(rank,)] * expected
@@ -215,9 +152,7 @@ def sleeps_in_driver() -> EvidenceBuilder:
     return build
 
 
-@pytest.mark.parametrize(
-    ("doing", "liveness"), [("computes", "computing"), ("idle", "never-wakes")]
-)
+@pytest.mark.parametrize(("doing", "liveness"), [("unknown", "computing"), ("idle", "never-wakes")])
 def test_a_host_that_waits_for_its_own_gpu_waits_for_what_runs_there(
     doing: Doing, liveness: str
 ) -> None:
@@ -238,25 +173,18 @@ def test_nobody_is_held_up_by_the_gpu_of_a_rank_alone() -> None:
     assert labelled(alone) == []
 
 
-def test_a_gpu_that_hangs_is_not_said_to_be_at_work_as_well() -> None:
-    case = case_of(sleeps_in_driver())
-    blame = Blame(1, "shown", "device-hung", "rank 1 has not ended it")
-    assert labelled(with_matching(case, blame=(blame,))) == [("gpu-fault", (1,), "never-wakes")]
-
-
 @pytest.mark.parametrize(
-    ("conclusion", "cause"),
-    [("one-computes", "user-code-busy"), ("collective-wait", "network-silent"), ("idle", None)],
+    ("doing", "causes"), [("waits-in-kernel", ["network-silent"]), ("unknown", [])]
 )
 def test_where_every_host_waits_for_its_gpu_their_power_tells(
-    conclusion: Conclusion, cause: str | None
+    doing: Doing, causes: list[str]
 ) -> None:
     build = EvidenceBuilder(ranks=2, recorded=False)
     for rank in (0, 1):
         build.elsewhere(rank, REWARD).blocks("file", "/dev/nvidia0")
-    case = with_view(case_of(build), gpus=GpuJudgement(conclusion, (1,)))
-    causes = [label.cause for label in gpu_faults(replace(case, suspects=()))]
-    assert causes == ([cause] if cause is not None else [])
+    gpus = GpuJudgement((gpu(0, "waits-in-kernel"), gpu(1, doing)))
+    case = replace(with_view(case_of(build), gpus=gpus), suspects=())
+    assert [label.cause for label in gpu_faults(case)] == causes
 
 
 @pytest.mark.parametrize(("pid", "age_s", "fault"), [(102, 90.0, True), (9999, 90.0, False),

@@ -8,10 +8,9 @@ import pytest
 
 from grpo_doctor.hang.causes import Candidate
 from grpo_doctor.hang.causes.process import missing_ranks
-from grpo_doctor_probes.evidence import Blocked, Evidence, Placement
+from grpo_doctor_probes.evidence import Evidence, Placement
 from tests.evidence import BETWEEN_S, FIRST_NS, UNIX_NS, EvidenceBuilder, collective, frames
 from tests.unit.hang.causes.proposed import only, proposed
-from tests.verdicts import expect
 
 JOINING = frames(
     "init_process_group /x/site-packages/torch/distributed/distributed_c10d.py:90",
@@ -23,15 +22,6 @@ def started(build: EvidenceBuilder, rank: int, ago_s: float) -> None:
     process = build.rank(rank)
     ticks = int((FIRST_NS / 1e9 - ago_s) * 100)
     process.member = replace(process.member, started_ticks=ticks)
-
-
-def test_a_rank_before_others_of_its_launcher_was_started_and_has_ended() -> None:
-    build = EvidenceBuilder(recorded=False)
-    build.lose(0)
-    for rank, ago_s in ((1, 9.0), (2, 7.5), (3, 6.0)):
-        build.rank(rank).stack, build.rank(rank).still_s = JOINING, 1.0
-        started(build, rank, ago_s)
-    expect(build, "rank-missing", 0)
 
 
 # For how long a rank may be missing.
@@ -125,15 +115,6 @@ def test_hosts_that_were_looked_at_are_told_from_the_one_that_was(
     assert ("not on any inspected host" in label.whole) == several
 
 
-@pytest.mark.parametrize(
-    ("hosts", "text"), [(4, "n0, n1, n2, n3"), (5, "n0, n1 and 3 other hosts")]
-)
-def test_more_than_four_hosts_are_counted(hosts: int, text: str) -> None:
-    placements = tuple(Placement(f"n{number}") for number in range(hosts))
-    (label,) = propose_all(half_seen("barrier", "barrier", placements=placements))
-    assert label.evidence[0].text == f"2 of 4 ranks were seen, on {text}"
-
-
 def at_rendezvous(*placements: Placement, missing: tuple[int, ...] = (2, 3)) -> list[Candidate]:
     evidence = half_seen("joins", "joins", placements=placements)
     return list(propose_all(replace(evidence, job=replace(evidence.job, ranks_missing=missing))))
@@ -164,20 +145,3 @@ def test_hosts_that_were_started_as_the_same_node(
     (label,) = at_rendezvous(placed("b", 0, 1), placed("a", 0, 1), missing=missing)
     assert label.culprits == culprits
     assert label.whole == f"ranks 0, 1 were started twice, on a, b{nowhere}"
-
-
-@pytest.mark.parametrize(("ago_s", "twice"), [(60.0, True), (61.0, False)])
-def test_a_rank_that_was_seen_elsewhere_long_before_was_not_started_twice(
-    ago_s: float, twice: bool
-) -> None:
-    labels = at_rendezvous(placed("a", 0, 1), placed("b", 0, 1, ago_s=ago_s))
-    assert ["twice" in label.whole for label in labels] == [twice]
-
-
-def test_who_asks_the_store_is_at_the_rendezvous_too() -> None:
-    evidence = half_seen("barrier", "barrier", placements=(placed("a", 0, 1), placed("b", 0, 1)))
-    build_at_store = Blocked(100, 100, "socket-receive", target="10.0.0.1:5 -> 10.0.0.1:29500")
-    job = replace(evidence.job, address="node0:29500")
-    labels = propose_all(replace(evidence, job=job, blocked=(build_at_store,)))
-    assert ["twice" in label.whole for label in labels] == [True]
-    assert ["twice" in label.whole for label in propose_all(replace(evidence, job=job))] == [False]

@@ -13,7 +13,7 @@ from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.nodes import ProcessNode
 from grpo_doctor_probes.evidence import RayFact, Role
 from tests.evidence import FakeProcess, collective
-from tests.unit.hang.causes.proposed import only, proposed
+from tests.unit.hang.causes.proposed import only
 from tests.unit.hang.model.waiting.test_tasks import DRIVER, GET, ROLLOUT, RayJob, in_method
 
 NO_PHASE = in_method("run /home/me/train.py:72")
@@ -56,14 +56,6 @@ def test_an_actor_is_in_the_phase_of_its_stack_or_else_of_its_name(
     assert label.whole.endswith("; ranks 0-2 have no task until then")
 
 
-def test_a_controller_is_no_witness_against_itself() -> None:
-    job = RayJob()
-    job.generates_nothing()
-    label = only(ray_tasks, job.build)
-    assert label.node == ProcessNode(DRIVER)
-    assert not [item for item in label.evidence if "waits for the result" in item.text]
-
-
 @pytest.mark.parametrize(
     ("command", "state", "liveness", "cause"),
     [
@@ -81,17 +73,6 @@ def test_an_actor_that_may_not_run_or_has_ended(
     assert (label.liveness, label.cause) == (liveness, cause)
     assert any("kill -CONT" in line for line in label.confirm) is (state == "T")
     assert label.reason == ("is stopped" if state == "T" else "is dead")
-
-
-def test_a_process_that_an_actor_waits_for_is_where_its_trouble_is() -> None:
-    job = RayJob()
-    title(job.rollout, "ray::Logger.write")
-    job.rollout.stack = NO_PHASE
-    job.rollout.blocks("child", "", 300)
-    child = job.build.child(0, "helper", pid=300, parent=ROLLOUT)
-    child.member = replace(child.member, rank=None)
-    label = only(ray_tasks, job.build)
-    assert (label.cause, label.node) == ("child-stuck", ProcessNode(300))
 
 
 @pytest.mark.parametrize("role", ["engine", "engine-worker"])
@@ -118,14 +99,6 @@ def asking() -> RayJob:
     return job
 
 
-def test_an_answer_that_nobody_of_this_host_works_out() -> None:
-    label = only(ray_tasks, asking().build)
-    assert (label.culprits, label.node, label.liveness) == ((1,), None, "unseen")
-    assert label.reason == (
-        "waits for a Ray result that no process of this host computes at train.py:45, fetch"
-    )
-
-
 @pytest.mark.parametrize(
     ("works", "liveness", "does"),
     [(False, "unseen", "makes no progress"), (True, "computing", "uses 90% of a core")],
@@ -142,14 +115,6 @@ def test_an_answer_that_another_process_works_out(works: bool, liveness: str, do
         f"waits for a Ray result from RolloutActor.generate (pid {ROLLOUT} "
         f"(ray::RolloutActor.generate)), which {does}"
     )
-
-
-def test_a_job_that_is_none_of_ray_s_has_no_answers() -> None:
-    job = asking()
-    for rank in range(3):
-        job.calls(rank, collective("all_reduce"))
-        job.build.joins.pop(rank, None)
-    assert proposed(ray_tasks, job.build) == ()
 
 
 def test_where_all_ask_the_driver_s_wait_is_told_with_the_idle_ranks() -> None:

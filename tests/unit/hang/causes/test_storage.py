@@ -20,31 +20,6 @@ def test_a_fifo_that_nobody_writes() -> None:
     assert not any("unmount" in fix.text for fix in outcome.fixes)
 
 
-def test_uninterruptible_sleep() -> None:
-    build = EvidenceBuilder()
-    process = build.elsewhere(0, frames("save /me/train.py:3", "save_checkpoint /me/train.py:8"))
-    process.state, process.wchan = "D", "nfs_wait_bit"
-    expect(build, "storage-blocked", 0)
-
-
-def test_a_log_that_is_flushed_to_a_busy_disk() -> None:
-    build = EvidenceBuilder()
-    build.waited_s = 4.0
-    process = build.elsewhere(0, UPDATE)
-    process.state, process.wchan, process.still_s = "D", "folio_wait_bit_common", 4.0
-    assert verdict(build).state == "slow"
-    process.wchan = "rpc_wait_bit_killable"
-    expect(build, "storage-blocked", 0)
-
-
-def test_a_disk_that_never_has_it_all() -> None:
-    build = EvidenceBuilder()
-    build.waited_s = 30.0
-    process = build.elsewhere(0, UPDATE)
-    process.state, process.wchan, process.still_s = "D", "jbd2_log_wait_commit", 30.0
-    expect(build, "storage-blocked", 0)
-
-
 @pytest.mark.parametrize(
     ("total_gb", "free_bytes", "free_inodes", "full"),
     [

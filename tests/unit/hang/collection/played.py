@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ import pytest
 from grpo_doctor.hang.collection.examine import Visit
 from grpo_doctor_probes.evidence import (
     Blocked,
-    Evidence,
     FlightDump,
     HostFacts,
     Job,
     Limits,
+    Locals,
     Look,
     Member,
-    RasAnswer,
+    Position,
     Stack,
 )
 from tests.evidence import FIRST_NS, UNIX_NS, EvidenceBuilder
@@ -62,7 +62,8 @@ class Played:
         self.messages: list[str] = []
         self.look_s = 0.0
         self.recorder_s = 0.0
-        self.interrupted = False
+        self.interrupted: int | None = None  # at which look
+        self.library, self.digests, self.digest_s = "", ["a"] * 3, 0.0
         self.files: tuple[FlightDump, ...] = ()
         self.recorders = {dump.pid: dump for dump in self.evidence.dumps}
         self.native: dict[int, Stack] = {}
@@ -83,7 +84,7 @@ class Played:
 
     def processes(self, job: Job) -> Look:
         self.questions.append(("processes",))
-        if self.interrupted and self._which():
+        if self._which() == self.interrupted:
             raise KeyboardInterrupt
         self.clock.passed_s += self.look_s
         rows = tuple(process.look(self._which()) for process in self.build.processes.values())
@@ -129,15 +130,22 @@ class Played:
         self.questions.append(("native_stacks", tuple(pids)))
         return tuple(self.native[pid] for pid in pids if pid in self.native)
 
+    def positions(self, before: Look, after: Look, *, at_most_s: float) -> tuple[Position, ...]:
+        pids = [process.pid for process in after.processes]
+        self.questions.append(("positions", *pids))
+        return tuple(Position(pid, pid, FIRST_NS, self.library, self.library) for pid in pids)
+
+    def locals_digests(self, pids: Sequence[int], *, at_most_s: float) -> tuple[Locals, ...]:
+        self.questions.append(("digests", *pids))
+        self.clock.passed_s += self.digest_s
+        digest = self.digests.pop(0)
+        return tuple(Locals(pid, FIRST_NS, digest) for pid in pids)
+
     def dump_files(self, paths: Sequence[Path]) -> tuple[FlightDump, ...]:
         return self.files
 
     def known_dump_files(self, job: Job) -> tuple[Path, ...]:
         return ()
-
-    def ras(self, job: Job, at_most_s: float) -> tuple[RasAnswer, ...]:
-        self.questions.append(("ras", at_most_s))
-        return (RasAnswer("127.0.0.1:28028", FIRST_NS, problem="refused"),)
 
     def read_recorders(self, member: Member, *, at_most_s: float) -> tuple[FlightDump, ...]:
         self.questions.append(("read_recorders", member.pid, at_most_s))
@@ -148,12 +156,12 @@ class Played:
         """In place of the live one."""
         for name in (
             "processes", "limits", "stacks", "stacks_again", "blocked", "host", "arguments",
-            "lock_file", "native_stacks",
+            "lock_file", "native_stacks", "positions", "locals_digests",
         ):  # fmt: skip
             monkeypatch.setattr(f"grpo_doctor_probes.look.{name}", getattr(self, name))
         for name in ("gpus", "engines", "logs", "open_spans"):
             monkeypatch.setattr(f"grpo_doctor_probes.look.{name}", self.nothing)
-        for name in ("dump_files", "known_dump_files", "ras", "read_recorders"):
+        for name in ("dump_files", "known_dump_files", "read_recorders"):
             monkeypatch.setattr(f"grpo_doctor_probes.flight.{name}", getattr(self, name))
         monkeypatch.setattr("grpo_doctor.hang.collection.examine.time", self.clock)
         monkeypatch.setattr("grpo_doctor.hang.collection.examine.Visit", self.visit)
@@ -164,11 +172,9 @@ class Played:
 
     def visited(self) -> Visit:
         """One that has seen the job twice."""
-        evidence: Evidence = self.evidence
-        visit = self.visit(self.job)
-        visit.looks, visit.stacks, visit.limits = (
-            list(evidence.looks),
-            list(evidence.stacks),
-            list(evidence.limits),
-        )
+        visit, evidence = self.visit(self.job), self.evidence
+        visit.add(looks=evidence.looks, stacks=evidence.stacks, limits=evidence.limits)
         return visit
+
+
+Play = Callable[..., Played]

@@ -12,7 +12,7 @@ from grpo_doctor.errors import OutputError, TraceError
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.multihost.join import joined
-from grpo_doctor_probes.evidence import Evidence, Job
+from grpo_doctor_probes.evidence import Job
 from tests.evidence import EvidenceBuilder
 from tests.several_hosts import on_hosts
 
@@ -61,19 +61,6 @@ def test_hosts_of_one_name_do_not_replace_the_evidence_of_each_other(tmp_path: P
     with pytest.raises(OutputError, match="another host that is called localhost too"):
         bundle.write(tmp_path / "localhost", second, diagnose(second))
     assert bundle.read(tmp_path / "localhost") == first
-
-
-def test_placement_and_host_survive_the_bundle(tmp_path: Path) -> None:
-    joint = joined(on_hosts(EvidenceBuilder(ranks=4).build(), 2))
-    evidence = bundle.read(bundle.write(tmp_path / "all", joint, diagnose(joint)))
-    assert evidence == joint
-
-
-def test_a_bundle_of_before_several_hosts_is_read(tmp_path: Path) -> None:
-    old = replace(EvidenceBuilder(ranks=2).build())
-    path = bundle.write(tmp_path / "old", old, diagnose(old))
-    evidence: Evidence = bundle.read(path)
-    assert evidence.job.placements == ()
 
 
 @pytest.mark.parametrize("limit", ["MAX_FILE_BYTES", "MAX_EVIDENCE_BYTES"])

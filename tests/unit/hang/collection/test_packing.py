@@ -47,8 +47,7 @@ def test_a_dump_as_large_as_a_bundle_takes(
 
 
 @pytest.mark.parametrize(
-    ("of_one", "of_all", "fits"),
-    [(5, 10, True), (4, 10, False), (10, 10, True), (10, 9, False)],
+    ("of_one", "of_all", "fits"), [(5, 10, True), (4, 10, False), (10, 10, True), (10, 9, False)]
 )
 def test_dumps_that_unpack_to_more_than_there_is(
     monkeypatch: pytest.MonkeyPatch, of_one: int, of_all: int, fits: bool

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.collection.examine import Visit, ask_ras, ask_recorders
+from grpo_doctor.hang.collection.examine import Visit, ask_recorders
 from grpo_doctor_probes.evidence import FlightDump, Locals, Position
-from tests.evidence import FIRST_NS, SECOND, UNIX_NS, EvidenceBuilder, frames
-from tests.unit.hang.collection.played import Clock, Played
+from tests.evidence import FIRST_NS, SECOND, UNIX_NS, EvidenceBuilder, frames, with_look
+from tests.unit.hang.collection.played import Play, Played
 
 LINE = frames("compute_loss /home/me/train.py:5", "main /home/me/train.py:9")
-Play = Callable[[EvidenceBuilder], Played]
-
-
-@pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    def put(build: EvidenceBuilder) -> Played:
-        played = Played(build, Clock())
-        played.put(monkeypatch)
-        return played
-
-    return put
 
 
 def ask(visit: Visit, *, at_most_s: float = 60.0) -> None:
@@ -39,7 +27,7 @@ def file(
 
 def ages_of(visit: Visit) -> list[float]:
     """Of the files that were kept, in seconds."""
-    files = [dump for dump in visit.dumps if dump.source.startswith("file")]
+    files = [dump for dump in visit.seen.dumps if dump.source.startswith("file")]
     return [(UNIX_NS - dump.at_unix_ns) / SECOND for dump in files]
 
 
@@ -69,33 +57,14 @@ def test_where_the_kernel_does_not_tell_how_long_a_rank_stands_files_of_now_coun
     played = play(build)
     played.files = (file(0, 2.0), file(0, 2.5))
     visit = played.visited()
-    visit.looks = [
-        replace(
-            look,
-            processes=tuple(
-                replace(process, threads=(replace(process.threads[0], last_ran_ns=0),))
-                for process in look.processes
-            ),
+    evidence = played.evidence
+    for pid, process in ((row.pid, row) for row in evidence.looks[1].processes):
+        evidence = with_look(
+            evidence, 1, pid, threads=(replace(process.threads[0], last_ran_ns=0),)
         )
-        for look in visit.looks
-    ]
+    visit.put(looks=evidence.looks)
     ask(visit)
     assert ages_of(visit) == [2.0]
-
-
-def test_a_rank_that_has_ended_or_is_not_seen_does_not_tell_since_when(play: Play) -> None:
-    build = EvidenceBuilder(ranks=3)
-    build.rank(0).state = "Z"
-    build.rank(1).still_s = 3.0
-    played = play(build)
-    played.files = (file(1, 5.0), file(1, 5.5))
-    visit = played.visited()
-    visit.looks = [
-        replace(look, processes=tuple(process for process in look.processes if process.pid != 102))
-        for look in visit.looks
-    ]
-    ask(visit)
-    assert ages_of(visit) == [5.0]
 
 
 @pytest.mark.parametrize(
@@ -113,10 +82,13 @@ def test_a_host_that_spins_may_have_done_so_for_half_an_hour(
     played = play(build)
     played.files = (file(0, 1801.0),)
     visit = played.visited()
-    visit.positions = tuple(
-        Position(100 + rank, 100 + rank, FIRST_NS, "libcuda.so.1", "libcuda.so.1") for rank in spin
+    visit.add(
+        positions=[
+            Position(100 + rank, 100 + rank, FIRST_NS, "libcuda.so.1", "libcuda.so.1")
+            for rank in spin
+        ],
+        locals_seen=[Locals(100 + rank, FIRST_NS, "same") for rank in spin],
     )
-    visit.locals_seen = tuple(Locals(100 + rank, FIRST_NS, "same") for rank in spin)
     ask(visit)
     assert ages_of(visit) == ([1801.0] if is_read else [])
 
@@ -152,21 +124,9 @@ def test_who_has_ended_or_was_not_seen_is_not_read(state: str, play: Play) -> No
     build.rank(1).state = state
     played = play(build)
     visit = played.visited()
-    visit.looks[-1] = replace(
-        visit.looks[-1],
-        processes=tuple(process for process in visit.looks[-1].processes if process.pid != 102),
-    )
+    visit.put(looks=with_look(played.evidence, 1, 102).looks)
     ask(visit)
     assert questioned_pids(played) == [100, 103]
-
-
-def test_nccl_is_asked_once_in_a_visit(play: Play) -> None:
-    played = play(EvidenceBuilder(ranks=2))
-    visit = played.visited()
-    ask_ras(visit)
-    ask(visit)
-    assert played.of("ras") == [[6.0]]
-    assert len(visit.ras) == 1
 
 
 # For how long.
@@ -184,15 +144,5 @@ def test_the_time_that_is_left_is_given_to_one_rank_after_the_other(
     visit = played.visited()
     ask(visit, at_most_s=at_most_s)
     assert [seconds for _, seconds in played.of("read_recorders")] == given_s
-    without = [dump.rank for dump in visit.dumps if "no time left" in dump.problem]
+    without = [dump.rank for dump in visit.seen.dumps if "no time left" in dump.problem]
     assert without == list(range(len(given_s), 3))
-
-
-@pytest.mark.parametrize(("at_most_s", "reads_s"), [(60.0, 2.0), (1.0, 1.0)])
-def test_nothing_is_waited_for_longer_than_the_visit_may_take(
-    at_most_s: float, reads_s: float, play: Play
-) -> None:
-    played = play(EvidenceBuilder(ranks=1))
-    played.recorders = {}
-    ask(played.visited(), at_most_s=at_most_s)
-    assert played.questions == [("ras", min(at_most_s, 6.0)), ("read_recorders", 100, reads_s)]

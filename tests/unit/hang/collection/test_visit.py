@@ -18,29 +18,26 @@ JOB = Job(
 )
 
 
-def problems(*stacks: Stack) -> list[str]:
+@pytest.mark.parametrize(
+    ("problem", "pids", "said"),
+    [
+        (NO_PYTHON, (200,), []),  # a helper without Python is no gap in what was seen
+        (NO_PYTHON, (100,), [NO_PYTHON]),
+        ("py-spy: Permission denied", (100, 200), ["py-spy: Permission denied"]),
+    ],
+)
+def test_what_stacks_lack_is_said_once(
+    problem: str, pids: tuple[int, ...], said: list[str]
+) -> None:
     visit = Visit(JOB)
-    visit.stacks.append(stacks)
-    return [problem.what for problem in visit.evidence().problems]
-
-
-def test_a_helper_without_python_is_no_gap_in_what_was_seen() -> None:
-    assert problems(Stack(200, 0, problem=NO_PYTHON)) == []
-
-
-def test_a_rank_without_a_stack_is_one() -> None:
-    assert problems(Stack(100, 0, problem=NO_PYTHON)) == [NO_PYTHON]
-
-
-def test_a_refusal_is_said_once_for_all_processes() -> None:
-    refused = "py-spy: Permission denied"
-    assert problems(Stack(100, 0, problem=refused), Stack(200, 0, problem=refused)) == [refused]
+    visit.add(stacks=[tuple(Stack(pid, 0, problem=problem) for pid in pids)])
+    assert [problem.what for problem in visit.evidence().problems] == said
 
 
 def test_whom_a_gap_is_of_is_known_where_it_is_one_process() -> None:
     visit = Visit(JOB)
-    visit.stacks.append((Stack(100, 0, problem="it has ended"), Stack(200, 0, problem="refused")))
-    visit.dumps.append(FlightDump("memory", 1, 101, problem="refused"))
+    stacks = (Stack(100, 0, problem="it has ended"), Stack(200, 0, problem="refused"))
+    visit.add(stacks=[stacks], dumps=[FlightDump("memory", 1, 101, problem="refused")])
     texts = [(problem.what, problem.pid) for problem in visit.evidence().problems]
     assert texts == [("it has ended", 100), ("refused", None)]
 
@@ -72,13 +69,14 @@ def test_a_part_that_is_interrupted_has_taken_its_time(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("stack_ms", "position_ms", "longest_ms"),
-    [(0.0, 0.0, 0.0), (9.0, 2.0, 9.0), (1.0, 8.0, 8.0)],
+    ("stack_ms", "position_ms", "longest_ms"), [(0.0, 0.0, 0.0), (9.0, 2.0, 9.0), (1.0, 8.0, 8.0)]
 )
 def test_the_longest_pause_of_the_job_is_that_of_any_question(
     stack_ms: float, position_ms: float, longest_ms: float
 ) -> None:
     visit = Visit(JOB)
-    visit.stacks.append((Stack(100, 0), Stack(100, 0, pause_ms=stack_ms)))
-    visit.positions = (Position(100, 100, 0, pause_ms=position_ms),)
+    visit.add(
+        stacks=[(Stack(100, 0), Stack(100, 0, pause_ms=stack_ms))],
+        positions=[Position(100, 100, 0, pause_ms=position_ms)],
+    )
     assert visit.evidence().cost.max_pause_ms == longest_ms

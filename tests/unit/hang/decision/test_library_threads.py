@@ -70,13 +70,6 @@ def test_who_waits_for_threads_that_compute_is_not_stuck() -> None:
     assert any("library threads used 360% of a core" in item.text for item in outcome.evidence)
 
 
-def test_nor_is_a_wait_for_them_one_for_a_lock() -> None:
-    build = tokenizing()
-    build.rank(RANK).blocks("futex")
-    assert verdict_with(build, 0.01).state == "stuck"
-    assert verdict_with(build, 0.9).cause == "user-code-busy"
-
-
 def test_who_waits_for_an_answer_waits_for_that_whatever_its_threads_do() -> None:
     build = tokenizing()
     build.rank(RANK).blocks("socket-receive", "10.0.0.1:5 -> 10.0.0.9:443")
@@ -85,22 +78,12 @@ def test_who_waits_for_an_answer_waits_for_that_whatever_its_threads_do() -> Non
     assert "10.0.0.9:443" in outcome.summary
 
 
-def test_threads_that_rest_are_no_work() -> None:
-    assert verdict_with(tokenizing(), 0.01).state == "stuck"
-
-
 @pytest.mark.parametrize(
     "name", ["pt_nccl_watchdg", "NCCL Progress 4", "pt_gloo_runloop", "cuda-EvtHandlr"]
 )
 def test_threads_that_poll_for_others_are_no_work(name: str) -> None:
     assert activity(tokenizing(), 0.9, name).native_share == 0
     assert verdict_with(tokenizing(), 0.9, name).state == "stuck"
-
-
-def test_what_is_proven_stays_so() -> None:
-    build = tokenizing()
-    build.rank(RANK).state = "T"
-    assert verdict_with(build, 0.9).state == "stuck"
 
 
 def test_the_share_is_of_all_such_threads() -> None:

@@ -89,75 +89,6 @@ def test_a_server_s_own_clock_is_no_work_on_a_request(
     assert f":{where.line}, {where.function}" in outcome.summary
 
 
-def test_a_server_whose_handler_wakes_may_answer() -> None:
-    build, server = asking()
-    serves(server, HANDLES, still_s=0.1)
-    assert verdict(build).state == "slow"
-
-
-def test_a_server_that_no_thread_is_seen_to_serve_may_answer() -> None:
-    build, _ = asking()
-    assert verdict(build).state == "slow"
-
-
-def test_a_server_whose_worker_wakes_may_answer() -> None:
-    build, server = asking()
-    serves(server, HANDLES, still_s=10.0)
-    worker = build.child(1, "helper", pid=BELOW, parent=SERVER)
-    worker.still_s, worker.wakes = 0.1, 5
-    assert verdict(build).state == "slow"
-
-
-def test_a_server_that_asks_elsewhere_may_answer() -> None:
-    build, server = asking()
-    serves(server, HANDLES, still_s=10.0)
-    server.blocked.append(Blocked(SERVER, HANDLER, "socket-receive", target="10.0.0.9:443"))
-    assert verdict(build).state == "slow"
-
-
-def test_a_job_with_another_helper_at_work_may_answer() -> None:
-    build, server = asking()
-    serves(server, HANDLES, still_s=10.0)
-    build.child(2, "helper", pid=BELOW).works(frames("step /home/me/engine.py:3"))
-    assert verdict(build).state == "slow"
-
-
-def test_a_server_whose_handler_has_set_a_timer_may_answer() -> None:
-    build, server = asking()
-    serves(server, HANDLES, still_s=10.0, until=A_TIME)
-    assert verdict(build).state == "slow"
-
-
-def test_a_rank_that_has_set_a_timer_may_end_its_own_wait() -> None:
-    build, server = asking()
-    serves(server, HANDLES, still_s=10.0)
-    resume = frames(f"Timer.run {PYTHON}/threading.py:1375")
-    serves(build.rank(1), resume, still_s=10.0, until=A_TIME)
-    assert verdict(build).state == "slow"
-
-
-def test_a_silence_that_is_usual_for_this_job_is_slow() -> None:
-    build, server = asking()
-    build.step_s = 6.0
-    serves(server, HANDLES, still_s=10.0)
-    assert verdict(build).state == "slow"
-
-
-def test_a_core_that_wants_the_lock_of_its_cache_is_named_with_who_has_it() -> None:
-    build = wanting_lock(4711)
-    outcome = expect(build, "rollout-engine-stalled", 1).verdict
-    assert f"pid {BELOW}" in outcome.summary
-    assert "core.py:110" in outcome.summary
-    assert "the file lock /cache/kernels.lock, held by pid 4711" in outcome.summary
-
-
-def test_a_lock_whose_holder_has_set_a_timer_may_be_released() -> None:
-    build = wanting_lock(101)
-    resume = frames(f"Timer.run {PYTHON}/threading.py:1375")
-    serves(build.rank(1), resume, still_s=10.0, until=A_TIME)
-    assert verdict(build).state == "slow"
-
-
 def wanting_lock(holder: int) -> EvidenceBuilder:
     """The server's core waits for a lock that this process has."""
     build, server = asking()
@@ -167,6 +98,23 @@ def wanting_lock(holder: int) -> EvidenceBuilder:
     core.stack, core.wchan = frames("take /home/me/core.py:110"), "locks_lock_inode_wait"
     core.blocks("file-lock", "/cache/kernels.lock", holder)
     return build
+
+
+@pytest.mark.parametrize(
+    "how", ["it asks elsewhere", "its handler", "the rank", "the rank that has the lock"]
+)
+def test_who_asks_elsewhere_or_has_set_a_timer_may_end_the_wait(how: str) -> None:
+    build, server = asking()
+    if how == "the rank that has the lock":
+        build = wanting_lock(101)
+    else:
+        serves(server, HANDLES, still_s=10.0, until=A_TIME if how == "its handler" else FOR_EVER)
+    if how == "it asks elsewhere":
+        server.blocked.append(Blocked(SERVER, HANDLER, "socket-receive", target="10.0.0.9:443"))
+    elif how != "its handler":
+        resume = frames(f"Timer.run {PYTHON}/threading.py:1375")
+        serves(build.rank(1), resume, still_s=10.0, until=A_TIME)
+    assert verdict(build).state == "slow"
 
 
 def test_a_loop_that_ticks_may_wait_for_something_else_than_its_silent_server() -> None:
@@ -207,13 +155,6 @@ def test_since_any_thread_of_a_server_ran_that_may_answer(
     if below_s is not None:
         build.child(1, "helper", pid=BELOW, parent=SERVER).still_s = below_s
     assert silent_s(build, 1) == silence
-
-
-def test_of_a_process_without_a_server_s_loop_its_children_do_not_count() -> None:
-    build, server = asking(frames("compute /home/me/front.py:3"))
-    server.still_s, server.wakes = 3.0, 0
-    build.child(1, "helper", pid=BELOW, parent=SERVER).still_s = 0.1
-    assert silent_s(build, 1) == 3.0
 
 
 def test_the_rank_that_ran_last_counts_of_those_that_may_end_their_waits() -> None:

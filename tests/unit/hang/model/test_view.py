@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from grpo_doctor.hang.dumps import Recording, Recordings
-from grpo_doctor.hang.model.matching.model import Backlog, Matching
+from grpo_doctor.hang.model.matching.model import Matching
 from grpo_doctor.hang.model.view import build, has_pending, with_device_waits
 from grpo_doctor_probes.evidence import PythonThread, Thread
 from tests.evidence import TORCH, EvidenceBuilder, frames
@@ -14,19 +16,16 @@ SYNCHRONIZE = frames(
 REWARD = frames("reward /home/me/train.py:40", "main /home/me/train.py:9")
 
 
-def of(library: str, backlog: Backlog) -> bool | None:
+@pytest.mark.parametrize(
+    ("library", "idle", "pending"),
+    [("2.27.5", (), True), ("2.27.5", (0,), False), ("", (0,), None)],  # gloo knows no device
+)
+def test_nccls_recorder_tells_what_is_pending(
+    library: str, idle: tuple[int, ...], pending: bool | None
+) -> None:
     recordings = Recordings(ranks=(Recording(rank=0, library=library),))
-    return has_pending(recordings, Matching(backlogs=(backlog,), heard=(0,)), 0)
-
-
-def test_nccls_recorder_tells_what_is_pending() -> None:
-    assert of("2.27.5", Backlog(0, pending=2)) is True
-    assert of("2.27.5", Backlog(0, idle=True)) is False
-
-
-def test_gloos_recorder_knows_nothing_of_a_device() -> None:
-    assert of("", Backlog(0, idle=True)) is None
-    assert has_pending(Recordings(), Matching(), 0) is None
+    assert has_pending(recordings, Matching(heard=(0,), idle=frozenset(idle)), 0) is pending
+    assert has_pending(recordings, Matching(), 0) is None
 
 
 def spinning(build_: EvidenceBuilder, rank: int) -> None:
@@ -56,12 +55,3 @@ def test_where_all_spin_nobody_is_known_to_wait_but_for_one_that_is_lost() -> No
         spinning(made, rank)
     assert waiting(made) == []
     assert waiting(made, lost=True) == [0, 1, 2]
-
-
-def test_a_rank_comes_before_what_works_for_it_whoever_has_the_lower_number() -> None:
-    build_ = EvidenceBuilder(ranks=2)
-    build_.child(1, "server", pid=50)
-    build_.child(1, "reward", pid=300)
-    view = build(build_.build())
-    assert [proc.pid for proc in view.procs] == [100, 101, 50, 300]
-    assert view.by_rank[1].pid == 101

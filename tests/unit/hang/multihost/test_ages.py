@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.multihost.join import joined
-from grpo_doctor_probes.evidence import Evidence
 from tests.evidence import EvidenceBuilder
 from tests.several_hosts import later, on_hosts
 from tests.unit.hang.multihost.jobs import judged, skipped, stopped
@@ -20,32 +19,6 @@ def test_looks_of_hosts_with_two_and_three_looks_are_compared_first_with_last() 
     evidence = joined([three, node1])
     assert [len(look.processes) for look in evidence.looks] == [8, 4, 8]
     assert diagnose(evidence).verdict.culprits == (5,)
-
-
-def test_clocks_of_hosts_that_were_started_at_other_times_do_not_matter() -> None:
-    node0, node1 = on_hosts(stopped(), 4)
-    moved = later_clock(node1, 86_400 * 10**9)
-    assert judged([node0, moved]).verdict == judged([node0, node1]).verdict
-
-
-def later_clock(evidence: Evidence, by_ns: int) -> Evidence:
-    """The same, of a host that was started earlier."""
-    looks = tuple(
-        replace(
-            look,
-            at_ns=look.at_ns + by_ns,
-            processes=tuple(
-                replace(
-                    p,
-                    at_ns=p.at_ns + by_ns,
-                    threads=tuple(replace(t, last_ran_ns=t.last_ran_ns + by_ns) for t in p.threads),
-                )
-                for p in look.processes
-            ),
-        )
-        for look in evidence.looks
-    )
-    return replace(evidence, looks=looks)
 
 
 def test_of_two_bundles_of_a_host_the_newer_counts() -> None:
@@ -80,11 +53,3 @@ def test_a_job_that_moves_between_the_looks_is_not_called_stuck() -> None:
     assert any(
         "has moved since" in what for what in [problem.what for problem in diagnosis.problems]
     )
-
-
-def test_hosts_that_are_looked_at_one_after_the_other_are_joined_if_the_job_stands() -> None:
-    build = EvidenceBuilder(ranks=8)
-    build.rank(5).state = "T"
-    build.waited_s = 120.0
-    node0, node1 = on_hosts(build.build(), 4)
-    assert judged([later(node0, -40), node1]).verdict.culprits == (5,)

@@ -57,13 +57,6 @@ def test_one_host_is_known_by_a_process_or_by_a_rank() -> None:
     assert visits.same_processes(*both)
 
 
-def test_ranks_are_those_of_rank_processes_with_a_number() -> None:
-    job = hosts()[1].job
-    helper = replace(job.members[0], pid=900, role="helper", rank=0)
-    unknown = replace(job.members[0], pid=901, rank=None)
-    assert visits.started_ranks(replace(job, members=(*job.members, helper, unknown))) == {2, 3}
-
-
 @pytest.mark.parametrize(
     ("called_s", "later_s", "cost_s", "moved"),
     [

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.decision.render.verdicts import ending, healthy, slow_work
+from grpo_doctor.hang.decision.render.verdicts import healthy, slow_work
 from grpo_doctor.hang.decision.state import stall_of
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor.hang.model.view import WaitHistory
@@ -32,11 +32,6 @@ def test_ranks_that_only_wake_up_are_not_called_healthy() -> None:
     outcome = verdict(ticking())
     assert (outcome.state, outcome.culprits) == ("slow", ())
     assert "they woke now and then and did nothing" in outcome.summary
-
-
-def test_to_use_some_of_a_core_is_no_progress() -> None:
-    """Who asks again and again, for ever, does so too."""
-    assert verdict(ticking(share=0.1)).state == "slow"
 
 
 def test_a_wait_that_is_long_for_the_job_and_may_end_is_not_called_usual() -> None:
@@ -121,16 +116,6 @@ def test_a_host_that_others_wake_in_a_collective_gets_on(
             shown = PythonThread(900 + number, "", ())
             process.threads.append((shown, Thread(900 + number, name, "S", last_ran_ns=1)))
     assert (words(build).state == "healthy") is progressed
-
-
-@pytest.mark.parametrize(
-    ("left", "text"),
-    [(1, "and 1 other continues: the job may"), (2, "and 2 others continue: the job may")],
-)
-def test_how_many_go_on_when_some_have_ended(left: int, text: str) -> None:
-    outcome = ending((0, 3), left)
-    assert outcome.summary.startswith("Ranks 0, 3 exited during the inspection, ")
-    assert text in outcome.summary
 
 
 # Ranks at work for which others wait.

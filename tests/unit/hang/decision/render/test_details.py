@@ -6,11 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_doctor.hang.decision.render.document import (
-    with_layout,
-    with_spelled_fixes,
-    with_timeout,
-)
+from grpo_doctor.hang.decision.render.document import with_layout, with_spelled_fixes, with_timeout
 from grpo_doctor.hang.dumps import GroupSeen, Recording, Recordings
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.view import JobView

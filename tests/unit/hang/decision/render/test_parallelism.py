@@ -55,12 +55,6 @@ def test_a_device_mesh() -> None:
     ]
 
 
-def test_axes_of_one_rank_are_left_out() -> None:
-    groups = [*mesh("tp", (0,), (1,)), *mesh("dp", (0, 1))]
-    assert coordinates(groups, 2)[1] == {"DP": 1}
-    assert coordinates([], 4) == {}
-
-
 def test_context_parallel_ranks_share_a_place_of_data_parallel_ones() -> None:
     joint = GroupSeen("1", "DATA_PARALLEL_GROUP_WITH_CP", (0, 1, 2, 3))
     context = [GroupSeen("2", "CONTEXT_PARALLEL_GROUP", ranks) for ranks in ((0, 1), (2, 3))]
@@ -75,6 +69,7 @@ def test_two_meshes_of_one_name_that_differ_tell_nothing() -> None:
 
 
 def test_groups_that_are_not_regular_are_taken_as_they_are() -> None:
+    assert coordinates(mesh("tp", (0, 1), (2, 3)), 8)[7] == {"TP": 1}  # by the others' stride
     places = coordinates(mesh("tp", (0, 3), (1, 7)), 8)
     assert places == {0: {"TP": 0}, 3: {"TP": 1}, 1: {"TP": 0}, 7: {"TP": 1}}
 

@@ -15,7 +15,7 @@ from grpo_doctor_probes.evidence import Role
 from grpo_doctor_reports.hang.graph import make_graph
 from grpo_doctor_reports.hang.words import waits_of
 from grpo_doctor_reports.schema.attach import read_verdict
-from tests.evidence import EvidenceBuilder, FakeProcess, collective
+from tests.evidence import EvidenceBuilder, FakeProcess, collective, with_look
 from tests.unit.hang.causes.proposed import case_of
 from tests.verdicts import REWARD
 
@@ -111,12 +111,7 @@ def test_what_a_rank_is_at_and_waits_for(how: str, state: str, waiting_for: str)
         rank.blocks("pipe-read", "pipe:[7]", *pids)
     case = case_of(build)
     if how == "was not seen before":
-        evidence = build.build()
-        first = tuple(
-            process_look for process_look in evidence.looks[0].processes if process_look.pid != 101
-        )
-        looks = (replace(evidence.looks[0], processes=first), evidence.looks[1])
-        case = case_of(replace(evidence, looks=looks))
+        case = case_of(with_look(build.build(), 0, 101))
     row = rank_states(case.view, case.graph)[1]
     assert (row.state, row.waiting_for) == (state, waiting_for)
 

@@ -32,11 +32,6 @@ def test_numbers_of_other_hosts_mean_nothing_here() -> None:
     assert problems_of(Problem("it has ended", pid=77), hosts=2) == (("it has ended", ""),)
 
 
-def test_what_is_of_nobody_is_said_once() -> None:
-    twice = Problem("no kernel log", "Run as root.")
-    assert problems_of(twice, twice) == (("no kernel log", "Run as root."),)
-
-
 def test_what_discovery_assumed_and_what_the_kernel_hides_is_said() -> None:
     evidence = EvidenceBuilder().build()
     job = replace(evidence.job, notes=("process 79 is rank 0 (no other is free).",))

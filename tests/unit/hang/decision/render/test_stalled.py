@@ -56,32 +56,6 @@ def test_a_host_that_does_not_come_is_waited_for_at_the_named_rendezvous() -> No
     assert "other hosts" in outcome.fixes[0].text
 
 
-@pytest.mark.parametrize("works", [False, True])
-def test_hosts_start_one_after_the_other_and_some_slowly(works: bool) -> None:
-    build, launcher = launching(300 if works else 20)
-    if works:
-        launcher.works(())
-    outcome = verdict_on(build)
-    assert (outcome.state, outcome.culprits) == ("slow", ())
-    assert outcome.summary.startswith("No rank has been started yet: the launcher (pid 50) has")
-
-
-def test_a_launcher_of_one_host_is_not_said_to_wait_for_others() -> None:
-    build, _ = launching(300, hosts=1)
-    outcome = verdict_on(build)
-    assert (outcome.state, outcome.cause) == ("stuck", "rank-missing")
-    assert "host" not in outcome.summary
-    assert outcome.confirm == ("py-spy dump --pid 50",)
-
-
-def test_a_launcher_that_ends_has_ended_the_job() -> None:
-    build, launcher = launching(300)
-    launcher.state, launcher.exit_code = "Z", 1
-    outcome = verdict_on(build)
-    assert "ended" in outcome.summary
-    assert outcome.state != "stuck"
-
-
 @pytest.mark.parametrize(
     ("age_s", "works", "hosts", "state", "cause"),
     [

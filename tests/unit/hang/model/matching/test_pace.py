@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from grpo_doctor.hang.dumps import Entry, GroupSeen, Recording, Recordings
 from grpo_doctor.hang.model.matching.match import match
-from grpo_doctor.hang.model.matching.model import Matching
-from grpo_doctor.hang.model.view import recorded_history
+from grpo_doctor.hang.model.matching.model import Matching, Pace
+from grpo_doctor.hang.model.view import LEAST_ENTRIES, recorded_history
 from tests.evidence import SECOND, UNIX_NS
 
 Call = tuple[str, int]  # the operation and its size
@@ -90,3 +92,13 @@ def test_a_short_wait_of_a_new_kind_is_not_unusual_for_dumps_alone() -> None:
 
     assert unusual(*[GATHER, REWARDS] * 9) is True
     assert unusual(*[GATHER, REDUCE] * 9, REWARDS) is False
+
+
+@pytest.mark.parametrize(
+    ("entries", "longest_gap_s"), [(LEAST_ENTRIES, 2.0), (LEAST_ENTRIES - 1, None)]
+)
+def test_fewer_operations_than_that_are_no_history(
+    entries: int, longest_gap_s: float | None
+) -> None:
+    pace = Pace(0, entries=entries, longest_gap_ns=2 * 10**9)
+    assert recorded_history(Matching(paces=(pace,))).longest_gap_s == longest_gap_s

@@ -26,13 +26,6 @@ def stage_left_out() -> Job:
     return job(GROUPS, programs).run()
 
 
-@pytest.mark.parametrize("version", ["1.4", "2.4", "2.10"])
-def test_the_other_end_is_a_rank_of_the_job(version: str) -> None:
-    matched = match(dumps.read(dumps_of(stage_left_out(), version)), 6)
-    (wait,) = [wait for wait in matched.waits if wait.why == "p2p"]
-    assert (wait.rank, wait.operation, wait.on) == (2, "send to rank 3", (3,))
-
-
 def test_without_the_members_of_the_group_nobody_is_taken_for_the_other_end() -> None:
     """That of the three only two have used it, so that its second would be rank 5, is no list."""
     matched = match(dumps.read(dumps_of(stage_left_out(), "2.2 list")), 6)
@@ -61,39 +54,6 @@ def test_a_send_left_out_is_told_however_many_wait_beside_its_partner(form: str)
     (blame,) = match(dumps.read(files)).blame
     assert (blame.rank, blame.reason) == (0, "not-sent")
     assert "as others at its place did" in blame.text
-
-
-def test_of_a_partner_without_a_dump_nobody_knows_what_it_did() -> None:
-    files = dumps_of(stage_left_out(), without=[3])
-    blames = {blame.rank: blame.reason for blame in match(dumps.read(files), 6).blame}
-    assert blames[3] == "not-recorded"
-
-
-def test_what_comes_after_the_place_where_a_rank_stands_is_not_left_out() -> None:
-    """Rank 0 stands before its all_reduce: the next stage waits for what it sends after that."""
-    parts = {"0": range(4), "1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
-
-    def step(rank: int) -> list[Call]:
-        transfer = Call("send" if rank < 2 else "recv", str(3 + rank % 2), peer=(rank + 2) % 4)
-        tensor = Call("all_reduce", "12"[rank // 2], line=12)
-        return [tensor, transfer, Call("barrier", "12"[rank // 2], line=13)]
-
-    rounds: dict[int, Program] = {r: [c for _ in range(5) for c in step(r)] for r in range(4)}
-    built = {r: [*rounds[r], *([Halt()] if r == 0 else step(r) * 2)] for r in range(4)}
-    (blame,) = match(dumps.read(dumps_of(job(parts, built).run()))).blame
-    assert (blame.rank, blame.reason) == (0, "not-arrived")
-
-
-def test_a_rank_is_missed_where_it_was_first() -> None:
-    """Its tensor partner waits first; the world's all_reduce, which sorts first, comes later."""
-    parts = {"0": range(4), "1": (0, 1), "2": (2, 3)}
-    rounds: dict[int, Program] = {
-        rank: [Call("all_reduce", "12"[rank // 2]), Call("all_reduce", compute_ns=10**8)] * 5
-        for rank in range(4)
-    }
-    rounds[0] = [*rounds[0][:-2], Halt()]
-    (blame,) = match(dumps.read(dumps_of(job(parts, rounds).run()))).blame
-    assert (blame.rank, blame.group, blame.sequence) == (0, "nccl/1/0,1", 5)
 
 
 @pytest.mark.parametrize(

@@ -49,15 +49,6 @@ def claimed(op: str, roots: Sequence[int], number: int = 5) -> list[list[dict[st
     ]
 
 
-def test_two_who_gather_for_themselves_disagree_and_either_may_be_right() -> None:
-    result = matched(*claimed("gather", (0, 2)))
-    assert {(blame.rank, blame.reason, blame.grounds) for blame in result.blame} == {
-        (0, "other-op", "either"),
-        (2, "other-op", "either"),
-    }
-    assert "gather to rank 2" in result.blame[1].text
-
-
 def test_who_was_the_target_before_is_right() -> None:
     earlier = [[entry("gather", 4, root=rank == 0, done=True)] for rank in range(RANKS)]
     dumps_of_both = [
@@ -66,13 +57,3 @@ def test_who_was_the_target_before_is_right() -> None:
     ]  # fmt: skip
     (blame,) = matched(*dumps_of_both).blame
     assert blame.rank == 2
-
-
-def test_two_who_scatter_disagree_as_well() -> None:
-    assert {blame.rank for blame in matched(*claimed("scatter", (1, 3))).blame} == {1, 3}
-
-
-def test_one_target_is_no_fault() -> None:
-    result = matched(*claimed("gather", (1,)))
-    assert {status.kind for status in result.statuses} == {"partial"}
-    assert result.blame == ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from grpo_doctor.hang import dumps
 from grpo_doctor.hang.model.matching.match import match
 from grpo_doctor_probes.evidence import FlightDump
@@ -20,9 +22,9 @@ def _world(ranks: str) -> int | None:
     return match(dumps.read([dump])).world_size
 
 
-def test_as_many_as_are_named() -> None:
-    assert _world("[0, 1, 7]") == 8
-
-
-def test_a_rank_that_cannot_be_does_not_make_the_world_vast() -> None:
-    assert _world("[0, 1, 999999999]") == 2
+@pytest.mark.parametrize(
+    ("ranks", "world"),
+    [("[0, 1, 7]", 8), ("[0, 1, 999999999]", 2)],  # no rank that cannot be makes it vast
+)
+def test_as_many_as_are_named(ranks: str, world: int) -> None:
+    assert _world(ranks) == world

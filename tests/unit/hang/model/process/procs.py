@@ -7,19 +7,11 @@ from typing import Any
 
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.process.proc import Process
-from grpo_doctor_probes.evidence import Evidence, Frame, OpenSpanSeen, PythonThread, Thread
-from tests.evidence import EvidenceBuilder, FakeProcess, frames
+from grpo_doctor_probes.evidence import Evidence, Frame, OpenSpanSeen
+from tests.evidence import EvidenceBuilder, FakeProcess
 from tests.verdicts import UPDATE
 
-PYTHON = "/usr/lib/python3.11"
 PID, OTHER = 101, 901
-QUEUE = (*frames(f"get {PYTHON}/queue.py:171"), *UPDATE)
-LOOP = (
-    *frames(f"select {PYTHON}/selectors.py:468", f"run {PYTHON}/asyncio/runners.py:190"),
-    *UPDATE,
-)
-JOIN = (*frames(f"join {PYTHON}/threading.py:1119"), *UPDATE)
-IN_POOL = frames(f"_worker {PYTHON}/concurrent/futures/thread.py:83")
 
 
 def subject(stack: tuple[Frame, ...] = UPDATE, **more: Any) -> tuple[EvidenceBuilder, FakeProcess]:
@@ -29,11 +21,6 @@ def subject(stack: tuple[Frame, ...] = UPDATE, **more: Any) -> tuple[EvidenceBui
     for name, value in more.items():
         setattr(process, name, value)
     return build, process
-
-
-def thread(process: FakeProcess, tid: int, stack: tuple[Frame, ...], name: str = "worker") -> None:
-    row = Thread(tid, name, "S", "futex_do_wait", last_ran_ns=1)
-    process.threads.append((PythonThread(tid, name, stack), row))
 
 
 def proc(build: EvidenceBuilder, **more: Any) -> Process:

@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor.hang.model.process.stacks import (
-    Place,
-    awaited,
-    place_of,
-)
+from grpo_doctor.hang.model.process.stacks import Place, awaited, place_of
 from grpo_doctor_probes.evidence import Blocked, Frame, PythonThread
 from tests.evidence import frames
 
@@ -86,6 +82,11 @@ def test_the_name_of_an_environment_or_a_checkout_says_nothing(line: str) -> Non
     assert place(line, "main /home/me/run.py:3").purpose is None
 
 
+def test_a_function_that_generates_and_scores_is_in_its_rewards_while_it_scores() -> None:
+    score, rollout = "score /home/me/r.py:1", "rollout /home/me/t.py:3"
+    assert (place(score, rollout).long_work, place(rollout, score).long_work) == (None, "generate")
+
+
 POOL = f"{LIB}/concurrent/futures/thread.py"
 
 
@@ -121,12 +122,7 @@ IN_POOL, IN_LOOP = (f"result {LIB}/concurrent/futures/_base.py:1",), (f"run {LIB
             ((3, "socket-receive"),),
             3,
         ),
-        (
-            IN_POOL,
-            (beside(3, SCORES, pool=True), beside(2, SCORES, pool=True)),
-            ((3, "poll"),),
-            2,
-        ),
+        (IN_POOL, (beside(3, SCORES, pool=True), beside(2, SCORES, pool=True)), ((3, "poll"),), 2),
         (IN_POOL, (beside(2, (), pool=True), beside(3, SCORES)), (), None),
         (IN_LOOP, (beside(2, SCORES, pool=True),), (), 2),
         (IN_LOOP, (beside(2, SCORES),), (), None),

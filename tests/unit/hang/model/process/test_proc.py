@@ -7,23 +7,9 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor_probes.evidence import Limits, OpenSpanSeen
+from tests.evidence import with_look
 from tests.unit.hang.model.process.procs import PID, of, proc, span, subject
 from tests.verdicts import REWARD
-
-
-@pytest.mark.parametrize("how", ["not seen", "without threads", "seen"])
-def test_the_main_thread_is_there_where_the_last_look_has_it(how: str) -> None:
-    build, _ = subject()
-    evidence = build.build()
-    rows = tuple(
-        replace(process, threads=()) if how == "without threads" and process.pid == PID else process
-        for process in evidence.looks[1].processes
-        if how != "not seen" or process.pid != PID
-    )
-    main = of(
-        replace(evidence, looks=(evidence.looks[0], replace(evidence.looks[1], processes=rows)))
-    ).main
-    assert (main.tid if main is not None else None) == (PID if how == "seen" else None)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +41,6 @@ def test_how_long_its_quota_held_it_back(throttled_ns: tuple[int, ...], share: f
 
 
 def test_over_no_time_no_quota_holds_back() -> None:
-    build, _ = subject()
-    evidence = build.build()
-    first = tuple(process for process in evidence.looks[0].processes if process.pid != PID)
-    looks = (replace(evidence.looks[0], processes=first), evidence.looks[1])
+    evidence = with_look(subject()[0].build(), 0, PID)
     limits = ((Limits(PID),), (Limits(PID, throttled_ns=10**9),))
-    assert of(replace(evidence, looks=looks, limits=limits)).throttled_share == 0.0
+    assert of(replace(evidence, limits=limits)).throttled_share == 0.0

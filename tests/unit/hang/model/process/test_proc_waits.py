@@ -10,10 +10,7 @@ from grpo_doctor.hang.model.matching.model import Group, GroupStatus, Matching, 
 from grpo_doctor.hang.model.process.proc import index, process_of
 from grpo_doctor_probes.evidence import Frame, Role
 from tests.evidence import frames
-from tests.unit.hang.model.process.procs import (
-    PID,
-    subject,
-)
+from tests.unit.hang.model.process.procs import PID, subject
 from tests.verdicts import UPDATE
 
 WORLD = Group("0", "0", "default_pg", "gloo", (0, 1))

@@ -11,6 +11,7 @@ from grpo_doctor.hang.model.process.ray_code import (
     in_loop,
     is_actor,
     serves,
+    task_of,
     title_of,
 )
 from grpo_doctor_probes.evidence import Member, PythonThread, Role
@@ -109,6 +110,11 @@ def test_who_waits_for_its_next_task_and_who_for_an_answer(
 )
 def test_whether_a_thread_is_in_the_midst_of_a_task(lines: tuple[str, ...], at_work: bool) -> None:
     assert carries(thread(*lines)) is at_work
+
+
+def test_another_thread_than_the_main_one_may_have_the_task() -> None:
+    stacks = frames(OWN, *POOL), LOOP
+    assert [task_of(member("ray::Worker"), stack) for stack in stacks] == ["Worker", ""]
 
 
 MAIN = PythonThread(1, "MainThread", LOOP)

@@ -9,12 +9,7 @@ import pytest
 
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.waiting import waits
-from grpo_doctor.hang.model.waiting.wakeups import (
-    asks_strangers,
-    end_of,
-    most_telling,
-    rests,
-)
+from grpo_doctor.hang.model.waiting.wakeups import asks_strangers, end_of, most_telling, rests
 from grpo_doctor_probes.evidence import Blocked, Frame, Role
 from tests.evidence import EvidenceBuilder, FakeProcess, frames
 from tests.verdicts import REWARD, UPDATE

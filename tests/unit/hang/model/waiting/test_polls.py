@@ -58,18 +58,6 @@ def test_it_is_slow_until_then(asked_s: float) -> None:
     assert _verdict(_polling(MARKER, asked_s)).state == "slow"
 
 
-def test_a_job_whose_rollouts_take_that_long_is_not_stuck() -> None:
-    build = _polling(QUEUE)
-    build.step_s = 20.0
-    assert _verdict(build).state == "slow"
-
-
-def test_who_waits_for_a_worker_that_computes_is_not_stuck() -> None:
-    build = _polling(QUEUE)
-    build.child(0, "helper", pid=200).works(frames("generate /home/me/rollout.py:3"))
-    assert _verdict(build).state == "healthy"
-
-
 def test_what_is_asked_for_is_named() -> None:
     build = _polling(MARKER)
     build.arguments = [CallArguments(100, "wait_for_marker", {"path": "/data/weights.done"})]

@@ -117,18 +117,6 @@ def test_the_line_in_a_side_thread_of_another_actor_is_named() -> None:
     assert verdict.victims == (0, 1)
 
 
-def test_a_wait_that_has_only_begun_is_not_stuck() -> None:
-    job = VerlJob(still_s=4.0)
-    job.scores(*SCORES)
-    assert job.verdict().state in ("healthy", "slow")
-
-
-def test_a_coroutine_may_await_a_judge_that_answers_after_forty_seconds() -> None:
-    verdict = VerlJob(still_s=40.0).verdict()
-    assert verdict.state == "slow"
-    assert "RewardLoopWorker.compute_score" in verdict.summary
-
-
 @pytest.mark.parametrize(("still_s", "state"), [(40.0, "slow"), (90.0, "stuck")])
 def test_a_coroutine_that_was_read_has_its_line(still_s: float, state: str) -> None:
     job = VerlJob(still_s)
@@ -174,14 +162,6 @@ def found_of(job: VerlJob, pid: int) -> tuple[view.JobView, view.Process]:
 
 def own(job: VerlJob, pid: int) -> set[int]:
     return set(tasks.own_threads(*found_of(job, pid)))
-
-
-def test_or_all_that_run_python() -> None:
-    job = VerlJob()
-    job.reward.stack = frames("score /home/me/rewards.py:3", "main /home/me/t.py:9")
-    job.reward.threads.append(thread(79, "native", still_s=1.0))
-    assert own(job, REWARD) == {REWARD, 71}
-    assert own(job, DRIVER) == {DRIVER}
 
 
 def decides(job: VerlJob, pid: int) -> tuple[int, str]:
@@ -257,17 +237,3 @@ def test_what_a_thread_did_is_read_off_its_own_stacks_and_looks() -> None:
     assert tasks.activity_of(model, REWARD, 72).kind == "working"
     assert tasks.activity_of(model, REWARD, 71).kind == "still"
     assert tasks.activity_of(model, ROLLOUT, 72).kind == "unknown"
-
-
-def test_a_thread_that_one_look_has_is_held_against_nothing() -> None:
-    job = VerlJob()
-    job.scores(*SCORES)
-    evidence = job.build.build()
-    first = tuple(
-        replace(process, threads=process.threads[:2]) if process.pid == REWARD else process
-        for process in evidence.looks[0].processes
-    )
-    looks = (replace(evidence.looks[0], processes=first), evidence.looks[1])
-    model = view.build(replace(evidence, looks=looks))
-    assert tasks.activity_of(model, REWARD, 72).kind == "unknown"
-    assert tasks.activity_of(model, REWARD, 72).seconds == 0.0

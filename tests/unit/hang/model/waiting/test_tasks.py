@@ -13,15 +13,7 @@ from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.model.waiting import tasks
 from grpo_doctor.hang.verdict import Diagnosis
 from grpo_doctor_probes.evidence import Frame, PythonThread, Role, Thread
-from tests.evidence import (
-    BETWEEN_S,
-    FIRST_NS,
-    SECOND,
-    EvidenceBuilder,
-    FakeProcess,
-    collective,
-    frames,
-)
+from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, EvidenceBuilder, FakeProcess, frames
 
 RAY = "/opt/venv/lib/python3.11/site-packages/ray"
 LOOP = (
@@ -83,38 +75,6 @@ class RayJob:
         process.member = replace(process.member, command=title, name=title[:15])
 
 
-def test_idle_actors_and_a_rollout_at_work_are_healthy() -> None:
-    job = RayJob()
-    job.rollout.works(in_method("sample /home/me/train.py:68", "generate /home/me/train.py:72"))
-    verdict = job.diagnosis().verdict
-    assert (verdict.state, verdict.culprits) == ("healthy", ())
-
-
-def test_a_rollout_that_has_only_begun_is_not_stuck() -> None:
-    job = RayJob()
-    job.rollout.still_s = job.driver.still_s = 2.5
-    assert job.diagnosis().verdict.state in ("healthy", "slow")
-
-
-def test_an_actor_that_does_not_answer_is_named_with_its_method() -> None:
-    diagnosis = RayJob().diagnosis()
-    assert (diagnosis.verdict.state, diagnosis.verdict.cause) == ("stuck", "rollout-engine-stalled")
-    assert diagnosis.verdict.culprits == ()
-    assert f"RolloutActor.generate (pid {ROLLOUT})" in diagnosis.verdict.summary
-    assert "train.py:72" in diagnosis.verdict.summary
-    assert [node.id for node in diagnosis.graph.nodes if node.guilty] == [f"pid:{ROLLOUT}"]
-
-
-def test_the_driver_itself_may_hold_everybody_up() -> None:
-    job = RayJob()
-    job.generates_nothing()
-    job.driver.stack = frames("ask_judge /home/me/train.py:31", "main /home/me/train.py:95")
-    verdict = job.diagnosis().verdict
-    assert verdict.state == "stuck"
-    assert verdict.summary.startswith(f"The driver (pid {DRIVER})")
-    assert "train.py:31" in verdict.summary
-
-
 def test_a_driver_may_wait_for_what_nobody_works_out() -> None:
     """On this host, so that only a very long time says that it is stuck."""
     job = RayJob()
@@ -130,33 +90,6 @@ def test_a_driver_may_wait_for_what_nobody_works_out() -> None:
     assert "train.py:97" in verdict.summary
 
 
-def test_a_rank_that_asks_for_a_lost_answer() -> None:
-    job = RayJob()
-    job.generates_nothing()
-    for rank in (0, 2):
-        job.calls(rank, (*collective("all_reduce")[:2], *in_method("update_policy /home/t.py:31")))
-        del job.build.joins[rank]
-    job.calls(1, in_method(GET, "fetch /home/me/train.py:45"))
-    verdict = job.diagnosis().verdict
-    assert (verdict.state, verdict.culprits) == ("stuck", (1,))
-    assert "waits for a Ray result" in verdict.summary
-    assert "train.py:45" in verdict.summary
-
-
-def test_an_idle_rank_is_the_culprit_where_others_are_in_a_collective() -> None:
-    """Its method has come to its end, or was never called."""
-    job = RayJob()
-    job.generates_nothing()
-    for rank in (0, 2):
-        job.calls(rank, (*collective("all_reduce")[:2], *in_method("update_policy /home/t.py:31")))
-        del job.build.joins[rank]
-    job.build.waited_s = 90.0
-    verdict = job.diagnosis().verdict
-    assert (verdict.state, verdict.cause) == ("stuck", "collective-skipped")
-    assert verdict.culprits == (1,)
-    assert "has no Ray task" in verdict.summary
-
-
 def test_a_task_may_be_done_by_another_thread_than_the_main_one() -> None:
     """Of an actor with async methods."""
     job = RayJob()
@@ -167,10 +100,6 @@ def test_a_task_may_be_done_by_another_thread_than_the_main_one() -> None:
     assert "train.py:80" in job.diagnosis().verdict.summary
 
 
-def test_idle_ranks_are_the_victims_of_an_actor() -> None:
-    assert RayJob().diagnosis().verdict.victims == (0, 1, 2)
-
-
 def test_threads_of_ray_s_own_do_not_count_as_work() -> None:
     job = RayJob()
     ticks = Thread(961, "worker.io", "S", last_ran_ns=FIRST_NS + int(BETWEEN_S * SECOND))
@@ -178,15 +107,6 @@ def test_threads_of_ray_s_own_do_not_count_as_work() -> None:
     job.rollout.still_s = job.driver.still_s = 45.0
     verdict = job.diagnosis().verdict
     assert verdict.state == "stuck"
-
-
-def test_a_rank_s_own_wait_is_said_and_not_how_often_ray_wakes_it() -> None:
-    job = RayJob()
-    job.build.recorded = False
-    job.rollout.still_s = job.driver.still_s = 20.0
-    verdict = job.diagnosis().verdict
-    assert verdict.state == "slow"
-    assert "waiting for 20 s" in verdict.summary
 
 
 # Who asks, who has a task, and who may answer.

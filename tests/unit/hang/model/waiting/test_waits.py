@@ -22,50 +22,10 @@ def graph(build: EvidenceBuilder) -> Graph:
     return waits.build(view.build(build.build()))
 
 
-def test_ranks_wait_for_the_one_that_is_elsewhere() -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(2, REWARD)
-    wait_graph = graph(build)
-    assert wait_graph.waiters(RankNode(2)) == {RankNode(0), RankNode(1), RankNode(3)}
-    assert wait_graph.out(RankNode(2)) == ()
-
-
-def test_ranks_that_are_both_elsewhere_do_not_wait_for_each_other() -> None:
-    build = EvidenceBuilder()
-    for rank in (1, 2):
-        build.elsewhere(rank, REWARD)
-    wait_graph = graph(build)
-    assert [len(wait_graph.out(RankNode(rank))) for rank in range(4)] == [1, 0, 0, 1]
-    assert wait_graph.needed(RankNode(0)) == {RankNode(1), RankNode(2)}
-
-
-def test_a_chain_through_a_pipe_to_a_child() -> None:
-    build = EvidenceBuilder()
-    build.elsewhere(2, REWARD).blocks("pipe-write", "pipe:[7]", 200)
-    build.child(2, "helper", pid=200).state = "T"
-    wait_graph = graph(build)
-    assert ProcessNode(200) in wait_graph.reach[RankNode(0)]
-    assert [link.kind for link in wait_graph.out(RankNode(2))] == ["pipe"]
-
-
 def test_a_lock_in_a_stranger_s_hands() -> None:
     build = EvidenceBuilder()
     build.elsewhere(1, REWARD).blocks("file-lock", "/cache/lock", 4711)
     assert graph(build).needed(RankNode(1)) == {ProcessNode(4711)}
-
-
-def test_two_ranks_in_a_ring() -> None:
-    build = EvidenceBuilder(ranks=2)
-    build.elsewhere(0, REWARD).blocks("file-lock", "/cache/lock", 101)
-    wait_graph = graph(build)
-    assert wait_graph.cycle() == (RankNode(0), RankNode(1))
-    assert RankNode(0) in wait_graph.reach[RankNode(0)]
-
-
-def test_a_stopped_rank_waits_for_nobody() -> None:
-    build = EvidenceBuilder()
-    build.rank(2).state = "T"
-    assert graph(build).out(RankNode(2)) == ()
 
 
 # Waits that recordings and stacks show.
@@ -171,37 +131,25 @@ def test_a_front_depends_on_its_core_while_it_rests(
     assert needed == ({ProcessNode(CORE)} if linked else set())
 
 
+RECEIVES, GENERATE = "readinto /usr/lib/python3.11/socket.py:5", "generate /me/t.py:6"
+ASK = "ask /me/t.py:3"
+
+
 @pytest.mark.parametrize(
     ("lines", "hold", "asking"),
     [
-        (("readinto /usr/lib/python3.11/socket.py:5", "generate /me/t.py:5"), None, True),
-        (("select /usr/lib/python3.11/selectors.py:5", "generate /me/t.py:5"), None, True),
-        (("get /usr/lib/python3.11/queue.py:5", "generate /me/t.py:5"), None, True),
-        (("readinto /usr/lib/python3.11/socket.py:5", "sync_weights /me/t.py:5"), None, True),
-        (("readinto /usr/lib/python3.11/socket.py:5", "reward /me/t.py:5"), None, False),
-        (
-            (
-                "readinto /usr/lib/python3.11/socket.py:5",
-                "score /me/t.py:5",
-                "generate /me/t.py:6",
-            ),
-            None,
-            True,
-        ),
-        (
-            (
-                "readinto /usr/lib/python3.11/socket.py:5",
-                "score /me/t.py:5",
-                "sync_weights /me/t.py:6",
-            ),
-            None,
-            False,
-        ),
-        (("sleep /usr/lib/python3.11/time.py:5", "generate /me/t.py:5"), None, False),
-        (("ask /me/t.py:3", "generate /me/t.py:5"), None, False),
-        (("ask /me/t.py:3", "generate /me/t.py:5"), "socket-receive", True),
-        (("ask /me/t.py:3", "generate /me/t.py:5"), "futex", True),
-        (("ask /me/t.py:3", "generate /me/t.py:5"), "pipe-write", False),
+        ((RECEIVES, GENERATE), None, True),
+        (("select /usr/lib/python3.11/selectors.py:5", GENERATE), None, True),
+        (("get /usr/lib/python3.11/queue.py:5", GENERATE), None, True),
+        ((RECEIVES, "sync_weights /me/t.py:5"), None, True),
+        ((RECEIVES, "reward /me/t.py:5"), None, False),
+        ((RECEIVES, "score /me/t.py:5", GENERATE), None, True),
+        ((RECEIVES, "score /me/t.py:5", "sync_weights /me/t.py:6"), None, False),
+        (("sleep /usr/lib/python3.11/time.py:5", GENERATE), None, False),
+        ((ASK, GENERATE), None, False),
+        ((ASK, GENERATE), "socket-receive", True),
+        ((ASK, GENERATE), "futex", True),
+        ((ASK, GENERATE), "pipe-write", False),
     ],
 )
 def test_who_waits_for_a_rollout_engine(lines: tuple[str, ...], hold: Any, asking: bool) -> None:

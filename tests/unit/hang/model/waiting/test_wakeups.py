@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.view import Process
-from grpo_doctor.hang.model.waiting.wakeups import (
-    has_timer,
-    only_accepts,
-    only_by_signals,
-    serving,
-)
+from grpo_doctor.hang.model.waiting.wakeups import has_timer, only_accepts, only_by_signals, serving
 from grpo_doctor_probes.evidence import Frame, PythonThread, Thread
-from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, EvidenceBuilder, frames
+from tests.evidence import BETWEEN_S, FIRST_NS, SECOND, EvidenceBuilder, frames, with_look
 
 PYTHON = "/usr/lib/python3.11"
 PID = 300
@@ -56,11 +49,7 @@ def test_a_thread_that_waits_for_connections(stack: tuple[Frame, ...], accepting
     assert only_accepts(PythonThread(1, "t", stack)) is accepting
 
 
-def process(
-    main: tuple[Frame, ...],
-    *others: tuple[str, tuple[Frame, ...]],
-    observed: bool = True,
-) -> Process:
+def process(main: tuple[Frame, ...], *others: tuple[str, tuple[Frame, ...]]) -> Process:
     """A helper whose threads, from 901 on, are called so and stand there."""
     build = EvidenceBuilder()
     helper = build.child(1, "helper", pid=PID)
@@ -68,13 +57,7 @@ def process(
     for number, (name, stack) in enumerate(others):
         tid = 901 + number
         helper.threads.append((PythonThread(tid, name, stack), Thread(tid, name, "S")))
-    evidence = build.build()
-    if not observed:
-        rows = tuple(row for row in evidence.looks[1].processes if row.pid != PID)
-        evidence = replace(
-            evidence, looks=(evidence.looks[0], replace(evidence.looks[1], processes=rows))
-        )
-    return view.build(evidence).by_pid[PID]
+    return view.build(build.build()).by_pid[PID]
 
 
 @pytest.mark.parametrize(
@@ -223,11 +206,5 @@ def test_who_was_not_seen_or_shows_no_thread_may_be_woken_by_anything() -> None:
     helper.wchan, helper.still_s = "__do_sys_pause", 10.0
     evidence = build.build()
     assert only_by_signals(view.build(evidence).by_pid[PID])
-    for keep in (True, False):
-        rows = tuple(
-            replace(row, threads=()) if row.pid == PID else row
-            for row in evidence.looks[1].processes
-            if keep or row.pid != PID
-        )
-        looks = (evidence.looks[0], replace(evidence.looks[1], processes=rows))
-        assert not only_by_signals(view.build(replace(evidence, looks=looks)).by_pid[PID])
+    for unseen in (with_look(evidence, 1, PID), with_look(evidence, 1, PID, threads=())):
+        assert not only_by_signals(view.build(unseen).by_pid[PID])

@@ -49,11 +49,8 @@ def test_what_is_pending_is_named_with_what_is_lacking() -> None:
     assert "train.py:9" in outcome.summary
 
 
-def test_it_is_stuck_once_the_last_process_is_old() -> None:
+def test_it_is_stuck_once_the_last_process_is_old_and_what_is_not_free_is_no_want() -> None:
     assert _verdict(HAS, GROUP, age_s=130.0).state == "stuck"
-
-
-def test_what_is_there_and_not_free_is_no_want() -> None:
     assert "which is not free on any node now" in _verdict(HAS, TASK).summary
 
 
