@@ -44,7 +44,6 @@ class Member:
     rank: int | None = None
     local_rank: int | None = None
     uid: int = 0
-    torch: str = ""
     readable: bool = True
     host: str = ""
 
@@ -416,16 +415,6 @@ class FlightDump:
 
 
 @dataclass(frozen=True, slots=True)
-class RasAnswer:
-    """What one NCCL process answered on its RAS port: JSON text, or a `problem`."""
-
-    address: str
-    at_ns: int
-    text: str = ""
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class RayFact:
     """What Ray itself reports of a cluster: that `what` died, that it is pending, its resources, or
     a task that has not ended and waits for no other.
@@ -486,7 +475,6 @@ class Evidence:
     engines: tuple[tuple[EngineLook, ...], ...] = ()
     spans: tuple[OpenSpanSeen, ...] = ()
     dumps: tuple[FlightDump, ...] = ()
-    ras: tuple[RasAnswer, ...] = ()
     ray: tuple[RayFact, ...] = ()  # where the cluster was asked, as by `attach --ray`
     host: HostFacts | None = None
     logs: tuple[LogTail, ...] = ()

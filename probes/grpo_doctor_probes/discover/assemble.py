@@ -1,39 +1,144 @@
-"""Makes a `Job` of a group of processes: members with roles and ranks, sizes, versions, notes."""
+"""Makes a `Job` of a group of processes: members with roles and ranks, sizes, versions, notes.
+
+First the worker group that trains: which processes, of how many, where they meet, and the numbers
+of ranks that do not say them.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import (
+    Sizes,
     command_text,
     framework_by_command,
     framework_by_script,
     is_ray_actor,
     kind_of,
+    launcher_sizes,
 )
-from grpo_doctor_probes.discover.modules import read_modules, torch_version
+from grpo_doctor_probes.discover.grouping import address_of
 from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Process, Tree
-from grpo_doctor_probes.discover.world import (
-    common_address,
-    expected_ranks,
-    main_world,
-    number_all,
-    sizes_of,
-)
 from grpo_doctor_probes.evidence import Job, Member, Role
-from grpo_doctor_probes.procs.bounded import unless_blocked
 from grpo_doctor_probes.procs.printable import NAME_LIMIT, printable
-from grpo_doctor_probes.procs.procfs import link
 from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
+
+_LOCAL_SIZES = (
+    "LOCAL_WORLD_SIZE", "RAY_LOCAL_WORLD_SIZE", "LOCAL_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+)  # fmt: skip
+_LOOPBACK = ("localhost", "::1", "ip6-localhost")
+
+
+def number_all(
+    ranks: Mapping[int, int | None], processes: Mapping[int, Process], expected: Sequence[int]
+) -> tuple[dict[int, int | None], str]:
+    """Give numbers to the ranks that have none, where only one order is possible or likely.
+
+    Args:
+        ranks: The number of each rank process, None where it is not known. Zombies included.
+        processes: Of the host.
+        expected: The ranks that this host should have; empty where unknown.
+
+    Returns:
+        The ranks by PID, and what had to be guessed, in words.
+    """
+    unknown = sorted(
+        (pid for pid, rank in ranks.items() if rank is None),
+        key=lambda pid: (processes[pid].started_ticks, pid),
+    )
+    if not unknown:
+        return dict(ranks), ""
+    if len(unknown) == len(ranks):
+        if len({processes[pid].parent for pid in unknown}) > 1:
+            return dict(ranks), "No process has a rank number."
+        note = "No process has a rank number: they are numbered in the order of their start."
+        return dict(zip(unknown, range(len(unknown)))), note
+    free = [rank for rank in expected if rank not in ranks.values()]
+    if len(free) != len(unknown):
+        lost = "; ".join(f"process {pid} is a rank of unknown number" for pid in unknown)
+        return dict(ranks), f"{lost}."
+    numbers = dict(zip(unknown, free))
+    given = (f"process {pid} is rank {numbers[pid]} (no other is free)" for pid in unknown)
+    return {**ranks, **numbers}, "; ".join(given) + "."
+
+
+def main_world(
+    trainers: Mapping[int, Candidate], cast: Cast
+) -> tuple[dict[int, Candidate], dict[int, Candidate]]:
+    """Return the worker group that trains, and those of other models (reference, critic).
+
+    Several groups in one Ray job number their processes from 0; so do a launcher's old and new
+    attempts. The largest counts, the older of two, and one process for each rank.
+    """
+    worlds: dict[tuple[str, str], dict[int, Candidate]] = {}
+    for pid, trainer in trainers.items():
+        attempt = trainer.environment.get("TORCHELASTIC_RESTART_COUNT", "")
+        worlds.setdefault((address_of(trainer), attempt), {})[pid] = trainer
+    if len(trainers) == len({cast.ranks[pid] for pid in trainers} - {None}):
+        return dict(trainers), {}
+    largest, *smaller = sorted(
+        worlds.values(),
+        key=lambda world: (
+            -len(world),
+            -max(each.number("TORCHELASTIC_RESTART_COUNT") or 0 for each in world.values()),
+            min(each.process.started_ticks for each in world.values()),
+        ),
+    )
+    main: dict[int, Candidate] = {}
+    second: dict[int, Candidate] = {}
+    ranks: set[int | None] = set()
+    for pid, trainer in sorted(largest.items(), key=lambda item: item[1].process.started_ticks):
+        rank = cast.ranks[pid]
+        (second if rank in ranks else main)[pid] = trainer
+        ranks |= {rank} - {None}
+    for world in smaller:
+        for pid, trainer in world.items():
+            (main if cast.ranks[pid] is None else second)[pid] = trainer
+    return main, second
+
+
+def sizes_of(trainers: Iterable[Candidate], core: Iterable[Process], address: str) -> Sizes:
+    """World and local size: from the ranks, else from their launchers' options."""
+    trainers = list(trainers)
+    worlds = [size for trainer in trainers if (size := trainer.world) is not None]
+    nodes: dict[str, int] = {}
+    for trainer in trainers:
+        if size := trainer.number(*_LOCAL_SIZES):
+            nodes[trainer.environment.get("GROUP_RANK", "")] = size
+    sizes = [
+        launcher_sizes(process.arguments)
+        for process in core
+        if kind_of(process.name, process.arguments) == "launcher"
+    ]
+    world = max(worlds or [size.world for size in sizes if size.world] or [0]) or None
+    local = sum(nodes.values()) or max([size.local for size in sizes if size.local] or [0]) or None
+    host = address.rpartition(":")[0]
+    if local is None and (host in _LOOPBACK or host.startswith("127.")):
+        local = world
+    return Sizes(world, local)
+
+
+def expected_ranks(trainers: Iterable[Candidate], sizes: Sizes) -> list[int]:
+    """Return the ranks that this host should have, where they are known for certain."""
+    if sizes.world is not None and sizes.world == sizes.local:
+        return list(range(sizes.world))
+    groups = {trainer.number("GROUP_RANK") for trainer in trainers}
+    if sizes.local is None or len(groups) != 1 or None in groups:
+        return []
+    (group,) = groups
+    assert group is not None
+    return list(range(group * sizes.local, (group + 1) * sizes.local))
+
 
 _RANK_NAMES = ("python", "pypy", "pt_main")
 _BELOW_SERVER: Mapping[str, Role] = {"server": "engine", "engine": "engine-worker"}
-_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +152,7 @@ class Survey:
 
 
 def roles_of(
-    processes: Mapping[int, Process],
-    survey: Survey,
-    known: Mapping[int, Role],
-    absent: int | None,
+    processes: Mapping[int, Process], survey: Survey, known: Mapping[int, Role], absent: int | None
 ) -> dict[int, Role]:
     """Return the role of each process of a job.
 
@@ -106,7 +208,6 @@ class Assembler:
 
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
-        self._torch_of: dict[tuple[str, str], str] = {}
 
     def job(
         self, core: frozenset[int], pids: Iterable[int], servers: frozenset[int], address: str
@@ -123,7 +224,8 @@ class Assembler:
         processes = {pid: survey.tree.processes[pid] for pid in pids}
         trainers = {pid: survey.candidates[pid] for pid in core if pid in survey.cast.ranks}
         main, second = main_world(trainers, survey.cast)
-        address = common_address(main.values()) or address
+        counts = Counter(own for trainer in main.values() if (own := address_of(trainer)))
+        address = min(counts, key=lambda text: (-counts[text], text), default=address)
         sizes = sizes_of(main.values(), [processes[pid] for pid in core], address)
         expected = expected_ranks(main.values(), sizes)
         absent = len(set(expected) - {survey.cast.ranks[pid] for pid in main}) if expected else None
@@ -166,23 +268,8 @@ class Assembler:
             rank=rank,
             local_rank=candidate.local if candidate and process.pid in ranks else None,
             uid=process.uid,
-            torch=self._torch(process) if candidate is not None and candidate.torch else "",
             readable=process.readable,
         )
-
-    def _torch(self, process: Process) -> str:
-        """Return torch's version; maps are read once for each folder of it."""
-        if process.dead:
-            return ""
-        proc, pid = self._survey.proc, process.pid
-        key = process.executable, link(f"{proc}/{pid}/ns/mnt")
-        if key not in self._torch_of:
-            modules = unless_blocked(_PATIENCE_S, lambda: read_modules(proc, pid), None)
-            version = unless_blocked(_PATIENCE_S, lambda: torch_version(proc, pid, modules), "")
-            if modules is None or not modules.has_torch:  # it is just starting
-                return version
-            self._torch_of[key] = version
-        return self._torch_of[key]
 
     def _framework(self, processes: Mapping[int, Process], main: Mapping[int, Candidate]) -> str:
         by_command = framework_by_command(processes.values())

@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpo_doctor_probes.discover.commands import Kind, is_ray_actor, kind_of
-from grpo_doctor_probes.discover.modules import environ_pointers, live_environment, read_modules
+from grpo_doctor_probes.discover.modules import (
+    environ_pointers,
+    has_torch,
+    live_environment,
+    read_modules,
+)
 from grpo_doctor_probes.discover.scan import Process, number_in
 from grpo_doctor_probes.procs.bounded import ask_each
 
@@ -106,9 +111,7 @@ class Candidate:
 
 
 def find_candidates(
-    proc: Path,
-    processes: Mapping[int, Process],
-    left_out: frozenset[int],
+    proc: Path, processes: Mapping[int, Process], left_out: frozenset[int]
 ) -> dict[int, Candidate]:
     """Look closer at Python processes that are large or have a rank, and at known programs."""
     look = _Look(proc, processes)
@@ -141,7 +144,9 @@ class _Look:
         late = large and is_ray_actor(process.arguments)
         environment = process.environment
         if environment.get("RANK") and not late:
-            grouped = self._may_only_inherit(process) and has_group(self._proc, pid)
+            grouped = self._may_only_inherit(process) and has_threads(
+                self._proc, pid, _GROUP_THREADS
+            )
             return Candidate(process, kind, environment, torch=large, grouped=grouped)
         candidate = self._large(process) if large and process.readable else None
         if candidate is None and not process.readable:
@@ -155,7 +160,7 @@ class _Look:
         if (pointers := self._pointers_of(process)) is None:
             return Candidate(process, "ray", process.environment) if drives else None
         live = live_environment(self._proc, process.pid, pointers)
-        grouped = has_group(self._proc, process.pid)
+        grouped = has_threads(self._proc, process.pid, _GROUP_THREADS)
         environment = {**process.environment, **live}
         candidate = Candidate(process, "unknown", environment, torch=True, grouped=grouped)
         is_driver = drives and not grouped and candidate.rank is None
@@ -181,17 +186,12 @@ class _Look:
         if process.image is not None and process.image in self._pointers:
             return self._pointers[process.image]
         modules = read_modules(self._proc, process.pid)
-        if modules is None or not modules.has_torch:
+        if modules is None or not has_torch(modules):
             return None
         pointers = environ_pointers(self._proc, process, modules)
         if process.image is not None:
             self._pointers[process.image] = pointers
         return pointers
-
-
-def has_group(proc: Path, pid: int) -> bool:
-    """Return whether threads of gloo or NCCL run in it."""
-    return has_threads(proc, pid, _GROUP_THREADS)
 
 
 def has_threads(proc: Path, pid: int, names: tuple[str, ...]) -> bool:

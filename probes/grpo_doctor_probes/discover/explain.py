@@ -27,8 +27,17 @@ class NoPermissionError(Exception):
 
 def no_such_member(pid: int, process: Process | None, proc: Path) -> Exception:
     """For a PID that is of no job."""
+    if process is None and _exists(pid, proc):
+        return NoPermissionError(
+            f"process {pid} exists, but /proc does not show it to {user_name(os.geteuid())} "
+            f"(hidepid). {ptrace_remedy(proc)}"
+        )
     if process is None:
-        return _not_seen(pid, proc)
+        return NoJobError(
+            f"there is no process {pid}: it has ended, or runs on another host or in another "
+            "container. Without a PID every job of this host is inspected; for a job that has "
+            "ended, give its flight-recorder dumps with --dumps DIR."
+        )
     title = f"process {pid} ({printable(process.name, NAME_LIMIT) or 'nameless'})"
     if not process.readable and not (process.kernel or process.dead):
         return NoPermissionError(
@@ -42,19 +51,6 @@ def no_such_member(pid: int, process: Process | None, proc: Path) -> Exception:
     else:
         why = "it has not loaded torch, and no launcher, rank or engine is among its parents"
     return NoJobError(f"{title} is no part of a training job: {why}. {_NEXT}")
-
-
-def _not_seen(pid: int, proc: Path) -> Exception:
-    if _exists(pid, proc):
-        return NoPermissionError(
-            f"process {pid} exists, but /proc does not show it to {user_name(os.geteuid())} "
-            f"(hidepid). {ptrace_remedy(proc)}"
-        )
-    return NoJobError(
-        f"there is no process {pid}: it has ended, or runs on another host or in another container."
-        " Without a PID every job of this host is inspected; for a job that has ended, give its "
-        "flight-recorder dumps with --dumps DIR."
-    )
 
 
 def _exists(pid: int, proc: Path) -> bool:

@@ -41,11 +41,7 @@ _RAY_CORE = ("raylet", "gcs_server")
 
 
 def find_alone(
-    cast: Cast,
-    candidates: Mapping[int, Candidate],
-    tree: Tree,
-    proc: Path,
-    pids: Sequence[int],
+    cast: Cast, candidates: Mapping[int, Candidate], tree: Tree, proc: Path, pids: Sequence[int]
 ) -> Cast:
     """`cast` with rank 0 for every process that trains alone.
 
@@ -88,14 +84,13 @@ def recognise_parents(
         kind: Kind | None = "ray" if process.name in _RAY_CORE else None
         if kind is None and kind_of(process.name, process.arguments) == "engine":
             kind = "server"
-        if kind is None or candidate.kind != "unknown" or _serves(processes.get(parent.parent)):
+        if kind is None or candidate.kind != "unknown":
+            continue
+        above = processes.get(parent.parent)
+        if above is not None and kind_of(above.name, above.arguments) == "server":
             continue
         if kind == "ray" or not _may_be_rank(candidate):
             candidates[parent.pid] = replace(candidate, kind=kind)
-
-
-def _serves(process: Process | None) -> bool:
-    return process is not None and kind_of(process.name, process.arguments) == "server"
 
 
 def _may_be_rank(candidate: Candidate) -> bool:

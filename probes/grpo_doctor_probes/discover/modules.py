@@ -1,9 +1,8 @@
-"""What a process has mapped: its program and libraries, and which torch that is."""
+"""What a process has mapped: its program and libraries, and its environment as it is now."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import struct
 from collections.abc import Iterable, Sequence
@@ -15,10 +14,6 @@ from grpo_doctor_probes.memory.access import Mapping, Memory, mapped
 from grpo_doctor_probes.memory.elf import ElfError, library
 
 _TORCH_LIBRARY = re.compile(r"/torch/lib/libtorch(?:_cpu|_python|_cuda)?\.so$")
-_TORCH_VERSION = re.compile(
-    r"""^__version__\s*(?::[^=]*)?=\s*['"]([0-9A-Za-z.+_\-]{1,40})['"]""", re.MULTILINE
-)
-_VERSION_FILE_LIMIT_BYTES = 65536
 _ENVIRON_SYMBOLS = ("environ", "__environ")
 _C_LIBRARY = re.compile(r"/(?:libc\.so\.6|libc-2\.\d+\.so|ld-musl-[^/]*|libc\.musl-[^/]*)$")
 _POINTER_BYTES = 8
@@ -35,17 +30,12 @@ class File:
     start: int
 
 
-@dataclass(frozen=True, slots=True)
-class Modules:
-    """The files that a process has mapped from their beginning: its program and libraries."""
+Modules = Sequence[File]  # that a process has mapped from their beginning: program and libraries
 
-    files: tuple[File, ...]
-    torch_folder: str = ""
 
-    @property
-    def has_torch(self) -> bool:
-        """Whether libtorch is mapped."""
-        return bool(self.torch_folder)
+def has_torch(modules: Modules) -> bool:
+    """Return whether libtorch is mapped."""
+    return any(_TORCH_LIBRARY.search(file.path) for file in modules)
 
 
 def read_modules(proc: Path, pid: int) -> Modules | None:
@@ -61,28 +51,7 @@ def modules_of(mappings: Iterable[Mapping]) -> Modules:
     for mapping in mappings:
         if mapping.offset == 0 and mapping.path.startswith("/"):
             starts.setdefault(mapping.path.removesuffix(" (deleted)"), mapping.start)
-    torch = next((path for path in starts if _TORCH_LIBRARY.search(path)), "")
-    return Modules(
-        files=tuple(File(path, start) for path, start in starts.items()),
-        torch_folder=torch.rpartition("/lib/")[0],
-    )
-
-
-def torch_version(proc: Path, pid: int, modules: Modules | None) -> str:
-    """From torch/version.py as the process itself would read it, or empty."""
-    if modules is None or not modules.has_torch:
-        return ""
-    return _version_in(f"{proc}/{pid}/root{modules.torch_folder}/version.py")
-
-
-@functools.lru_cache(maxsize=256)
-def _version_in(path: str) -> str:
-    with contextlib.suppress(OSError), Path(path).open("rb") as file:
-        match = _TORCH_VERSION.search(
-            file.read(_VERSION_FILE_LIMIT_BYTES).decode("utf-8", "replace")
-        )
-        return match[1] if match else ""
-    return ""
+    return [File(path, start) for path, start in starts.items()]
 
 
 def live_environment(proc: Path, pid: int, pointers: Sequence[int]) -> dict[str, str]:
@@ -109,7 +78,7 @@ def environ_pointers(proc: Path, process: Process, modules: Modules) -> tuple[in
     """
     pointers: list[int] = []
     with contextlib.suppress(OSError), Memory(process.pid, proc) as memory:
-        for file in modules.files:
+        for file in modules:
             if file.path == process.executable or _C_LIBRARY.search(file.path):
                 with contextlib.suppress(OSError, ElfError, struct.error):
                     symbols = map(library(memory.read, file.start).address_of, _ENVIRON_SYMBOLS)
@@ -122,7 +91,10 @@ def _variables(memory: Memory, address: int) -> dict[str, str]:
         array = int.from_bytes(memory.read(address, _POINTER_BYTES), "little")
     except OSError:
         return {}
-    entries = (_text(memory, pointer) for pointer in _array(memory, array)) if array else ()
+    entries: list[bytes] = []
+    for pointer in _array(memory, array) if array else ():
+        with contextlib.suppress(OSError):
+            entries.append(memory.text(pointer, _LONGEST_BYTES))
     return parse_environment(b"\0".join(entries))
 
 
@@ -140,15 +112,3 @@ def _array(memory: Memory, array: int) -> list[int]:
         pointers.extend(values)
         array += size
     return pointers
-
-
-def _text(memory: Memory, address: int) -> bytes:
-    """Return the string at `address`, cut where it is long."""
-    first = min(_LONGEST_BYTES, _PAGE_BYTES - address % _PAGE_BYTES)
-    try:
-        text = memory.read(address, first)
-        if b"\0" not in text and first < _LONGEST_BYTES:
-            text += memory.read(address + first, _LONGEST_BYTES - first)
-    except OSError:
-        return b""
-    return text.partition(b"\0")[0]

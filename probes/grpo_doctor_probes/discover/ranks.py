@@ -100,11 +100,7 @@ class Cast:
     lost: Mapping[int, int]
 
 
-def cast(
-    candidates: Mapping[int, Candidate],
-    tree: Tree,
-    left_out: frozenset[int],
-) -> Cast:
+def cast(candidates: Mapping[int, Candidate], tree: Tree, left_out: frozenset[int]) -> Cast:
     """Distinguish ranks from their launchers and helpers.
 
     Args:

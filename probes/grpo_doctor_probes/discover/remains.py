@@ -13,7 +13,7 @@ from pathlib import Path
 
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import program
-from grpo_doctor_probes.discover.modules import Modules, read_modules
+from grpo_doctor_probes.discover.modules import Modules, has_torch, read_modules
 from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Tree
 from grpo_doctor_probes.discover.sockets import Connection
@@ -110,4 +110,4 @@ class Remains:
         nothing: Modules | None = None
         ask = partial(read_modules, self.proc, pid)
         modules = unless_blocked(_PATIENCE_S, ask, nothing)
-        return modules is not None and not modules.has_torch
+        return modules is not None and not has_torch(modules)

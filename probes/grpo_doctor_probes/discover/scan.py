@@ -14,14 +14,7 @@ from pathlib import Path
 
 from grpo_doctor_probes.procs.bounded import ask_each
 from grpo_doctor_probes.procs.procfs import numbers, read, variables
-from grpo_doctor_probes.procs.procstat import (
-    DEAD,
-    EXITING,
-    FORKED,
-    KERNEL_THREAD,
-    Stat,
-    read_stat,
-)
+from grpo_doctor_probes.procs.procstat import DEAD, EXITING, FORKED, KERNEL_THREAD, Stat, read_stat
 from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
 _NUMBER = re.compile(r"[0-9]{1,6}")

@@ -7,12 +7,6 @@ from __future__ import annotations
 
 from grpo_doctor_probes.flight.dump_locations import known_dump_files
 from grpo_doctor_probes.flight.files import dump_files
-from grpo_doctor_probes.flight.nccl_ras import ras
 from grpo_doctor_probes.flight.recorders import read_recorders
 
-__all__ = [
-    "dump_files",
-    "known_dump_files",
-    "ras",
-    "read_recorders",
-]
+__all__ = ["dump_files", "known_dump_files", "read_recorders"]

@@ -11,6 +11,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence import Job, Member
 from grpo_doctor_probes.procs.bounded import within
 from grpo_doctor_probes.procs.procfs import read, variables
@@ -31,7 +32,7 @@ def known_dump_files(job: Job, proc: Path = Path("/proc")) -> tuple[Path, ...]:
     """
     since_by_prefix: dict[Path, float] = {}
     for member in job.ranks():
-        since = started_unix_s(member, proc)
+        since = started_unix_s(member)
         for prefix in dump_prefixes(member, proc):
             since_by_prefix[prefix] = min(since, since_by_prefix.get(prefix, since))
     if job.run_dir:
@@ -74,28 +75,19 @@ def seen_from_here(pid: int, path: str, proc: Path = Path("/proc")) -> Path:
     base = proc / str(pid)
     if not path.startswith("/"):
         return base / "cwd" / path
-    return base / "root" / path.lstrip("/") if _other_root(base) else Path(path)
-
-
-def _other_root(base: Path) -> bool:
-    """Return whether the process has another file system than we have."""
-    try:
+    with contextlib.suppress(OSError):
         theirs, ours = (base / "ns" / "mnt").readlink(), Path("/proc/self/ns/mnt").readlink()
-        return theirs != ours or str((base / "root").readlink()) != "/"
-    except OSError:
-        return False
+        if theirs != ours or str((base / "root").readlink()) != "/":
+            return base / "root" / path.lstrip("/")
+    return Path(path)
 
 
-def started_unix_s(member: Member, proc: Path = Path("/proc")) -> float:
+def started_unix_s(process: Process | Member) -> float:
     """When the process started, in Unix seconds, less a second as clocks may differ."""
-    if not member.started_ticks:
+    if not process.started_ticks:
         return 0.0
-    since_boot = member.started_ticks / CLOCK_TICKS_PER_S
-    try:
-        uptime = float((proc / "uptime").read_text().split()[0])
-    except (OSError, ValueError):
-        return 0.0
-    return time.time() - uptime + since_boot - 1.0
+    booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return booted_s + process.started_ticks / CLOCK_TICKS_PER_S - 1.0
 
 
 def _newer_files(prefix: Path, since: float) -> list[Path]:

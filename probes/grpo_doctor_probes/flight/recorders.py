@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,7 @@ _PIPE = (
     "makes a rank write its dump, and attach finds it"
 )
 _TOO_OLD = (
-    "no flight recorder of {} can be read from outside, only of 2.8 and newer; start the job with "
+    "no flight recorder of its torch can be read from outside, only of 2.8 and newer; start with "
     "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 to get dump files"
 )
 
@@ -91,8 +91,7 @@ def _read(member: Member) -> tuple[FlightDump, ...]:
         maps = mapped(member.pid)
         recorders = find_recorders(maps, memory)
         if not recorders:
-            torch = f"torch {member.torch}" if member.torch else "its torch"
-            raise NoRecorderError(_TOO_OLD.format(torch))
+            raise NoRecorderError(_TOO_OLD)
         dumps = tuple(_dump_of(member, memory, recorder) for recorder in recorders)
     made = tuple(dump for dump in dumps if dump.data or dump.problem)
     return made or (_dump(member, problem="it has made no process group yet"),)
@@ -105,24 +104,18 @@ def find_recorders(maps: Sequence[Mapping], memory: Memory) -> tuple[Recorder, .
         NoRecorderError: torch is not loaded, or is built for an unknown processor.
         ElfError, OSError: a library's symbols can't be read.
     """
-    torch = next(_beginnings(maps, CPU_LIBRARY), None)
-    if torch is None:
+    starts = {mapping.name: mapping.start for mapping in reversed(maps) if mapping.offset == 0}
+    if CPU_LIBRARY not in starts:
         raise NoRecorderError("it has not loaded torch")
-    number = library(memory.read, torch.start).machine
+    number = library(memory.read, starts[CPU_LIBRARY]).machine
     machine = MACHINE_NAMES.get(number, f"ELF machine {number}")
     if machine not in LAYOUTS:
         raise NoRecorderError(f"its torch is built for {machine}, of which no layout is known")
     return tuple(
         Recorder(backend, machine, address)
         for backend, name, function in ANCHORS
-        for mapping in _beginnings(maps, name)
-        if (address := library(memory.read, mapping.start).address_of(function))
+        if name in starts and (address := library(memory.read, starts[name]).address_of(function))
     )
-
-
-def _beginnings(maps: Sequence[Mapping], name: str) -> Iterator[Mapping]:
-    """Yield where library `name` begins: once, or never."""
-    yield from [mapping for mapping in maps if mapping.name == name and mapping.offset == 0][:1]
 
 
 def _dump_of(member: Member, memory: Memory, recorder: Recorder) -> FlightDump:

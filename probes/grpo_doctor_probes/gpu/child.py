@@ -24,6 +24,7 @@ from grpo_doctor_probes.gpu.nvml import (
     NoNvml,
     Nvml,
     NvmlError,
+    names_instances,
     order_is_uncertain,
     visible_uuids,
 )
@@ -55,11 +56,11 @@ class Sample:
 
 
 class Reader:
-    """Every GPU and MIG instance, marked with whether CUDA_VISIBLE_DEVICES in `environ` has it.
+    """Every GPU, marked with whether CUDA_VISIBLE_DEVICES in `environ` has it.
 
     Utilization, memory, power, clock and throttle reasons are read at every tick, SM and tensor
     activity at ticks 110 ms apart, PCIe traffic and the memory of processes once a second in turn.
-    A GPU that is lost is tried again once a second. Without a driver one note is all.
+    Without a driver one note is all.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -74,8 +75,8 @@ class Reader:
             self._opened = True
             self._open(sample)
         for gpu in self._gpus:
-            if not gpu.lost or self._revived(gpu, now_ns, sample):
-                self._take(gpu, gpu.read_fast, now_ns, sample)
+            if not gpu.lost:
+                self._take(gpu, gpu.read_fast, sample)
         due = [
             (due_ns, gpu, slow)
             for gpu in self._gpus
@@ -85,21 +86,25 @@ class Reader:
         for _, gpu, slow in sorted(due, key=lambda turn: turn[0])[:SLOW_PER_TICK]:
             gpu.slow_due_ns[slow] = now_ns + SLOW_PERIOD_NS
             if not gpu.lost:
-                self._take(gpu, partial(gpu.read_slow, slow), now_ns, sample)
+                self._take(gpu, partial(gpu.read_slow, slow), sample)
         return sample
 
     def _open(self, sample: Sample) -> None:
         try:
             nvml = Nvml()
-            devices = _devices(nvml, sample)
+            opened = list(nvml.gpus())
         except NoNvml as error:
             sample.notes.append(f"no NVIDIA driver: GPU samples are off ({error})")
             return
         except NvmlError as error:
             sample.notes.append(f"GPU samples are off: NVML lists no GPUs ({error})")
             return
+        devices = [gpu for gpu in opened if isinstance(gpu, Device)]
+        sample.notes += [problem for problem in opened if isinstance(problem, str)]
         if not devices:
             sample.notes.append("the NVIDIA driver shows no GPU here: GPU samples are off")
+        if names_instances(self._environ):
+            sample.notes.append("the job uses MIG instances: the GPU samples are of whole GPUs")
         visible = visible_uuids(self._environ, devices)
         if order_is_uncertain(self._environ, devices):
             sample.notes.append(
@@ -112,35 +117,16 @@ class Reader:
             gpu.probe()
             sample.gpus.append(gpu.row())
             if gpu.lost:
-                sample.notes.append(f"{gpu.label} does not answer: trying again every second")
+                sample.notes.append(f"{gpu.label} does not answer: it is not sampled")
 
-    def _take(self, gpu: Gpu, read: Callable[[], Values], now_ns: int, sample: Sample) -> None:
+    def _take(self, gpu: Gpu, read: Callable[[], Values], sample: Sample) -> None:
         try:
             sample.values.update(read())
         except NvmlError as error:
-            sample.values.update(gpu.lose(now_ns))
+            sample.values.update(gpu.lose())
             sample.notes.append(
-                f"{gpu.label} does not answer ({str(error).lower()}): trying again every second"
+                f"{gpu.label} does not answer ({str(error).lower()}): it is not sampled any more"
             )
-
-    def _revived(self, gpu: Gpu, now_ns: int, sample: Sample) -> bool:
-        if not gpu.revive(now_ns):
-            return False
-        sample.gpus.append(gpu.row())
-        sample.notes.append(f"{gpu.label} answers again")
-        return True
-
-
-def _devices(nvml: Nvml, sample: Sample) -> list[Device]:
-    devices: list[Device] = []
-    for gpu in nvml.gpus():
-        if isinstance(gpu, str):
-            sample.notes.append(gpu)
-            continue
-        devices.append(gpu)
-        with contextlib.suppress(NvmlError):
-            devices += nvml.instances(gpu)
-    return devices
 
 
 def look(*, all_numbers: bool) -> Iterator[dict[str, Any]]:
@@ -212,7 +198,7 @@ def _numbers(nvml: Nvml, gpu: Device) -> dict[str, Any]:
         ),
         "nvlink_errors": errors,
         "nvlink_bytes": None if data_kib is None else data_kib * 1024,
-        "pids": sorted(_pids(nvml, gpu)),
+        "pids": sorted(_try(lambda: nvml.process_memory_bytes(gpu)) or ()),
     }
 
 
@@ -229,15 +215,6 @@ def _nvlink(nvml: Nvml, gpu: Device) -> tuple[int | None, int | None]:
 def _sum(counters: Sequence[Any]) -> int | None:
     numbers = [int(counter.value.ullVal) for counter in counters if counter.nvmlReturn == 0]
     return sum(numbers) if numbers else None
-
-
-def _pids(nvml: Nvml, gpu: Device) -> set[int]:
-    """On the GPU and its MIG instances. In a container these are numbers of the host."""
-    pids: set[int] = set()
-    with contextlib.suppress(NvmlError):
-        for device in (gpu, *nvml.instances(gpu)):
-            pids.update(nvml.process_memory_bytes(device))
-    return pids
 
 
 def _try(read: Callable[[], Value]) -> Value | None:

@@ -1,4 +1,4 @@
-"""One GPU or MIG instance: which fields it has, their values, and whether it still answers."""
+"""One GPU: which fields it has, their values, and whether it still answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from grpo_doctor_probes.gpu.nvml import Device, Gpm, Nvml, NvmlError, Trouble
 
 Value = TypeVar("Value")
 Read = Callable[[Nvml, Device], float]
-RETRY_NS = 1_000_000_000
 PROCESSES = "process_memory"
 
 
@@ -29,10 +28,9 @@ Values = dict[Series, float | None]
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU or MIG instance: what it is, whether the job may use it, what it cannot report.
+    """One GPU: what it is, whether the job may use it, what it cannot report.
 
-    `mig` is the profile of a MIG instance (`1g.10gb`) and `parent` the UUID of its GPU; both are
-    None for a whole GPU. `index` is the NVML index of the whole GPU.
+    `mig` is `on` where it is partitioned. `index` is NVML's.
     """
 
     uuid: str
@@ -40,7 +38,6 @@ class GpuRow:
     name: str
     memory_total_bytes: int | None
     mig: str | None
-    parent: str | None
     visible: bool
     missing: tuple[str, ...]
 
@@ -78,7 +75,6 @@ class Gpu:
         self.lost = False
         self.slow_due_ns: dict[Field, int] = {}
         self._nvml = nvml
-        self._retry_ns = 0
         self._known: set[Series] = set()
         self._fast: list[Field] = []
         self._missing: list[str] = []
@@ -91,7 +87,7 @@ class Gpu:
         return f"GPU {self.device.index} ({self.device.uuid})"
 
     def probe(self) -> None:
-        """Try every field once. A device that is lost already has none until it comes back."""
+        """Try every field once. A device that is lost already has none."""
         self._missing = []
         try:
             memory, _ = self._try(Nvml.memory_bytes)
@@ -114,24 +110,18 @@ class Gpu:
             device.index,
             device.name,
             self._memory_total_bytes,
-            device.mig,
-            device.parent,
+            "on" if device.mig_on else None,
             self.visible,
             tuple(self._missing),
         )
 
     def read_fast(self) -> Values:
         """Return the fields that cost little. Raises NvmlError when the device is lost."""
-        values: Values = {}
-        failure: NvmlError | None = None
-        for field in self._fast:
-            value, error = self._try(field.read)
-            failure = failure or error
-            values[self._series(field.name, field.unit)] = value
-        if failure is not None and all(value is None for value in values.values()):
-            raise NvmlError(Trouble.LOST, str(failure))
+        values: Values = {
+            self._series(field.name, field.unit): self._try(field.read)[0] for field in self._fast
+        }
         if (gpm := self._gpm) is not None:
-            shares, error = self._try(lambda *_: gpm.read())
+            shares, _ = self._try(lambda *_: gpm.read())
             shares = dict.fromkeys(Gpm.NAMES) if shares is None else shares
             values.update({self._series(name, "%"): value for name, value in shares.items()})
         self._known.update(values)
@@ -151,26 +141,13 @@ class Gpu:
         self._known.update(values)
         return values
 
-    def lose(self, now_ns: int) -> Values:
-        """The device does not answer: all its values are gone, and it is tried again later."""
-        self.lost, self._retry_ns = True, now_ns + RETRY_NS
+    def lose(self) -> Values:
+        """Have no values any more: only a reset, with no process on it, brings it back."""
+        self.lost = True
         if self._gpm is not None:
             self._gpm.close()
         self._gpm = None
         return dict.fromkeys(self._known)
-
-    def revive(self, now_ns: int) -> bool:
-        """Once a second, see whether a lost device answers again, and what it supports now."""
-        if now_ns < self._retry_ns:
-            return False
-        self._retry_ns = now_ns + RETRY_NS
-        try:
-            self.device = self._nvml.again(self.device)
-        except NvmlError:
-            return False
-        self.lost = False
-        self.probe()
-        return not self.lost
 
     def _series(self, name: str, unit: str, pid: int | None = None) -> Series:
         return Series(f"gpu.{name}", unit, self.device.uuid, pid)
@@ -179,12 +156,8 @@ class Gpu:
         _, error = self._try(field.read)
         if error is None or error.trouble is not Trouble.UNSUPPORTED:
             return True
-        reason = str(error).lower()
-        if self.device.parent is not None:
-            reason += " on a MIG instance, see its GPU"
-        elif self.device.mig_on:
-            reason += " while MIG is on"
-        self._missing.append(f"{field.name}: {reason}")
+        while_mig = " while MIG is on" * self.device.mig_on
+        self._missing.append(f"{field.name}: {str(error).lower()}{while_mig}")
         return False
 
     def _try(self, read: Callable[[Nvml, Device], Value]) -> tuple[Value | None, NvmlError | None]:

@@ -37,18 +37,13 @@ class NoNvml(Exception):  # noqa: N818 - it is a state of the host, not a fault
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU, or a MIG instance of one (then `mig`, `parent` and the two ids are set)."""
+    """A GPU. `mig_on`: it is partitioned into MIG instances, which are not modeled."""
 
     handle: Any
     uuid: str
     index: int
     name: str
     mig_on: bool = False
-    mig: str | None = None
-    parent: str | None = None
-    parent_handle: Any = None
-    gpu_instance: int | None = None
-    compute_instance: int | None = None
 
 
 _UNSUPPORTED = (
@@ -78,7 +73,6 @@ class Nvml:
             for trouble, names in ((Trouble.UNSUPPORTED, _UNSUPPORTED), (Trouble.LOST, _LOST))
             for name in names
         }
-        self._memory_v2 = True
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
@@ -122,53 +116,13 @@ class Nvml:
         uuid = str(self.call("nvmlDeviceGetUUID", handle))
         return Device(handle, uuid, index, str(self.call("nvmlDeviceGetName", handle)), mig_on)
 
-    def instances(self, gpu: Device) -> Iterator[Device]:
-        """Yield the MIG instances of a GPU."""
-        if not gpu.mig_on:
-            return
-        for number in range(int(self.call("nvmlDeviceGetMaxMigDeviceCount", gpu.handle))):
-            # Places are numbered up to the most instances there can be, and some are empty.
-            with contextlib.suppress(NvmlError):
-                yield self._instance(gpu, number)
-
-    def _instance(self, gpu: Device, number: int) -> Device:
-        handle = self.call("nvmlDeviceGetMigDeviceHandleByIndex", gpu.handle, number)
-        name = str(self.call("nvmlDeviceGetName", handle))
-        return Device(
-            handle,
-            str(self.call("nvmlDeviceGetUUID", handle)),
-            gpu.index,
-            name,
-            mig=name.rpartition("MIG ")[2],
-            parent=gpu.uuid,
-            parent_handle=gpu.handle,
-            gpu_instance=int(self.call("nvmlDeviceGetGpuInstanceId", handle)),
-            compute_instance=int(self.call("nvmlDeviceGetComputeInstanceId", handle)),
-        )
-
-    def again(self, device: Device) -> Device:
-        """Return the same device with a new handle. Raises NvmlError where it is not there now."""
-        gpu = self.gpu(device.index)
-        for candidate in (gpu, *self.instances(gpu)):
-            if candidate.uuid == device.uuid:
-                return candidate
-        raise NvmlError(Trouble.LOST, "another device is in its place")
-
     def utilization_pct(self, device: Device) -> float:
         """Share of the last sample period (1/6 s to 1 s) in which a kernel was running."""
         return int(self.call("nvmlDeviceGetUtilizationRates", device.handle).gpu)
 
     def memory_bytes(self, device: Device) -> tuple[int, int]:
-        """Used and total. Version 2, where the driver has it, leaves out what it reserves."""
-        if self._memory_v2:
-            try:
-                memory = self.call("nvmlDeviceGetMemoryInfo", device.handle, self.lib.nvmlMemory_v2)
-                return int(memory.used), int(memory.total)
-            except NvmlError as error:
-                if error.trouble is not Trouble.UNSUPPORTED:
-                    raise
-        memory = self.call("nvmlDeviceGetMemoryInfo", device.handle)
-        self._memory_v2 = False
+        """Used and total. Version 2, of driver 510 and newer, leaves out what it reserves."""
+        memory = self.call("nvmlDeviceGetMemoryInfo", device.handle, self.lib.nvmlMemory_v2)
         return int(memory.used), int(memory.total)
 
     def power_w(self, device: Device) -> float:
@@ -195,27 +149,22 @@ class Nvml:
 
     def process_memory_bytes(self, device: Device) -> dict[int, int | None]:
         """Memory of each process with a CUDA context, by pid as the driver sees it."""
-        try:
-            processes = self.call("nvmlDeviceGetComputeRunningProcesses", device.handle)
-        except NvmlError as error:
-            if error.trouble is not Trouble.UNSUPPORTED:
-                raise
-            processes = self.call("nvmlDeviceGetComputeRunningProcesses_v2", device.handle)
+        processes = self.call("nvmlDeviceGetComputeRunningProcesses", device.handle)
         return {int(process.pid): process.usedGpuMemory for process in processes}
 
 
 def visible_uuids(environ: Mapping[str, str], devices: Sequence[Device]) -> frozenset[str]:
-    """UUIDs of the devices that the job may use, whole GPUs and MIG instances alike.
+    """UUIDs of the GPUs that the job may use; all where it names MIG instances.
 
-    A GPU that is named stands for its instances too, and an instance for its GPU. Indices are
-    taken in NVML's order, which is CUDA's with CUDA_DEVICE_ORDER=PCI_BUS_ID or equal GPUs.
+    Indices are taken in NVML's order, which is CUDA's with CUDA_DEVICE_ORDER=PCI_BUS_ID or equal
+    GPUs.
 
     Rules from the CUDA programming guide, "CUDA Environment Variables": a comma-separated list of
-    indices, UUIDs, unique beginnings of UUIDs, MIG UUIDs or MIG-<GPU UUID>/<GPU instance>/<compute
-    instance>; the first entry that names no device hides itself and all after it.
+    indices, UUIDs or unique beginnings of UUIDs; the first entry that names no device hides itself
+    and all after it.
     """
     entries = environ.get("CUDA_VISIBLE_DEVICES")
-    if entries is None:
+    if entries is None or names_instances(environ):
         return frozenset(device.uuid for device in devices)
     visible: set[str] = set()
     for entry in entries.split(","):
@@ -223,16 +172,18 @@ def visible_uuids(environ: Mapping[str, str], devices: Sequence[Device]) -> froz
         if device is None:
             break
         visible.add(device.uuid)
-        if device.parent is not None:
-            visible.add(device.parent)
-        visible.update(instance.uuid for instance in devices if instance.parent == device.uuid)
     return frozenset(visible)
+
+
+def names_instances(environ: Mapping[str, str]) -> bool:
+    """Return whether the job is given MIG instances."""
+    return "MIG-" in environ.get("CUDA_VISIBLE_DEVICES", "")
 
 
 def order_is_uncertain(environ: Mapping[str, str], devices: Sequence[Device]) -> bool:
     """Whether indices may mean other GPUs to CUDA, which by default puts the fastest one first."""
     entries = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    mixed = len({device.name for device in devices if device.parent is None}) > 1
+    mixed = len({device.name for device in devices}) > 1
     by_index = any(entry.strip().isdigit() for entry in entries)
     return mixed and by_index and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
 
@@ -240,14 +191,8 @@ def order_is_uncertain(environ: Mapping[str, str], devices: Sequence[Device]) ->
 def device_of(entry: str, devices: Sequence[Device]) -> Device | None:
     """Return the only device that one entry of CUDA_VISIBLE_DEVICES names; None without one."""
     if entry.isdigit():
-        matches = [gpu for gpu in devices if gpu.parent is None and gpu.index == int(entry)]
-    elif entry.startswith("MIG-") and entry.count("/") == 2:
-        matches = [
-            mig
-            for mig in devices
-            if mig.parent and entry == f"MIG-{mig.parent}/{mig.gpu_instance}/{mig.compute_instance}"
-        ]
-    elif entry.startswith(("GPU-", "MIG-")):
+        matches = [device for device in devices if device.index == int(entry)]
+    elif entry.startswith("GPU-"):
         matches = [device for device in devices if device.uuid.startswith(entry)]
     else:
         matches = []
@@ -266,9 +211,7 @@ class Gpm:
 
     def __init__(self, nvml: Nvml, device: Device) -> None:
         self._nvml, self._device = nvml, device
-        # A MIG instance is asked for through its GPU.
-        gpu = device.handle if device.parent is None else device.parent_handle
-        if not nvml.call("nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
+        if not nvml.call("nvmlGpmQueryDeviceSupport", device.handle).isSupportedDevice:
             raise NvmlError(Trouble.UNSUPPORTED, "not supported (compute capability below 9.0)")
         lib = nvml.lib
         metrics = (lib.NVML_GPM_METRIC_SM_UTIL, lib.NVML_GPM_METRIC_ANY_TENSOR_UTIL)
@@ -312,11 +255,7 @@ class Gpm:
                 self._nvml.call("nvmlGpmSampleFree", self._samples.pop())
 
     def _take_sample(self, sample: Any) -> None:
-        nvml, device = self._nvml, self._device
-        if device.parent is None:
-            nvml.call("nvmlGpmSampleGet", device.handle, sample)
-        else:
-            nvml.call("nvmlGpmMigSampleGet", device.parent_handle, device.gpu_instance, sample)
+        self._nvml.call("nvmlGpmSampleGet", self._device.handle, sample)
 
 
 def _text(error: Exception) -> str:

@@ -80,12 +80,10 @@ def _imported(module: ModuleType) -> None:
 
 def apply(adapter: Adapter, module: ModuleType) -> None:
     """Wrap what the adapter names in one module, and note what was there and what was not."""
-    _wrap(adapter, module, [hook for hook in adapter.hooks if not _is_of_actor(module, hook)])
-
-
-def _is_of_actor(module: ModuleType, hook: Hook) -> bool:
-    """Return whether the hook's class is a Ray actor's: that is hooked in the actor's process."""
-    return hasattr(vars(module).get(_class_of(hook)), "__ray_metadata__")
+    # A class that is a Ray actor's is hooked in the actor's process.
+    owners = {_class_of(hook): vars(module).get(_class_of(hook)) for hook in adapter.hooks}
+    actors = {name for name, made in owners.items() if hasattr(made, "__ray_metadata__")}
+    _wrap(adapter, module, [hook for hook in adapter.hooks if _class_of(hook) not in actors])
 
 
 def _class_of(hook: Hook) -> str:

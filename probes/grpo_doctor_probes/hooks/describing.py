@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from grpo_doctor_probes import describe
@@ -24,8 +25,12 @@ def describe_trainer(trainer: Any) -> None:
     """Write what a transformers Trainer, or one that subclasses it, knows of its run."""
     if not trainer.is_world_process_zero():
         return
-    framework = framework_of(trainer)
-    describe(framework, version_of(framework), settings_of(trainer), package_versions())
+    describe_run(framework_of(trainer), settings_of(trainer))
+
+
+def describe_run(framework: str, settings: Mapping[str, Any], ranks: int | None = None) -> None:
+    """Write a run's settings with the versions of its framework and packages."""
+    describe(framework, version_of(framework), settings, package_versions(), world_size=ranks)
 
 
 def framework_of(trainer: Any) -> str:

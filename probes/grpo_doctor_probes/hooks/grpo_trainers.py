@@ -1,14 +1,13 @@
-"""What TRL's and ms-swift's GRPO trainers share: whose log-probs a forward pass gives, the size of
-each pass, and completions that rank 0 writes next to the metrics.
+"""What TRL's and ms-swift's GRPO trainers share: whose log-probs a forward pass gives, and the size
+of each pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from grpo_doctor_probes import counter
-from grpo_doctor_probes.hooks.spans import HookedSpan, inside
+from grpo_doctor_probes.hooks.spans import inside
 from grpo_doctor_probes.hooks.wrapping import Around, before
 
 LOSS = "train/loss"
@@ -16,8 +15,6 @@ OLD, REFERENCE = "logprob/old", "logprob/reference"
 # The first layer of peft's in a model, by the model's id: to look for it takes milliseconds.
 _LAYERS: dict[int, Any] = {}
 PLACES = "train/token_places"
-COMPLETIONS = "optimizer/log_completions"
-_WRITING: list[HookedSpan] = []
 
 
 def logprob_span(trainer: Any, model: Any, *_: Any, **__: Any) -> str | None:
@@ -47,12 +44,6 @@ def _adapter_layer(model: Any) -> Any:
     return _LAYERS[id(model)]
 
 
-def metrics_logged() -> None:
-    """What a trainer that logs completions does from here on is that."""
-    if _WRITING:
-        _WRITING[-1].__enter__()
-
-
 def _count_places(*args: Any, **kwargs: Any) -> None:
     """Tokens and padding of a pass, by the tensors' shapes: nothing is asked of the device."""
     if inside("eval"):
@@ -69,21 +60,6 @@ def _count_places(*args: Any, **kwargs: Any) -> None:
         counter(PLACES, float(places))
 
 
-def _around_log(log: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not getattr(self, "log_completions", False) or not self.is_world_process_zero():
-            return log(self, *args, **kwargs)
-        span = HookedSpan(COMPLETIONS)
-        _WRITING.append(span)
-        try:
-            return log(self, *args, **kwargs)
-        finally:
-            _WRITING.remove(span)
-            span.__exit__(None, None, None)
-
-    return wrapper
-
-
 def of_trainer(owner: str = "GRPOTrainer") -> dict[str, Around]:
-    """Count the padded tokens of each pass of a trainer, and time how it logs completions."""
-    return {f"{owner}.compute_loss": before(_count_places), f"{owner}.log": _around_log}
+    """Count the padded tokens of each pass of a trainer."""
+    return {f"{owner}.compute_loss": before(_count_places)}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # `typing` costs 7 ms of import in the job
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-    Around = Callable[[Callable[..., Any]], Callable[..., Any]]
-
+Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 # An attribute of functions that were replaced, and of what is wrapped around them later.
 HOOKED = "__grpo_doctor_hooked__"
 
 
-class Hook:
+class Hook(NamedTuple):
     """One function of a framework that is a phase, or a part of one.
 
     Args:
@@ -23,7 +21,6 @@ class Hook:
         versions: the framework's versions that have it: `0.16-0.26`, `0.27-` for "and newer".
         unless: spans within which a call is part of something else: the forward pass that gives
             log-probs also serves the loss.
-        direction: of an offload: `to_cpu` or `to_device`.
         span_of: gives the span of one call from its arguments, or None for no span at all; `span`
             is then what these have in common.
         shared: coroutines of one thread call it side by side; their span is one, as long as any
@@ -31,36 +28,17 @@ class Hook:
         state: what the current trajectory is in meanwhile; see `record.trajectories`.
     """
 
-    __slots__ = (
-        "direction", "module", "qualname", "shared", "span", "span_of", "state", "unless",
-        "versions",
-    )  # fmt: skip
-
-    def __init__(  # noqa: PLR0913 - a row of a table
-        self,
-        module: str,
-        qualname: str,
-        span: str,
-        versions: str,
-        *,
-        unless: tuple[str, ...] = (),
-        direction: str | None = None,
-        span_of: Callable[..., str | None] | None = None,
-        shared: bool = False,
-        state: str = "",
-    ) -> None:
-        self.module = module
-        self.qualname = qualname
-        self.span = span
-        self.versions = versions
-        self.unless = unless
-        self.direction = direction
-        self.span_of = span_of
-        self.shared = shared
-        self.state = state
+    module: str
+    qualname: str
+    span: str
+    versions: str
+    unless: tuple[str, ...] = ()
+    span_of: Callable[..., str | None] | None = None
+    shared: bool = False
+    state: str = ""
 
 
-class Adapter:
+class Adapter(NamedTuple):
     """What is hooked of one package.
 
     Args:
@@ -70,17 +48,9 @@ class Adapter:
             after the import. It may raise; that is noted and the job continues.
     """
 
-    __slots__ = ("distribution", "hooks", "patches")
-
-    def __init__(
-        self,
-        distribution: str,
-        hooks: tuple[Hook, ...],
-        patches: dict[str, dict[str, Around]] | None = None,
-    ) -> None:
-        self.distribution = distribution
-        self.hooks = hooks
-        self.patches = patches or {}
+    distribution: str
+    hooks: tuple[Hook, ...]
+    patches: Mapping[str, Mapping[str, Around]] = MappingProxyType({})
 
     def modules(self) -> set[str]:
         """Return the modules after whose import there is something to do."""

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
-from grpo_doctor_probes.hooks.longspans import SharedSpan
-from grpo_doctor_probes.hooks.spans import HookedSpan
+from grpo_doctor_probes.hooks.spans import HookedSpan, SharedSpan
 from grpo_doctor_probes.hooks.table import HOOKED, Hook
 from grpo_doctor_probes.record import recorder
 from grpo_doctor_probes.record.decorate import COROUTINE, flags_of, timed
@@ -25,9 +24,7 @@ def wrap_hook(module: ModuleType, hook: Hook) -> bool:
     """Put the hook's span around its function; False where the module has no such function."""
 
     def make(*_: Any, **__: Any) -> HookedSpan | SharedSpan:
-        if hook.shared:
-            return SharedSpan(hook.span)
-        return HookedSpan(hook.span, hook.unless, hook.direction)
+        return SharedSpan(hook.span) if hook.shared else HookedSpan(hook.span, hook.unless)
 
     if hook.state:
         replace(module, hook.qualname, in_state(hook.state))

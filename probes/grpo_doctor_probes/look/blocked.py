@@ -19,9 +19,8 @@ from grpo_doctor_probes.look.filecalls import (
 )
 from grpo_doctor_probes.look.hostview import HostView, watched_by_epoll
 from grpo_doctor_probes.look.other_ends import Direction, Waiting, is_in_trouble
-from grpo_doctor_probes.look.processes import look_at
+from grpo_doctor_probes.look.processes import SchedulerClock, look_at
 from grpo_doctor_probes.look.syscalls import Call, Waits, call
-from grpo_doctor_probes.look.threads import SchedulerClock
 
 _ASLEEP = frozenset("SD")
 _MOST_ROWS = 32  # of one process
@@ -144,7 +143,8 @@ def blocked(job: Job, look: Look, proc: Path = Path("/proc")) -> tuple[Blocked, 
     pids = tuple(member.pid for member in job.members)
     view = HostView(proc, pids)
     clock = SchedulerClock(proc)
-    below = (look_at(pid, 0, clock, proc) for pid in view.descendants(pids)[:_MOST_DESCENDANTS])
+    descendants = set[int]().union(*map(view.tree.descendants, pids)).difference(pids)
+    below = (look_at(pid, 0, clock, proc) for pid in sorted(descendants)[:_MOST_DESCENDANTS])
     rows: list[Blocked] = []
     for process in (*look.processes, *below):
         rows += list(_of_process(view, process))[:_MOST_ROWS]

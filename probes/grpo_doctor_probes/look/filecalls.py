@@ -5,27 +5,25 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence import Blocked
+from grpo_doctor_probes.flight.dump_locations import started_unix_s
 from grpo_doctor_probes.look import syscalls
 from grpo_doctor_probes.look.hostview import (
     HostView,
     Lock,
-    access,
     blocker_of,
     holding_descriptors,
     target_of,
+    written_files,
 )
 from grpo_doctor_probes.look.other_ends import Waiting, file_peers
 from grpo_doctor_probes.look.syscalls import Call
 from grpo_doctor_probes.procs.bounded import within
 from grpo_doctor_probes.procs.printable import printable
-from grpo_doctor_probes.procs.procfs import descriptors, link
-from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S
+from grpo_doctor_probes.procs.procfs import link
 
 _STAT_AT_MOST_S = 1.0
 _BUILD_AT_MOST_S = 900.0  # also of another host's job, which shares the folder
@@ -73,13 +71,7 @@ def wait_between_tries(waiting: Waiting) -> Iterator[Blocked]:
     if not locks:
         return
     mine = {lock.file for lock in view.locks if lock.pid == pid}
-    try:
-        own = list(descriptors(view.proc, pid))
-    except OSError:  # it has ended, or hides them
-        return
-    for fd, path in own:
-        if not path.startswith("/") or access(view.proc, pid, fd) == os.O_RDONLY:
-            continue
+    for fd, path in written_files(view.proc, pid):
         lock = locks.get(_number(_status(f"{view.proc}/{pid}/fd/{fd}")))
         if lock is None or lock.file in mine:
             continue
@@ -95,7 +87,7 @@ def _status(inside: str) -> os.stat_result | None:
     """What the file system says of a file; None where it is not to be seen."""
     try:
         return within(_STAT_AT_MOST_S, lambda: os.stat(inside))  # noqa: PTH116
-    except OSError:  # TimeoutError is one: its file system does not answer
+    except (OSError, ValueError):  # TimeoutError is an OSError: its file system does not answer
         return None
 
 
@@ -154,11 +146,8 @@ def _is_fifo(waiting: Waiting, path: str) -> bool:
         return True
     if waiting.thread.state != "S":
         return False
-    inside = f"{waiting.view.proc}/{waiting.pid}/root{path}"
-    try:
-        return stat.S_ISFIFO(within(_STAT_AT_MOST_S, lambda: os.stat(inside)).st_mode)  # noqa: PTH116
-    except (OSError, ValueError):
-        return False
+    status = _status(f"{waiting.view.proc}/{waiting.pid}/root{path}")
+    return status is not None and stat.S_ISFIFO(status.st_mode)
 
 
 def lock_file(pid: int, path: str, proc: Path = Path("/proc")) -> Blocked:
@@ -181,7 +170,7 @@ def lock_file(pid: int, path: str, proc: Path = Path("/proc")) -> Blocked:
     asks = view.processes.get(pid)
     abandoned = (
         is_build and not holders and status is not None and asks is not None
-        and status.st_mtime < _started_s(asks) - _BUILD_AT_MOST_S
+        and status.st_mtime < started_unix_s(asks) - _BUILD_AT_MOST_S
     )  # fmt: skip
     if not number:
         note = "the file does not exist, or is not visible from here"
@@ -200,9 +189,3 @@ def lock_file(pid: int, path: str, proc: Path = Path("/proc")) -> Blocked:
         peers_known=bool(holders) or abandoned,
         note=note,
     )
-
-
-def _started_s(process: Process) -> float:
-    """When a process was started, in seconds of Unix time."""
-    boot_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return boot_s + process.started_ticks / CLOCK_TICKS_PER_S

@@ -4,7 +4,6 @@ hold us), and what the kernel said in the last hour.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import re
@@ -15,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.evidence import Disk, HostFacts, Job
-from grpo_doctor_probes.look.hostview import access
+from grpo_doctor_probes.look.hostview import written_files
 from grpo_doctor_probes.procs import kmsg
 from grpo_doctor_probes.procs.bounded import within
 from grpo_doctor_probes.procs.printable import printable
-from grpo_doctor_probes.procs.procfs import descriptors, link, read
+from grpo_doctor_probes.procs.procfs import link, read
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 LAST_S = 3600.0
@@ -53,11 +52,6 @@ class Mount:
     point: str
     kind: str
     source: str
-
-
-def mount_of(proc: Path, pid: int, path: str) -> Mount | None:
-    """Return the mount that `path` is on, as process `pid` sees it."""
-    return on_mount(mounts(proc, pid), path)
 
 
 def on_mount(mounts: list[Mount], path: str) -> Mount | None:
@@ -141,18 +135,9 @@ def _paths(job: Job, proc: Path) -> Iterator[tuple[int, list[Mount], str]]:
             by_namespace[namespace] = mounts(proc, pid)
         paths = list(_ALWAYS) if index == 0 else []
         if cwd := link(f"{proc}/{pid}/cwd"):
-            paths += [cwd, *_written(proc, pid)]
+            written = written_files(proc, pid, _MOST_DESCRIPTORS)
+            paths += [cwd, *(os.path.dirname(path) for _, path in written)]  # noqa: PTH120
         yield from ((pid, by_namespace[namespace], path) for path in paths)
-
-
-def _written(proc: Path, pid: int) -> Iterator[str]:
-    """Folders of the files that a process has open for writing."""
-    with contextlib.suppress(OSError):
-        for fd, path in descriptors(proc, pid, _MOST_DESCRIPTORS):
-            if not path.startswith("/") or path.startswith(("/dev/", "/proc/", "/memfd:")):
-                continue
-            if access(proc, pid, fd) in {os.O_WRONLY, os.O_RDWR}:
-                yield os.path.dirname(path)  # noqa: PTH120
 
 
 def _ask(proc: Path, pid: int, path: str, mount: Mount) -> Disk:

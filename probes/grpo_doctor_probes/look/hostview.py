@@ -5,6 +5,7 @@ The other ends of Unix sockets are not in /proc: they are asked from sock_diag(7
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -45,7 +46,8 @@ class Holders:
     def __init__(self, proc: Path, processes: Mapping[int, Process]) -> None:
         self._proc = proc
         self._by_target: dict[str, list[tuple[int, int]]] = {}
-        self._hidden: set[int] = set()  # sessions with a process that we may not look into
+        # Sessions with a process that hides from us. Other users' daemons hold no pipe of a job.
+        self.hidden: set[int] = set()
         for process in processes.values():
             if not process.kernel:
                 self._scan(process)
@@ -53,13 +55,6 @@ class Holders:
     def of(self, target: str) -> list[tuple[int, int]]:
         """`(pid, descriptor)` of all that point to `target`."""
         return self._by_target.get(target, [])
-
-    def complete_for(self, session: int) -> bool:
-        """Return whether all processes could be read that may share a pipe with this session.
-
-        Other users' daemons never can, and hold no pipe of a job.
-        """
-        return session not in self._hidden
 
     def pids(self, target: str, *, mode: int | None = None) -> list[int]:
         """Processes that hold `target`; with `mode` (O_RDONLY, O_WRONLY) open for that."""
@@ -74,7 +69,7 @@ class Holders:
             for fd, target in descriptors(self._proc, process.pid):
                 self._by_target.setdefault(target, []).append((process.pid, fd))
         except PermissionError:
-            self._hidden.add(process.session)
+            self.hidden.add(process.session)
         except OSError:  # it has gone
             pass
 
@@ -88,6 +83,16 @@ def access(proc: Path, pid: int, fd: int) -> int | None:
     """O_RDONLY, O_WRONLY or O_RDWR; None where hidden."""
     flags = _FLAGS.search(content(f"{proc}/{pid}/fdinfo/{fd}"))
     return int(flags[1], 8) & os.O_ACCMODE if flags else None
+
+
+def written_files(proc: Path, pid: int, at_most: int | None = None) -> Iterator[tuple[int, str]]:
+    """Yield `(descriptor, path)` of what a process has open for writing, below /dev and /proc left
+    out; nothing where that is hidden, or the process has gone."""
+    with contextlib.suppress(OSError):
+        for fd, path in descriptors(proc, pid, at_most):
+            is_file = path.startswith("/") and not path.startswith(("/dev/", "/proc/", "/memfd:"))
+            if is_file and access(proc, pid, fd) in {os.O_WRONLY, os.O_RDWR}:
+                yield fd, path
 
 
 def watched_by_epoll(proc: Path, pid: int, fd: int) -> list[tuple[int, bool, bool]]:
@@ -252,18 +257,7 @@ class HostView:
     def is_complete_for(self, pid: int) -> bool:
         """Return whether any process with the other end of a pipe of `pid` would be seen."""
         process = self.processes.get(pid)
-        return process is not None and self.holders.complete_for(process.session)
-
-    def descendants(self, pids: tuple[int, ...]) -> list[int]:
-        """Return all processes below these that are not among them."""
-        visited, waiting, descendants = set(pids), list(pids), []
-        while waiting:
-            for child in self.tree.children(waiting.pop()):
-                if child.pid not in visited:
-                    visited.add(child.pid)
-                    waiting.append(child.pid)
-                    descendants.append(child.pid)
-        return descendants
+        return process is not None and process.session not in self.holders.hidden
 
     def is_stopped(self, pid: int) -> bool:
         """Return whether a signal or a debugger keeps it from running."""

@@ -18,6 +18,7 @@ from grpo_doctor_probes.procs.cgroups import (
     field_in,
     memory_limits,
     number_in,
+    oom_files,
 )
 from grpo_doctor_probes.procs.procfs import content, read
 from grpo_doctor_probes.procs.procstat import read_stat
@@ -25,9 +26,9 @@ from grpo_doctor_probes.procs.procstat import read_stat
 _CORES = re.compile(rb"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 
 
-def limits(job: Job, proc: Path = Path("/proc"), mount: Path = MOUNT) -> tuple[Limits, ...]:
+def limits(job: Job) -> tuple[Limits, ...]:
     """Return the limits of each process of the job that is still there."""
-    answers = (limits_of(member.pid, proc, mount) for member in job.members)
+    answers = (limits_of(member.pid) for member in job.members)
     return tuple(answer for answer in answers if answer is not None)
 
 
@@ -50,7 +51,7 @@ def limits_of(pid: int, proc: Path = Path("/proc"), mount: Path = MOUNT) -> Limi
         throttled_ns=_throttled_ns(groups),
         memory_limit_bytes=tightest.limit_bytes if tightest else None,
         memory_used_bytes=tightest.used_bytes if tightest else None,
-        oom_kills=_oom_kills(groups),
+        oom_kills=max((field_in(file, "oom_kill") for file in oom_files(groups)), default=0),
         cores=core_list(cores[1].decode()) if cores else (),
         nice=stat.nice,
     )
@@ -84,21 +85,16 @@ def _freezer(groups: Mapping[str, Sequence[Path]]) -> str:
 
 
 def _quota_cores(groups: Mapping[str, Sequence[Path]]) -> float | None:
-    quotas = []
-    for folder in groups.get(VERSION_2, ()):
-        quota, _, period = (
-            content(folder / "cpu.max").decode("ascii", "replace").strip().partition(" ")
-        )
-        if quota.isdigit() and period.isdigit():
-            quotas.append(int(quota) / int(period))
-    for folder in groups.get("cpu", ()):
-        v1_quota, v1_period = (
-            number_in(folder / "cpu.cfs_quota_us"),
-            number_in(folder / "cpu.cfs_period_us"),
-        )
-        if v1_quota and v1_period and v1_quota > 0:
-            quotas.append(v1_quota / v1_period)
-    return min(quotas, default=None)
+    v2 = [
+        content(folder / "cpu.max").decode("ascii", "replace").split()
+        for folder in groups.get(VERSION_2, ())
+    ]
+    v1 = [
+        [str(number_in(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period")]
+        for folder in groups.get("cpu", ())
+    ]
+    pairs = [pair for pair in (*v2, *v1) if len(pair) == 2 and all(map(str.isdigit, pair))]
+    return min((int(quota) / int(period) for quota, period in pairs if int(period)), default=None)
 
 
 def _throttled_ns(groups: Mapping[str, Sequence[Path]]) -> int:
@@ -107,13 +103,4 @@ def _throttled_ns(groups: Mapping[str, Sequence[Path]]) -> int:
         for folder in groups.get(VERSION_2, ())
     ]
     v1 = [field_in(folder / "cpu.stat", "throttled_time") for folder in groups.get("cpu", ())]
-    return max([*v2, *v1], default=0)
-
-
-def _oom_kills(groups: Mapping[str, Sequence[Path]]) -> int:
-    """The kernel counts a kill in the group of the victim and in those above, never at the top."""
-    v2 = [field_in(folder / "memory.events", "oom_kill") for folder in groups.get(VERSION_2, ())]
-    v1 = [
-        field_in(folder / "memory.oom_control", "oom_kill") for folder in groups.get("memory", ())
-    ]
     return max([*v2, *v1], default=0)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import stat
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from grpo_doctor_probes.evidence import Job, LogTail
-from grpo_doctor_probes.look.hostview import access
+from grpo_doctor_probes.look.hostview import written_files
 from grpo_doctor_probes.procs.bounded import within
 from grpo_doctor_probes.procs.printable import printable
-from grpo_doctor_probes.procs.procfs import descriptors
 from grpo_doctor_probes.record.redact import redact_text
 
 _LOOKS_LIKE = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?$|/logs?/[^/]+\.txt$")
@@ -34,8 +31,9 @@ def logs(job: Job, proc: Path = Path("/proc")) -> tuple[LogTail, ...]:
     """Each log once, the one written last first. Logs on a file system that hangs are left out."""
     logs: dict[str, tuple[int, int]] = {}
     for member in job.members:
-        for fd, path in _open_logs(proc, member.pid):
-            logs.setdefault(path, (member.pid, fd))
+        for fd, path in written_files(proc, member.pid, _MOST_DESCRIPTORS):
+            if fd in _STREAMS or _LOOKS_LIKE.search(path):
+                logs.setdefault(path, (member.pid, fd))
     deadline = time.monotonic() + _ALL_AT_MOST_S
     tails = []
     for path, (pid, fd) in list(logs.items())[:_MOST_LOGS]:
@@ -59,16 +57,6 @@ def last_lines(data: bytes) -> tuple[str, ...]:
             text = _ESCAPES.sub("", states[-1]).replace("\t", "    ")
             shown.append(printable(redact_text(text), _LINE_LENGTH))
     return tuple(shown[-_TAIL_LINES:])
-
-
-def _open_logs(proc: Path, pid: int) -> Iterator[tuple[int, str]]:
-    with contextlib.suppress(OSError):
-        for fd, path in descriptors(proc, pid, _MOST_DESCRIPTORS):
-            if not path.startswith("/") or path.startswith(("/dev/", "/proc/")):
-                continue
-            is_log = fd in _STREAMS or _LOOKS_LIKE.search(path)
-            if is_log and access(proc, pid, fd) != os.O_RDONLY:
-                yield fd, path
 
 
 def _tail(path: str) -> tuple[float, tuple[str, ...]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from grpo_doctor_probes.evidence import Blocked, Blocking, Thread
-from grpo_doctor_probes.look.host import mount_of
+from grpo_doctor_probes.look.host import mounts, on_mount
 from grpo_doctor_probes.look.hostview import HostView, target_of
 from grpo_doctor_probes.procs.printable import printable
 from grpo_doctor_probes.procs.procfs import content
@@ -124,7 +124,7 @@ def _is_fifo(view: HostView, row: Blocked) -> bool:
 
 def file_peers(view: HostView, pid: int, path: str) -> tuple[tuple[int, ...], str]:
     """Who serves the file system of `path`, and what it is, in words."""
-    mount = mount_of(view.proc, pid, path)
+    mount = on_mount(mounts(view.proc, pid), path)
     if mount is None:
         return (), ""
     note = f"on {mount.kind} ({printable(mount.source, 80)}) at {printable(mount.point, 80)}"

@@ -156,23 +156,16 @@ def _native_stack(pid: int, deadline: float) -> Stack:
 
 def refusal(pid: int) -> str:
     """Return why this process must not be traced now; empty where it may be."""
-    states = thread_states(pid)
-    if not states or set(states) <= {"Z", "X"}:
+    states: set[str] = set()
+    with contextlib.suppress(OSError):
+        states = {state_of(f"/proc/{pid}/task/{tid}") for tid in numbers(f"/proc/{pid}/task")}
+    if states <= set(_GONE):
         return "it has ended"
     if "D" in states:
         return "a thread of it is in uninterruptible sleep: a tracer would hang on it"
     # A thread can have one tracer only.
-    if {"T", "t"} & set(states) or status(f"/proc/{pid}").get("TracerPid", "0") != "0":
+    if {"T", "t"} & states or status(f"/proc/{pid}").get("TracerPid", "0") != "0":
         return "it is stopped or traced by somebody else"
     if frozen(pid):
         return "its control group is frozen: a tracer would hang on it"
     return why_not_process(pid)
-
-
-def thread_states(pid: int) -> list[str]:
-    """Return the state letters of its threads; none when it has gone."""
-    try:
-        tids = numbers(f"/proc/{pid}/task")
-    except OSError:
-        return []
-    return [state for tid in tids if (state := state_of(f"/proc/{pid}/task/{tid}"))]

@@ -9,9 +9,9 @@ can hold that lock.
 
 from __future__ import annotations
 
-import os
 import platform
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -41,7 +41,6 @@ Waits = Literal[
     "other",
 ]
 _PATH_BYTES = 4096
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _MEMORY_AT_MOST_S = 1.0
 _POLLFD = struct.Struct("ihh")
 _READABLE, _WRITABLE = 0x41, 0x4  # POLLIN | POLLRDNORM, POLLOUT
@@ -120,11 +119,7 @@ def call(number: int, machine: str | None = None) -> Call | None:
 
 def path_at(proc: Path, pid: int, address: int) -> bytes:
     """Return the string at `address`, without its end mark. Raises OSError, or TimeoutError."""
-    size = min(_PATH_BYTES, _PAGE_BYTES - address % _PAGE_BYTES)  # up to the end of its page
-    text = _bytes_at(proc, pid, address, size)
-    if b"\0" not in text and size < _PATH_BYTES:
-        text += _bytes_at(proc, pid, address + size, _PATH_BYTES - size)
-    return text.partition(b"\0")[0]
+    return _in_memory(proc, pid, lambda memory: memory.text(address, _PATH_BYTES))
 
 
 def polled(proc: Path, pid: int, address: int, count: int) -> list[tuple[int, bool, bool]]:
@@ -154,9 +149,13 @@ def selected(
     ]
 
 
-def _bytes_at(proc: Path, pid: int, address: int, size: int) -> bytes:
+def _in_memory(proc: Path, pid: int, read: Callable[[Memory], bytes]) -> bytes:
     def ask() -> bytes:
         with Memory(pid, proc) as memory:
-            return memory.read(address, size)
+            return read(memory)
 
     return within(_MEMORY_AT_MOST_S, ask)
+
+
+def _bytes_at(proc: Path, pid: int, address: int, size: int) -> bytes:
+    return _in_memory(proc, pid, lambda memory: memory.read(address, size))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) \S+ (\d+) *(.*)")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _Self = TypeVar("_Self", bound="Memory")
 
 
@@ -59,6 +60,17 @@ class Memory:
     def __exit__(self, *error: object) -> None:
         """Close it."""
         os.close(self._file)
+
+    def text(self, address: int, limit: int) -> bytes:
+        """Return the string at `address`, without its end mark, cut where it is longer than that.
+
+        Raises OSError where nothing is there.
+        """
+        size = min(limit, _PAGE_BYTES - address % _PAGE_BYTES)  # up to the end of its page
+        text = self.read(address, size)
+        if b"\0" not in text and size < limit:
+            text += self.read(address + size, limit - size)
+        return text.partition(b"\0")[0]
 
     def read(self, address: int, size: int) -> bytes:
         """`size` bytes from `address`. Raises OSError where not all of them are there."""

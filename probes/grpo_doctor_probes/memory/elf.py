@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 
 Read = Callable[[int, int], bytes]  # (address, bytes): as many as asked for, or OSError
 
@@ -103,20 +104,14 @@ def library(read: Read, start: int) -> Library:
         raise ElfError("has no dynamic section")
     bias = start - (min(loads) & ~0xFFF)
     _, _, _, address, _, _, size, _ = dynamic
-    entries = _dynamic_entries(read(bias + address, min(size, 65536)))
+    raw = read(bias + address, min(size, 65536))
+    pairs = _PAIR.iter_unpack(raw[: len(raw) - len(raw) % _PAIR.size])
+    entries: dict[int, int] = {}  # tag: value, up to its end mark
+    for tag, value in takewhile(lambda pair: pair[0], pairs):
+        entries.setdefault(tag, value)
     tables = [entries.get(tag) for tag in (_DT_SYMTAB, _DT_STRTAB, _DT_GNU_HASH)]
     if None in tables:
         raise ElfError("has no GNU symbol hash table")
     # glibc rewrites these entries to addresses when it loads the library; musl and the vdso do not.
     symbols, strings, hashes = (at if at >= bias else at + bias for at in tables if at is not None)
     return Library(read, bias, machine, symbols, strings, hashes)
-
-
-def _dynamic_entries(raw: bytes) -> dict[int, int]:
-    """Tag: value of a dynamic section, up to its end mark."""
-    entries: dict[int, int] = {}
-    for tag, value in _PAIR.iter_unpack(raw[: len(raw) - len(raw) % _PAIR.size]):
-        if not tag:
-            break
-        entries.setdefault(tag, value)
-    return entries

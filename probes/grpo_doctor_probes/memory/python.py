@@ -143,12 +143,6 @@ class Objects:
         encoding = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width]
         return self._memory.read(start, length * width).decode(encoding, "replace")
 
-    def octets(self, obj: int) -> bytes:
-        """Return a `bytes`."""
-        if self.type_name(obj) != "bytes" or (length := self.word(obj + 16)) > _MOST_ENTRIES:
-            raise NoObjectError(f"{obj:#x} is no bytes")
-        return self._memory.read(obj + 32, length)
-
     def members(self, obj: int) -> Iterator[int]:
         """Yield what a `set` holds."""
         table = self.words(self.word(obj + 40), 2 * (self.word(obj + 32) + 1))
@@ -160,15 +154,12 @@ class Objects:
         """Return the entries of a `dict` whose keys are `str`."""
         keys, values = self.words(obj + 32, 2)
         if not values:
-            return self._entries(keys)
+            return {
+                self.text(key): value
+                for key, value in self._table(keys)
+                if key and value and self.type_name(key) == "str"
+            }
         return self._split(keys, values + (8 if self.version >= (3, 13) else 0))
-
-    def _entries(self, keys: int) -> dict[str, int]:
-        return {
-            self.text(key): value
-            for key, value in self._table(keys)
-            if key and value and self.type_name(key) == "str"
-        }
 
     def _split(self, keys: int, values: int) -> dict[str, int]:
         names = [key for key, _ in self._table(keys)]
@@ -229,7 +220,10 @@ class Objects:
             at, stack = 2 * (instruction & 0xFFFFFFFF), self.word(frame + 64)
         else:
             at, stack = instruction - code - own.instructions, frame + own.locals
-        lines = self.octets(self.word(code + own.lines))
+        table = self.word(code + own.lines)
+        if self.type_name(table) != "bytes" or (length := self.word(table + 16)) > _MOST_ENTRIES:
+            raise NoObjectError("code without lines")
+        lines = self._memory.read(table + 32, length)
         line_of = line_of_310 if self.version < (3, 11) else line_of_311
         return Suspended(
             function=self.text(self.word(code + own.name)),

@@ -45,31 +45,6 @@ def within(seconds: float, ask: Callable[[], _Answer]) -> _Answer:
     return answers[0]
 
 
-class _Waiting:
-    """How long a thread of ours has been blocked since the last `restart`."""
-
-    def __init__(self, thread: threading.Thread) -> None:
-        self._thread = thread
-        self.restart()
-
-    def restart(self) -> None:
-        """The thread made progress."""
-        self._since = time.monotonic()
-        self._blocked_s = 0.0
-
-    def exceeds(self, seconds: float) -> bool:
-        """Wait a moment for its end; whether it has been blocked for longer than `seconds`."""
-        start = time.monotonic()
-        self._thread.join(_LOOK_EVERY_S)
-        now = time.monotonic()
-        if not self._thread.is_alive():
-            return False
-        state = state_of(f"/proc/self/task/{self._thread.native_id}")
-        if state not in ("R", ""):  # "": it has just ended
-            self._blocked_s += min(now - start, 2 * _LOOK_EVERY_S)
-        return self._blocked_s > seconds or now - self._since > _LONGEST_S
-
-
 def unless_blocked(seconds: float, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
     """What `ask` returns, or `otherwise` when it blocks for longer; its thread is then left behind.
 
@@ -99,14 +74,18 @@ class _Walk(Generic[_Answer]):
 
     def wait(self, seconds: float) -> int:
         """Return how many answered until the end, or until one blocked for longer than that."""
-        waiting, count = _Waiting(self.thread), self.count
+        count, since, blocked_s = self.count, time.monotonic(), 0.0
         while self.thread.is_alive():
-            if waiting.exceeds(seconds):
-                self.abandoned = True
-                break
+            start = time.monotonic()
+            self.thread.join(_LOOK_EVERY_S)
+            now = time.monotonic()
             if count != self.count:
-                count = self.count
-                waiting.restart()
+                count, since, blocked_s = self.count, now, 0.0
+            elif state_of(f"/proc/self/task/{self.thread.native_id}") not in ("R", ""):
+                blocked_s += min(now - start, 2 * _LOOK_EVERY_S)
+            if blocked_s > seconds or now - since > _LONGEST_S:
+                self.abandoned = self.thread.is_alive()
+                break
         return self.count
 
 

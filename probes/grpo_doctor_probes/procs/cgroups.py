@@ -30,18 +30,12 @@ def control_groups(pid: int, proc: Path, mount: Path = MOUNT) -> dict[str, list[
     for line in lines:
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         for controller in controllers.split(","):
-            top = _top(controller, mount)
-            if top is not None:
+            top = mount / (controller or "unified")  # a folder of its own also in hybrid mode
+            if not top.is_dir() and controller == VERSION_2:
+                top = mount
+            if top.is_dir() or controller == VERSION_2:
                 groups[controller] = list(_upwards(top, path))
     return groups
-
-
-def _top(controller: str, mount: Path) -> Path | None:
-    if controller != VERSION_2:
-        folder = mount / controller
-        return folder if folder.is_dir() else None
-    hybrid = mount / "unified"
-    return hybrid if hybrid.is_dir() else mount
 
 
 def _upwards(top: Path, path: str) -> Iterator[Path]:
@@ -68,6 +62,13 @@ def field_in(file: Path, key: str) -> int:
         if word == key and value.strip().isdigit():
             return int(value)
     return 0
+
+
+def oom_files(groups: Mapping[str, Sequence[Path]]) -> Iterator[Path]:
+    """Yield the files that may count in `oom_kill` how often the kernel killed for memory: in the
+    group of the victim and in those above, never at the top."""
+    for controller, name in (("memory", "memory.oom_control"), (VERSION_2, "memory.events")):
+        yield from (folder / name for folder in groups.get(controller, ()))
 
 
 class Memory(NamedTuple):

@@ -14,11 +14,7 @@ _NAMES = (
     ("num_requests_running", "num_requests_running num_running_reqs"),
     ("num_requests_waiting", "num_requests_waiting num_queue_reqs"),
     ("generation_tokens_total", "generation_tokens_total"),
-    ("prompt_tokens_total", "prompt_tokens_total"),
     ("num_preemptions_total", "num_preemptions_total num_retracted_requests_total"),
-    ("prefix_cache_queries_total", "prefix_cache_queries_total gpu_prefix_cache_queries_total"),
-    ("prefix_cache_hits_total", "prefix_cache_hits_total gpu_prefix_cache_hits_total"),
-    ("prefix_cache_hits_total", "cached_tokens_total"),
     ("kv_cache_usage", "kv_cache_usage_perc gpu_cache_usage_perc token_usage"),
 )
 _OUR_NAMES = {theirs: ours for ours, names in _NAMES for theirs in names.split()}

@@ -12,7 +12,6 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # back its memory; PF_FORKNOEXEC, it runs the program of its parent since the fork.
 KERNEL_THREAD, EXITING, FORKED = 0x00200000, 0x4, 0x40
 DEAD = frozenset("ZXx")  # states of what has ended
-_ALL = -1
 
 
 class _Number:
@@ -44,9 +43,12 @@ class Stat:
     core = _Number(36)  # that it ran on last
     wait_status = _Number(49)  # of a zombie, how it ended; 0 without the right to read it
 
-    def __init__(self, record: bytes, words: list[bytes]) -> None:
-        """`words` are the fields of `record` behind the name."""
-        self._record, self.words = record, words
+    def __init__(self, record: bytes) -> None:
+        """From the content of the file. A name may hold `) R (`: the last bracket counts.
+
+        Raises ValueError: it is not a stat record.
+        """
+        self._record, self.words = record, record[record.rindex(b")") + 2 :].split()
 
     @property
     def name(self) -> bytes:
@@ -81,22 +83,9 @@ class Stat:
         return (code, stack) if code and stack else None
 
 
-def parse_stat(record: bytes, fields: int = _ALL) -> Stat:
-    """From the content of the file. A name may hold `) R (`: the last bracket counts.
-
-    Args:
-        record: What was read.
-        fields: How many behind the name will be asked for, at most: who samples can save the rest.
-
-    Raises:
-        ValueError: it is not a stat record.
-    """
-    return Stat(record, record[record.rindex(b")") + 2 :].split(None, fields))
-
-
 def read_stat(folder: str | os.PathLike[str]) -> Stat:
     """Of the process or thread that has this folder in /proc. Raises OSError, ValueError."""
-    return parse_stat(read_record(f"{os.fspath(folder)}/stat"))
+    return Stat(read_record(f"{os.fspath(folder)}/stat"))
 
 
 def state_of(folder: str | os.PathLike[str]) -> str:

@@ -112,11 +112,6 @@ class TcpTable:
         """Sockets that accept connections on `port`."""
         return self._listening.get(port, [])
 
-    def all_listeners(self) -> Iterator[Tcp]:
-        """Yield all sockets that accept connections."""
-        for sockets in self._listening.values():
-            yield from sockets
-
     def is_here(self, host: str) -> bool:
         """Return whether the address is one of this namespace."""
         return ipaddress.ip_address(host).is_loopback or host in self._hosts

@@ -10,8 +10,6 @@ RUN_DIR_VARIABLE = "GRPO_DOCTOR_RUN_DIR"
 MAX_MB_VARIABLE = "GRPO_DOCTOR_MAX_MB"
 # "1": watch the imports of every Python of the job, and time phases of frameworks.
 HOOKS_VARIABLE = "GRPO_DOCTOR"
-# "1": seconds of phases also go to the loggers of the job's own framework.
-LOG_METRICS_VARIABLE = "GRPO_DOCTOR_LOG_METRICS"
 
 RUN_JSON = "run.json"
 JOB_JSON = "job.json"

@@ -68,7 +68,6 @@ class RankFile:
             "clock_id": clock.identity(),
             "clocks": self._clocks,
             "process_start_ns": clock.process_start_ns(),
-            "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "attempt": number("TORCHELASTIC_RESTART_COUNT"),
         }
         try:

@@ -229,14 +229,19 @@ def served(request: object, since: list[tuple[str, int]], outcome: float = DONE)
 
 
 def taken(
-    key: float, reason: str = "", staleness: float | None = None, at_ns: int | None = None
-) -> None:
-    """Record, in the trainer, that it took a sample, or dropped it for a `reason`; now or then."""
+    key: float, reason: str = "", staleness: float | None = None, at_ns: int | None = None,
+    version: float | None = None,
+) -> None:  # fmt: skip
+    """Record, in the trainer, that it took a sample, or dropped it for a `reason`; now or then.
+
+    Where it does not know the `staleness`, the `version` of its weights may say that.
+    """
     one = begin()
     if one is not None:
         step = recorder.ACTIVE.file.state[layout.STATE_STEP] if recorder.ACTIVE else 0
         now_ns = at_ns or monotonic_ns()
-        one.note_at(now_ns, taken=key, staleness=staleness, step=step - 1 if step else None)
+        number = step - 1 if step else None
+        one.note_at(now_ns, taken=key, staleness=staleness, step=number, version=version)
         if reason:
             one.note(**{f"dropped/{reason}": 1.0})
         one.end()

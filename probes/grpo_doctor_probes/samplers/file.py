@@ -11,9 +11,9 @@ with a killed supervisor is at most the last line. Lines, distinguished by their
     {"gpu":"GPU-…","index":0,"name":"NVIDIA H200","memory_total_bytes":150754820096,"mig":null,
      "visible":true,"missing":["gpm: not supported"]}
         A GPU, before its first track; a later row with the same `gpu` replaces it. `visible` is
-        false where CUDA_VISIBLE_DEVICES keeps the job away from it. A MIG instance has its own row
-        with its profile in `mig` and the UUID of its GPU in `parent`. `missing` names each field
-        that this device does not support, and why; no such track exists.
+        false where CUDA_VISIBLE_DEVICES keeps the job away from it. `mig` is "on" where it is
+        partitioned. `missing` names each field that this device does not support, and why; no such
+        track exists.
     {"track":0,"name":"gpu.util","unit":"%","gpu":"GPU-…"}
     {"track":9,"name":"gpu.process_memory","unit":"bytes","gpu":"GPU-…","pid":4242}
     {"track":12,"name":"rank.cpu","unit":"%","pid":4242,"rank":3}
@@ -27,14 +27,13 @@ with a killed supervisor is at most the last line. Lines, distinguished by their
         A remark to show to the user. `"hz"` in a note is the sampling rate from here on.
     {"libraries":["torch"],"t":123}
         Known libraries that a job without ranks has loaded since the last such row.
-    {"end":true,"t":123,"ticks":1234,"late_ticks":3}
-        The last line. `late_ticks` counts the ticks left out because the previous one took too
-        long.
+    {"end":true,"t":123,"ticks":1234}
+        The last line.
 
 `server.*` are sums over the rollout servers that the job's command names; in the file of a server
 that joined a run, its own.
 
-Units: % bytes bytes/s W MHz bitmask 1/s count load. `bitmask` is NVML's clocks event reasons.
+Units: % bytes bytes/s W MHz bitmask 1/s count. `bitmask` is NVML's clocks event reasons.
 `rank.cpu` is in percent of one core, `host.cpu` in percent of all cores.
 """
 
@@ -46,6 +45,7 @@ import math
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 FORMAT = 1
 HEARTBEAT_NS = 1_000_000_000
-_DIGITS = {"%": 1, "W": 1, "1/s": 1, "load": 2}
+_DIGITS = {"%": 1, "W": 1, "1/s": 1}
 
 
 def sample_path(run_dir: Path, host: str) -> Path:
@@ -158,7 +158,10 @@ class RowWriter:
         lines: list[bytes] = []
         changed: dict[str, float | None] = {}
         for reading in readings:
-            lines += [self._gpu(gpu) for gpu in reading.gpus]
+            for gpu in reading.gpus:
+                self.gpus[gpu.uuid] = gpu
+                row = asdict(gpu)
+                lines.append(encode({"gpu": row.pop("uuid"), **row}))
             lines += [self.note(t_ns, note) for note in reading.notes]
             if reading.libraries:
                 lines.append(encode({"libraries": reading.libraries, "t": t_ns}))
@@ -182,28 +185,13 @@ class RowWriter:
         """Return a remark for the reader of the run, with the moment it was made."""
         return encode({"note": text, "t": t_ns, **facts})
 
-    def end(self, t_ns: int, ticks: int, late_ticks: int) -> bytes:
+    def end(self, t_ns: int, ticks: int) -> bytes:
         """Return the last row: its absence says that the supervisor was killed."""
-        return encode({"end": True, "t": t_ns, "ticks": ticks, "late_ticks": late_ticks})
+        return encode({"end": True, "t": t_ns, "ticks": ticks})
 
     def _declaration(self, number: int, track: Track) -> bytes:
         row: dict[str, Any] = {"track": number, "name": track.name, "unit": track.unit}
         for key in ("gpu", "pid", "rank"):
             if (value := getattr(track, key)) is not None:
                 row[key] = value
-        return encode(row)
-
-    def _gpu(self, gpu: GpuRow) -> bytes:
-        self.gpus[gpu.uuid] = gpu
-        row: dict[str, Any] = {
-            "gpu": gpu.uuid,
-            "index": gpu.index,
-            "name": gpu.name,
-            "memory_total_bytes": gpu.memory_total_bytes,
-            "mig": gpu.mig,
-            "visible": gpu.visible,
-            "missing": list(gpu.missing),
-        }
-        if gpu.parent is not None:
-            row["parent"] = gpu.parent
         return encode(row)

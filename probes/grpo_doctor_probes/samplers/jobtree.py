@@ -1,19 +1,78 @@
-"""Finds the processes of the job and the rank that each one works for."""
+"""Finds the processes of the job, read from /proc/<pid>, and the rank that each one works for.
+
+Formats: proc_pid_stat(5), environ(5).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.discover.scan import number_in, parse_environment
 from grpo_doctor_probes.procs.live import rank_facts
-from grpo_doctor_probes.procs.procfs import numbers
-from grpo_doctor_probes.procs.procstat import read_stat
+from grpo_doctor_probes.procs.procfs import numbers, read_record
+from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S, Stat, read_stat
 from grpo_doctor_probes.record.rundir import RANKS, RUN_DIR_VARIABLE
-from grpo_doctor_probes.samplers.process import Process
+
+# Between fork and exec a process shows its parent's environment, so it is read again while young.
+SETTLED_NS = 5_000_000_000
+YOUNG_S = 2.0
+
+
+class Process:
+    """A process, known by its number and its start. Raises OSError at construction if it has ended.
+
+    A number that was given to another process is that one's: this one has ended then.
+    """
+
+    def __init__(self, pid: int, proc: Path, now_ns: int) -> None:
+        self.pid = pid
+        self._folder = proc / str(pid)
+        self._seen_ns = now_ns
+        self.environment: Mapping[str, str] = {}
+        first = read_stat(self._folder)
+        if first.dead:
+            raise ProcessLookupError(f"process {pid} has ended")
+        self.parent, self.started_ticks = first.parent, first.started_ticks
+        self.read_environment(now_ns)
+
+    def usage(self) -> Stat | None:
+        """Return what it has used up to now; None when it has ended."""
+        try:
+            stat = read_stat(self._folder)
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        return None if stat.dead or stat.started_ticks != self.started_ticks else stat
+
+    def main_thread_waited_ns(self) -> int | None:
+        """How long its main thread has been in a run queue, ready and without a CPU; None where the
+        kernel does not report it (/proc/<pid>/schedstat, second number)."""
+        try:
+            return int(read_record(self._folder / "schedstat").split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def processors(self) -> int | None:
+        """Return how many CPUs it may run on; None where that can't be asked."""
+        with contextlib.suppress(OSError):
+            return len(os.sched_getaffinity(self.pid))
+        return None
+
+    def read_environment(self, now_ns: int) -> None:
+        """Read the environment while it may still change; other users' stays unknown."""
+        if now_ns - self._seen_ns <= SETTLED_NS:
+            with contextlib.suppress(OSError):
+                self.environment = parse_environment((self._folder / "environ").read_bytes())
+
+    def is_young(self) -> bool:
+        """Return whether it was started so lately that it may be between fork and exec."""
+        running_s = time.clock_gettime(time.CLOCK_BOOTTIME) - self.started_ticks / CLOCK_TICKS_PER_S
+        return running_s < YOUNG_S
+
 
 # What is the same for all tasks of a launch, and the number of each on its host.
 _TASKS = (
@@ -102,7 +161,7 @@ class JobTree:
         """Look for new and ended processes; the ranks as they are now, in order."""
         pids = set(numbers(self._proc))  # one folder per process and no other with a number
         for pid in self.processes.keys() - pids:
-            self.drop(pid)
+            del self.processes[pid]
         self._settled_pids &= pids
         newcomers: dict[int, Process] = {}
         for pid in pids - self._settled_pids:
@@ -112,15 +171,6 @@ class JobTree:
         for process in self.processes.values():
             process.read_environment(now_ns)
         return rank_groups(self.processes, self._rank_files.ranks_by_pid())
-
-    def drop(self, pid: int) -> None:
-        """Forget a process that has ended."""
-        self.processes.pop(pid).close()
-
-    def close(self) -> None:
-        """Forget all."""
-        for pid in tuple(self.processes):
-            self.drop(pid)
 
     def _admit(self, newcomers: dict[int, Process]) -> None:
         for pid, process in newcomers.items():
@@ -137,7 +187,6 @@ class JobTree:
                 # `run` of another task becomes its rank when it has read its options.
                 if not process.is_young() and not self._is_beside(process):
                     self._settled_pids.add(pid)
-                process.close()
 
     def _is_ours(self, process: Process) -> bool:
         return (

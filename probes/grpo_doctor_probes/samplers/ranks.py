@@ -64,7 +64,9 @@ class RankSampler:
             begun_ns = time.thread_time_ns()
             self._groups = self._tree.scan(now_ns)
             if not self._groups:
-                reading.libraries += self._new_libraries()
+                loads = (loaded(self._proc / str(pid)) for pid in self._tree.processes)
+                reading.libraries += sorted(set().union(*loads) - self._libraries)
+                self._libraries.update(reading.libraries)
             self._scan_pace.done(now_ns, time.thread_time_ns() - begun_ns)
         if not self._sample_pace.due(now_ns):
             return reading
@@ -84,8 +86,7 @@ class RankSampler:
         return reading
 
     def close(self) -> None:
-        """Close the files of all processes."""
-        self._tree.close()
+        """Nothing is held open."""
 
     def _sample(self, group: RankGroup, now_ns: int) -> dict[Track, float | None]:
         main = self._usage.get(group.main)
@@ -122,12 +123,6 @@ class RankSampler:
             values[track("major_faults", "1/s")] = faults / elapsed_s
         return values
 
-    def _new_libraries(self) -> list[str]:
-        loads = (loaded(self._proc / str(pid)) for pid in self._tree.processes)
-        new = set().union(*loads) - self._libraries
-        self._libraries |= new
-        return sorted(new)
-
     def _sample_job(self, now_ns: int) -> dict[Track, float | None]:
         values = self._totals(
             self._tree.processes, now_ns, lambda name, unit: Track(f"job.{name}", unit)
@@ -152,7 +147,7 @@ class RankSampler:
         for pid, process in tuple(self._tree.processes.items()):
             usage = process.usage()
             if usage is None:
-                self._tree.drop(pid)
+                del self._tree.processes[pid]
             else:
                 self._usage[pid] = usage
 

@@ -38,27 +38,6 @@ class SystemClock:
         return stop.wait(max(0, deadline_ns - time.monotonic_ns()) / 1e9)
 
 
-class Grid:
-    """Deadlines at a fixed distance from one origin: a late tick does not shift the next ones."""
-
-    def __init__(self, origin_ns: int, period_ns: int) -> None:
-        self.period_ns = period_ns
-        self.late = 0
-        self._deadline_ns = origin_ns
-
-    def next_deadline(self, now_ns: int) -> int:
-        """The next deadline. Those that passed meanwhile are left out and counted in `late`."""
-        self._deadline_ns += self.period_ns
-        missed = max(0, now_ns - self._deadline_ns) // self.period_ns
-        self.late += missed
-        self._deadline_ns += missed * self.period_ns
-        return self._deadline_ns
-
-    def halve_rate(self) -> None:
-        """Twice the distance from the last deadline on."""
-        self.period_ns *= 2
-
-
 class Sampling:
     """Samples GPUs, host and ranks of one job into `<run_dir>/hosts/<host>.samples.jsonl`.
 
@@ -68,7 +47,6 @@ class Sampling:
         job_root_pid: The job: this process and its descendants.
         hz: Ticks per second, 0.01 to 100. Whenever the file has grown by another `limit_bytes`
             the rate is halved and a note says so: the size then grows with the logarithm of time.
-        environ: The environment that the job was started with (default: this process's own).
         sources: What to sample (default: host, ranks, GPUs and `servers`).
         servers: Rollout servers to ask for their numbers.
         clock: Where time comes from.
@@ -77,14 +55,13 @@ class Sampling:
     Nothing raises after construction. What went wrong with the file is in `problem`.
     """
 
-    def __init__(  # noqa: PLR0913 - the last five have defaults that suit every caller but tests
+    def __init__(  # noqa: PLR0913 - the last four have defaults that suit every caller but tests
         self,
         run_dir: Path,
         host: str,
         job_root_pid: int,
         hz: float = 10.0,
         *,
-        environ: Mapping[str, str] | None = None,
         sources: Sequence[Source] | None = None,
         servers: Sequence[Address] = (),
         clock: SystemClock | None = None,
@@ -100,7 +77,7 @@ class Sampling:
             else (
                 HostSampler(job_root_pid),
                 RankSampler(job_root_pid, run_dir=run_dir, host=host),
-                GpuSampler(os.environ if environ is None else environ),
+                GpuSampler(os.environ),
                 *([ServerSampler(servers)] if servers else ()),
             )
         )
@@ -111,7 +88,6 @@ class Sampling:
         self._reading: str | None = None
         self._surprises: set[str] = set()
         self._ticks = 0
-        self._late_ticks = 0
         self._stop = threading.Event()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -153,7 +129,7 @@ class Sampling:
             if self._thread.is_alive():
                 text = f"the {self._reading} sampler does not return: it was abandoned"
                 self._file.write(self._rows.note(now_ns, text))
-            self._file.write(self._rows.end(now_ns, self._ticks, self._late_ticks))
+            self._file.write(self._rows.end(now_ns, self._ticks))
             self._file.close()
 
     def latest(self) -> Mapping[str, float]:
@@ -176,26 +152,26 @@ class Sampling:
             return self._changed.wait_for(lambda: self._ticks >= ticks, timeout_s)
 
     def _loop(self, start_ns: int) -> None:
-        grid = Grid(start_ns, round(1e9 / self._hz))
-        stopped = False
+        deadline_ns, period_ns, stopped = start_ns, round(1e9 / self._hz), False
         while not stopped:
-            self._tick_or_note(self._clock.monotonic_ns())
+            now_ns = self._clock.monotonic_ns()
+            try:
+                self._tick(now_ns)
+            except Exception as error:  # noqa: BLE001 - this thread must outlive every surprise
+                text = f"samples of a tick were lost ({type(error).__name__}: {error})"
+                if text not in self._surprises:
+                    self._surprises.add(text)
+                    self._file.write(self._rows.note(now_ns, text))
             if self._file.size_bytes >= self._limit_bytes:
-                self._halve_rate(grid)
-            deadline_ns = grid.next_deadline(self._clock.monotonic_ns())
-            self._late_ticks = grid.late
+                period_ns *= 2
+                self._note_rate(1e9 / period_ns)
+            # On a grid: a late tick shifts no other, and those that have passed are left out.
+            deadline_ns += period_ns
+            late_ns = max(0, self._clock.monotonic_ns() - deadline_ns)
+            deadline_ns += late_ns // period_ns * period_ns
             stopped = self._clock.wait_until(deadline_ns, self._stop)
         for source in self._sources:
             _close(source)
-
-    def _tick_or_note(self, now_ns: int) -> None:
-        try:
-            self._tick(now_ns)
-        except Exception as error:  # noqa: BLE001 - this thread must outlive every surprise
-            text = f"samples of a tick were lost ({type(error).__name__}: {error})"
-            if text not in self._surprises:
-                self._surprises.add(text)
-                self._file.write(self._rows.note(now_ns, text))
 
     def _tick(self, now_ns: int) -> None:
         readings = [self._read(source, now_ns) for source in tuple(self._sources)]
@@ -218,9 +194,7 @@ class Sampling:
         self._tracks_of[source.name].update(reading.values)
         return reading
 
-    def _halve_rate(self, grid: Grid) -> None:
-        grid.halve_rate()
-        hz = 1e9 / grid.period_ns
+    def _note_rate(self, hz: float) -> None:
         size_mib = self._file.size_bytes / 2**20
         text = f"the sample file has reached {size_mib:.0f} MiB: sampling at {hz:g} Hz from here on"
         with self._changed:

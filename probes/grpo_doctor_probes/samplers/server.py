@@ -18,7 +18,7 @@ from grpo_doctor_probes.discover.commands import kind_of
 from grpo_doctor_probes.procs.enginepages import get, parse_metrics, reachable
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
-PERIOD_S = 1.0
+_PERIOD_S = 1.0
 _TIMEOUT_S = 2.0
 _DEFAULT_HOST, _DEFAULT_PORT = "127.0.0.1", 8000
 _SGLANG_PORT = 30000
@@ -33,10 +33,7 @@ _GAUGES = {
 # Of what is counted since the server began.
 _RATES = {
     "generation_tokens_total": Track("server.generated_tokens", "1/s"),
-    "prompt_tokens_total": Track("server.prompt_tokens", "1/s"),
     "num_preemptions_total": Track("server.preemptions", "1/s"),
-    "prefix_cache_queries_total": Track("server.prefix_cache_queried_tokens", "1/s"),
-    "prefix_cache_hits_total": Track("server.prefix_cache_hit_tokens", "1/s"),
 }
 
 
@@ -105,8 +102,8 @@ class ServerSampler:
 
     name = "server"
 
-    def __init__(self, addresses: Sequence[Address], *, period_s: float = PERIOD_S) -> None:
-        self._addresses, self._period_s = list(addresses), period_s
+    def __init__(self, addresses: Sequence[Address]) -> None:
+        self._addresses = list(addresses)
         self._latest: dict[Track, float | None] = {}
         self._totals: dict[str, tuple[int, float]] = {}
         self._stop = threading.Event()
@@ -130,7 +127,7 @@ class ServerSampler:
         while not self._stop.is_set():
             answers = list(filter(None, map(self._ask, list(self._addresses))))
             self._take(answers, time.monotonic_ns())
-            self._stop.wait(self._period_s)
+            self._stop.wait(_PERIOD_S)
 
     def _take(self, answers: Sequence[dict[str, float]], at_ns: int) -> None:
         values: dict[Track, float | None] = dict.fromkeys(self._latest)

@@ -9,6 +9,7 @@ from grpo_doctor_probes.gpu.device import GpuRow
 
 _JITTER_NS = 10_000_000
 _MAX_PERIOD_NS = 2_000_000_000
+_SHARE = 0.01  # of a core
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,13 @@ class Source(Protocol):
 class Pace:
     """Lets a part be read every `period_ns`, or less often where it is dear.
 
-    A read that takes longer than `share` of its period is spaced out, up to `_MAX_PERIOD_NS`: on a
-    host with many processes, disks or cores it then costs about `share` of one core. One slow read
-    alone, a cold cache or the first of all, changes nothing.
+    A read that takes longer than 1% of its period is spaced out, up to `_MAX_PERIOD_NS`: on a host
+    with many processes or cores it then costs about 1% of one core. One slow read alone, a cold
+    cache or the first of all, changes nothing.
     """
 
-    def __init__(self, period_ns: int, share: float = 0.01) -> None:
+    def __init__(self, period_ns: int) -> None:
         self._period_ns = period_ns
-        self._share = share
         self._due_ns: int | None = None
         self._cpu_ns = 0
 
@@ -79,5 +79,5 @@ class Pace:
     def done(self, now_ns: int, cpu_ns: int) -> None:
         """Say that the read of `now_ns` has taken `cpu_ns` of CPU time."""
         usual_ns, self._cpu_ns = min(cpu_ns, self._cpu_ns), cpu_ns
-        spaced_ns = min(int(usual_ns / self._share), _MAX_PERIOD_NS)
+        spaced_ns = min(int(usual_ns / _SHARE), _MAX_PERIOD_NS)
         self._due_ns = now_ns + max(self._period_ns, spaced_ns)

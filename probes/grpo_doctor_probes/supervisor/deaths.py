@@ -1,4 +1,4 @@
-"""Hears of the end of every process of the job at once, and how it ended.
+"""Hears of the end of every process of the job at once, and how it ended; who was first, in words.
 
 A thread of its own waits for them: torchrun collects a dead rank within 0.1 s and then ends the
 others, so that a check twice a second would see them all gone and none first.
@@ -14,11 +14,14 @@ import signal
 import struct
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from grpo_doctor_probes.procs.cgroups import VERSION_2, control_groups, field_in
+from grpo_doctor_probes.procs.cgroups import control_groups, field_in, oom_files
 from grpo_doctor_probes.procs.kmsg import KMSG, parse_record, records
+from grpo_doctor_probes.procs.printable import MESSAGE_LIMIT, printable
 from grpo_doctor_probes.procs.procstat import read_stat
 
 # linux/pidfd.h: PIDFD_GET_INFO is _IOWR(0xFF, 11, struct pidfd_info), whose first version is the
@@ -57,20 +60,15 @@ def wait_status(pid: int, descriptor: int | None, proc: Path = Path("/proc")) ->
     theirs within milliseconds; since Linux 6.15 the descriptor itself still has it afterwards.
     """
     for _ in range(_ATTEMPTS):
-        status = _of_zombie(pid, proc)
+        status = None
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            stat = read_stat(proc / str(pid))
+            status = stat.wait_status if stat.state == "Z" else None
         if status is None and descriptor is not None:
             status = _after_reaping(descriptor)
         if status is not None or descriptor is None:
             return status
         time.sleep(_PAUSE_S)  # it is being collected: no zombie any more, and not yet gone
-    return None
-
-
-def _of_zombie(pid: int, proc: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        stat = read_stat(proc / str(pid))
-        if stat.state == "Z":
-            return stat.wait_status
     return None
 
 
@@ -97,8 +95,8 @@ class OomCounters:
 
     def note(self, pid: int) -> None:
         """Remembers where `pid` lives and what is counted there by now."""
-        file = _counting_file(pid, self._proc, self._mount)
-        if file is not None:
+        files = oom_files(control_groups(pid, self._proc, self._mount))
+        if (file := next(filter(Path.is_file, files), None)) is not None:
             self._file_of[pid] = file
             self._count.setdefault(file, field_in(file, _OOM_KILLS))
 
@@ -111,30 +109,15 @@ class OomCounters:
         return max(0, self._count[file] - before)
 
 
-def kernel_line(pid: int, kmsg: Path = KMSG) -> str:
+def kernel_line(pid: int) -> str:
     """The kernel's line about killing `pid` lately; empty without one or without the right."""
     line = ""
     with contextlib.suppress(OSError):
-        for record in records(kmsg):
-            line = _about(record, pid) or line
+        for record in records(KMSG):
+            parsed = parse_record(record) if f"illed process {pid} ".encode() in record else None
+            if parsed is not None and time.monotonic() - parsed[0] <= _LATELY_S:
+                line = parsed[1].decode("utf-8", "replace")
     return line
-
-
-def _about(record: bytes, pid: int) -> str:
-    if f"illed process {pid} ".encode() not in record or (parsed := parse_record(record)) is None:
-        return ""
-    at_s, text = parsed
-    return text.decode("utf-8", "replace") if time.monotonic() - at_s <= _LATELY_S else ""
-
-
-def _counting_file(pid: int, proc: Path, mount: Path) -> Path | None:
-    groups = control_groups(pid, proc, mount)
-    for controller, name in (("memory", "memory.oom_control"), (VERSION_2, "memory.events")):
-        folders = groups.get(controller, [])
-        for folder in (*folders[:1], *folders[-1:]):
-            if (folder / name).is_file():
-                return folder / name
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,3 +274,93 @@ class DeathWatch:
         if status is None or status == signal.SIGKILL:
             oom_kills, kernel = self._oom.grown(subject.pid), kernel_line(subject.pid)
         self._deaths.append(Death(subject, at_ns, status, oom_kills, kernel))
+
+
+# An engine that ends this long before a rank fails is a suspect, not a coincidence.
+_SHORTLY_S = 60.0
+_FOLLOWERS_NAMED = 3
+# Nobody sends these to end a process: it did something wrong itself.
+_CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE", "SIGSYS")
+
+
+def obituary(deaths: Sequence[Death], phases: Mapping[int, str]) -> list[str]:
+    """Sentences without a full stop; none if nothing failed.
+
+    A rank that fails ends its helpers on its way out, so a helper counts as the first only where
+    it crashed or the kernel killed it.
+
+    Args:
+        deaths: in any order.
+        phases: by pid, the last open phase of those that were recorded.
+    """
+    ordered = sorted(deaths, key=lambda death: death.at_ns)
+    first = next((d for d in ordered if _is_cause(d)), None)
+    if first is None:
+        return []
+    sentences = [_first(first, phases.get(first.subject.pid, ""))]
+    position = ordered.index(first)
+    for before in ordered[:position]:
+        earlier_s = (first.at_ns - before.at_ns) / 1e9
+        if before.subject.serves and earlier_s <= _SHORTLY_S:
+            sentences.append(
+                f"{_name(before)} had ended {earlier_s:.1f} s before that, {_how(before)}"
+            )
+    followers = [
+        d for d in ordered[position + 1 :] if d.subject.rank is not None and not d.in_order
+    ]
+    if followers:
+        listed = ", ".join(_follower(first, d) for d in followers[:_FOLLOWERS_NAMED])
+        more = len(followers) - _FOLLOWERS_NAMED
+        sentences.append(f"then {listed}" + (f" and {more} more" if more > 0 else ""))
+    return sentences
+
+
+def as_facts(deaths: Sequence[Death], phases: Mapping[int, str]) -> list[dict[str, Any]]:
+    """For `run.json`, in order of time."""
+    return [
+        {
+            "pid": death.subject.pid,
+            "role": death.subject.role,
+            "rank": death.subject.rank,
+            "at_ns": death.at_ns,
+            "wait_status": death.status,
+            "signal": death.signal,
+            "phase": phases.get(death.subject.pid),
+            "oom_kills": death.oom_kills,
+            "kernel": death.kernel or None,
+        }
+        for death in sorted(deaths, key=lambda death: death.at_ns)
+    ]
+
+
+def _is_cause(death: Death) -> bool:
+    if death.subject.rank is not None:
+        return not death.in_order
+    return bool(death.oom_kills or death.kernel) or death.signal in _CRASHES
+
+
+def _first(death: Death, phase: str) -> str:
+    text = f"{_name(death)} {'died' if death.signal else 'ended'} first, {_how(death)}"
+    if phase:
+        text += f", while in {printable(phase)}"
+    if death.oom_kills:
+        text += f"; the kernel killed it for memory (memory.events oom_kill +{death.oom_kills})"
+    elif death.kernel:
+        text += f"; the kernel says: {printable(death.kernel, MESSAGE_LIMIT)}"
+    return text
+
+
+def _follower(first: Death, death: Death) -> str:
+    return f"{_name(death)} {(death.at_ns - first.at_ns) / 1e9:.1f} s later, {_how(death)}"
+
+
+def _name(death: Death) -> str:
+    return f"{printable(death.subject.role)} (pid {death.subject.pid})"
+
+
+def _how(death: Death) -> str:
+    if death.status is None:
+        return "cause unknown"
+    if death.signal is not None:
+        return f"by {death.signal}"
+    return "in order" if death.in_order else f"with exit code {death.status >> 8}"

@@ -1,8 +1,8 @@
 """The flight-recorder variables that a job needs to leave evidence, where the user set none; and
 when the backend gives up on a collective and kills the ranks, and with them the evidence.
 
-Since torch 2.11 the recorder is on by itself, from 2.2 on it must be asked for. Since 2.8 its
-names are without NCCL, and newer versions warn about the old ones, so each gets its own.
+Since torch 2.11 the recorder is on by itself, before it must be asked for. The names are those of
+2.8, the first torch whose recorder is read: an older one ignores them.
 
 What is left alone, and why:
 
@@ -43,18 +43,13 @@ def flight_variables(
     Args:
         environment: the job's up to now; what it sets, under either name, stays.
         folder: where dumps go; it must exist when the job starts.
-        version: the job's torch; unknown is taken for a new one, whose names an old one ignores.
+        version: the job's torch; unknown is taken for a new one.
         gpus: without any there is no NCCL, and gloo writes no files.
     """
-    version = version or (99, 0)
-    spelling = 0 if version >= (2, 8) else 1
-    settings: list[tuple[str, tuple[str, ...], str]] = []
-    if version < (2, 11):
-        settings.append((_SIZE[spelling], _SIZE, _ENTRIES))
+    settings = [(_SIZE, _ENTRIES)] if version and version < (2, 11) else []
     if gpus:
-        settings.append((_FILES[spelling], _FILES, str(folder.resolve() / "rank_")))
-        settings.append((_ON_TIMEOUT[0], _ON_TIMEOUT, "1"))
-    return {name: value for name, aliases, value in settings if not environment.keys() & aliases}
+        settings += [(_FILES, str(folder.resolve() / "rank_")), (_ON_TIMEOUT, "1")]
+    return {names[0]: value for names, value in settings if not environment.keys() & names}
 
 
 def torch_version(program: str) -> Version | None:

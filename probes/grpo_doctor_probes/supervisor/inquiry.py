@@ -203,9 +203,7 @@ def _last_line(text: bytes) -> str:
 
 
 def _in_memory(name: str) -> IO[bytes]:
-    """A file without a disk; Pythons that were built for an old C library have temporary ones."""
-    if not hasattr(os, "memfd_create"):
-        return tempfile.TemporaryFile(buffering=0)
+    """A file without a disk."""
     return os.fdopen(os.memfd_create(f"grpo-doctor-{name}"), "w+b", buffering=0)
 
 

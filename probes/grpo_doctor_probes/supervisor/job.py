@@ -117,7 +117,10 @@ class Job:
                     next(self._stopping, None)
                 next_tick = time.monotonic() + every_s
         ended = self._end_of(self._process.returncode)
-        self._stop_watching()
+        # Signals that came with the job's end were meant for it; later ones end the reporting.
+        while signal.sigtimedwait(self._watched, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._inherited)
         return ended
 
     def _next_signal(self, until: float) -> signal.struct_siginfo | None:
@@ -154,12 +157,6 @@ class Job:
         kill_ranks()
         yield from _until(time.monotonic() + AFTER_KILL_S)
         self._send(signal.SIGKILL)
-
-    def _stop_watching(self) -> None:
-        # Signals that came with the job's end were meant for it; later ones end the reporting.
-        while signal.sigtimedwait(self._watched, 0) is not None:
-            pass
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._inherited)
 
     def _pass_on(self, info: signal.struct_siginfo) -> None:
         number = signal.Signals(info.si_signo)

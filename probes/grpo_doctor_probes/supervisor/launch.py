@@ -12,24 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_doctor_probes.look.gpus import gpu_count
-from grpo_doctor_probes.record.rundir import (
-    HOOKS_VARIABLE,
-    LOG_METRICS_VARIABLE,
-    MAX_MB_VARIABLE,
-    RUN_DIR_VARIABLE,
-)
+from grpo_doctor_probes.record.rundir import HOOKS_VARIABLE, MAX_MB_VARIABLE, RUN_DIR_VARIABLE
 from grpo_doctor_probes.supervisor.node import ONLY_NODE, Node
 
 DEFAULT_RANKS_WITHOUT_GPU = 2
 DEFAULT_PORT = 29500  # torchrun's
 TRAINER = "grpo_doctor_trainer"
 _DEEPSPEED = ("deepspeed", "ds", "deepspeed.launcher.runner")
-_FOR_RANKS = (
-    HOOKS_VARIABLE,
-    RUN_DIR_VARIABLE,
-    MAX_MB_VARIABLE,
-    LOG_METRICS_VARIABLE,
-)
+_FOR_RANKS = (HOOKS_VARIABLE, RUN_DIR_VARIABLE, MAX_MB_VARIABLE)
 STARTUP = Path(__file__).resolve().parents[1] / "hooks" / "startup"
 
 
@@ -56,7 +46,6 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     master: str = "",
     max_mb: int | None = None,
     hooks: bool = True,
-    log_metrics: bool = False,
 ) -> Launch:
     """Return the launch for the arguments after `--`.
 
@@ -68,16 +57,11 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
         master: HOST[:PORT] of host 0.
         max_mb: largest size of one rank's span file, MiB.
         hooks: whether a command of the user's is given phases, by watching its imports.
-        log_metrics: whether its Trainer logs the seconds of its phases too.
 
     Raises:
         CannotStartError: the command or the trainer's packages are not there.
     """
-    options = {
-        RUN_DIR_VARIABLE: run_dir.resolve(),
-        MAX_MB_VARIABLE: max_mb,
-        LOG_METRICS_VARIABLE: 1 if log_metrics else None,
-    }
+    options = {RUN_DIR_VARIABLE: run_dir.resolve(), MAX_MB_VARIABLE: max_mb}
     environment = dict(os.environ)
     environment |= {name: str(value) for name, value in options.items() if value is not None}
     if arguments and not arguments[0].startswith("-"):
@@ -88,7 +72,10 @@ def plan(  # noqa: PLR0913 - options of `grpo-doctor run`
     _set_hooks(environment, on=False)  # the bundled trainer records its phases itself
     _require_trainer()
     count = ranks or visible_gpus() or DEFAULT_RANKS_WITHOUT_GPU
-    _share_cores(environment, count)
+    # Without this every CPU rank starts a thread per core and they fight; torchrun would set 1
+    # and warn about it.
+    cores = len(os.sched_getaffinity(0))
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // count)))
     # A `trainer.py` or `random.py` in the user's folder must not shadow what the trainer imports.
     environment.setdefault("PYTHONSAFEPATH", "1")
     where = ["--standalone"]
@@ -107,7 +94,7 @@ def check_trainer_flags(launch: Launch, arguments: Sequence[str]) -> int:
     """Ask the bundled trainer whether it takes these flags; 0, or 2 after its message."""
     environment = {**launch.environment, "WORLD_SIZE": str(launch.world_size)}
     environment.pop(RUN_DIR_VARIABLE, None)
-    return subprocess.call([sys.executable, "-m", f"{TRAINER}.check", *arguments], env=environment)
+    return subprocess.call([sys.executable, "-m", f"{TRAINER}.flags", *arguments], env=environment)
 
 
 def visible_gpus() -> int:
@@ -162,10 +149,3 @@ def _require_trainer() -> None:
             "Install it from the checkout: pip install '.[trainer]'. To run your own trainer, "
             "give its command: grpo-doctor run -- swift rlhf ..."
         )
-
-
-def _share_cores(environment: dict[str, str], ranks: int) -> None:
-    # Without this every CPU rank starts a thread per core and they fight; torchrun would set 1
-    # and warn about it.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, (cores or 1) // ranks)))

@@ -86,7 +86,10 @@ class Members:
             elif pid in self._seen_before and pid != self._job_pid and not deaths.watches(pid):
                 # Compilers and shells that live for less than a scan are not worth a descriptor,
                 # and between fork and exec a process still has its parent's name.
-                deaths.watch(_helper(pid, works_for.get(pid)))
+                process, rank = read_process(Path("/proc"), pid), works_for.get(pid)
+                role = role_of(process.name, process.arguments) if process else role_of("", ())
+                words = role[0] if rank is None else f"{role[0]} of rank {rank}"
+                deaths.watch(Subject(pid, words, None, role[1]))
         self._seen_before = set(self._tree.processes)
         deaths.check()
 
@@ -120,18 +123,8 @@ class Members:
             while (self._living() if launcher else self.pids) and time.monotonic() < deadline:
                 time.sleep(0.05)
 
-    def close(self) -> None:
-        """Close all files."""
-        self._tree.close()
-
 
 def _send(number: signal.Signals, pids: list[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-
-
-def _helper(pid: int, rank: int | None) -> Subject:
-    process = read_process(Path("/proc"), pid)
-    words, serves = role_of(process.name, process.arguments) if process else role_of("", ())
-    return Subject(pid, words if rank is None else f"{words} of rank {rank}", None, serves)

@@ -110,7 +110,6 @@ class RunFile:
             "world_size": self.launch.world_size,
             "host": os.uname().nodename,
             "nodes": self.node.count,
-            "supervisor_pid": os.getpid(),
             "job_pid": self.job.pid,
             "started_ns": self.job.started_ns,
             "started_unix_ns": self.job.started_unix_ns,

@@ -59,7 +59,9 @@ class Headers:
         forked worker; they are distinguished by `ranks`, of the processes that train.
         """
         trains = ranks or {}
-        self._note_numbers(trains)
+        for pid, rank in trains.items():
+            if (own := own_number(self._proc / str(pid))) is not None:
+                self._pids[rank, own] = pid
         newest: dict[int, Header] = {}
         for path in sorted(self._folder.glob(f"[0-9]*{SPANS_SUFFIX}")):
             if not self._is_wanted(path.name, trains):
@@ -72,11 +74,6 @@ class Headers:
             earlier = newest.get(header.rank, header)
             newest[header.rank] = max(earlier, header, key=lambda h: h.start_monotonic_ns)
         return [newest[rank] for rank in sorted(newest)]
-
-    def _note_numbers(self, ranks: Mapping[int, int]) -> None:
-        for pid, rank in ranks.items():
-            if (own := own_number(self._proc / str(pid))) is not None:
-                self._pids[rank, own] = pid
 
     def _pid(self, rank: int, written: int) -> int:
         return self._pids.get((rank, written), written)
@@ -181,7 +178,9 @@ class Follower:
         What was before `usual_since_ns` teaches nothing: the job was stuck, or no one looked.
         """
         stack = carrying_stack(header)
-        self._note_names(header.names, now_ns)
+        for text in header.names[self._names_read :]:
+            self._named_ns.setdefault(text.partition(layout.ARGS_SEPARATOR)[0], now_ns)
+        self._names_read = len(header.names)
         place = place_of(stack)
         thread = _carrying_thread(header)
         begun_ns = header.begun_ns[thread] if thread < len(header.begun_ns) else 0
@@ -207,11 +206,6 @@ class Follower:
                 self._lengths.learn(name, (now_ns - start_ns) / 1e9)
         waits = bool(stack) and stack[-1].kind in _COLLECTIVES
         return Standing(header.rank, header.pid, place, since_ns, first, waits, begun_ns)
-
-    def _note_names(self, names: tuple[str, ...], now_ns: int) -> None:
-        for text in names[self._names_read :]:
-            self._named_ns.setdefault(text.partition(layout.ARGS_SEPARATOR)[0], now_ns)
-        self._names_read = len(names)
 
 
 class MainThread:

@@ -64,13 +64,13 @@ class HookWatch:
         self._looked_ns = now_ns
         self._settled &= set(pids)
         for pid in pids:
-            if pid not in self._settled and self._is_due(pid) and self._is_without(pid, now_ns):
+            if pid in self._settled:
+                continue
+            looks = self._looks[pid] = self._looks.get(pid, 0) + 1
+            due = looks <= _OFTEN or looks % _SELDOM == 0
+            if due and self._is_without(pid, now_ns):
                 self._settled.add(pid)
                 self._report(pid, ranks.get(pid))
-
-    def _is_due(self, pid: int) -> bool:
-        looks = self._looks[pid] = self._looks.get(pid, 0) + 1
-        return looks <= _OFTEN or looks % _SELDOM == 0
 
     def _is_without(self, pid: int, now_ns: int) -> bool:
         """Return whether it has loaded torch and had no hooks for long enough."""

@@ -103,25 +103,6 @@ class _Look:
     earlier: _Moment
 
 
-@dataclass(frozen=True, slots=True)
-class _PutOff:
-    """Ranks of which an inspection found no reason why they stand still, and until when they are
-    left alone. Ranks that have moved since are other ones."""
-
-    marks: frozenset[object]
-    until_s: float
-    wait_s: float
-
-    def holds(self, marks: frozenset[object], now_s: float) -> bool:
-        """Return whether a suspicion with these marks waits."""
-        return now_s < self.until_s and bool(marks & self.marks)
-
-    def later(self, marks: frozenset[object], now_s: float) -> _PutOff:
-        """Return it for another inspection without a result: later and later of the same ranks."""
-        wait_s = min(2 * self.wait_s, MOST_RETRY_S) if marks & self.marks else RETRY_S
-        return _PutOff(marks, now_s + wait_s, wait_s)
-
-
 class _Stuck:
     """A job that was found stuck: its culprits, and when it is worth another inspection.
 
@@ -179,7 +160,6 @@ class Watchdog:
         self._stuck: _Stuck | None = None
         self._failures = 0  # in a row
         self._not_before_s = 0.0
-        self._put_off = _PutOff(frozenset(), 0.0, 0.0)
         self._places_mentioned: set[str] = set()
 
     def tick(
@@ -209,10 +189,12 @@ class Watchdog:
         elif now.mains and self._stuck is not None:
             if self._stuck.is_due(now):
                 self._ask(self.hangs[-1].suspicion, now)
-        elif now.mains and now_ns / 1e9 >= self._not_before_s:
-            late = self._suspect(now)
-            if late is not None and not self._put_off.holds(now.marks(late.pids), now_ns / 1e9):
-                self._ask(late, now)
+        elif (
+            now.mains
+            and now_ns / 1e9 >= self._not_before_s
+            and (late := self._suspect(now)) is not None
+        ):
+            self._ask(late, now)
 
     def rest(self) -> None:
         """The job is ending: what its ranks do on their way out is not a hang."""
@@ -344,10 +326,6 @@ class Watchdog:
         elif not answer.hangs:  # else it has moved meanwhile
             self._failures = 0
             self._mention(answer, look.suspicion)
-            if answer.state == "unknown":
-                marks = look.earlier.marks(look.suspicion.pids)
-                self._put_off = self._put_off.later(marks, now.at_ns / 1e9)
-                return
             for standing in look.earlier.standings:
                 self._lengths.tolerate(standing.place, look.earlier.age_s(standing))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,3 +53,12 @@ def recording(tmp_path: Path) -> Iterator[Recorded]:
     gc.disable()
     yield Recorded(tmp_path)
     gc.enable()
+
+
+def until(condition: Callable[[], Any], at_most_s: float = 60.0) -> Any:
+    """Wait until a condition holds; what it gave then."""
+    deadline = time.monotonic() + at_most_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+    return value

@@ -50,10 +50,7 @@ def placed(proc: Path, *members: Member, namespace: str = "", **environment: str
             {**RUN, "GROUP_RANK": "3", "GROUP_WORLD_SIZE": "4"},
             {"launcher": "torchrun", "run_id": "r1", "node": 3, "nodes": 4, "hosts": ()},
         ),
-        (
-            {**RUN, **SLURM, "GROUP_RANK": "1"},
-            {"launcher": "slurm", "run_id": "r1", "node": 0},
-        ),
+        ({**RUN, **SLURM, "GROUP_RANK": "1"}, {"launcher": "slurm", "run_id": "r1", "node": 0}),
         (
             {"OMPI_COMM_WORLD_SIZE": "16", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"},
             {"launcher": "mpi", "nodes": 2},

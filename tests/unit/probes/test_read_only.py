@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.look import registers
-
 ROOT = Path(__file__).parents[3]
 PRODUCT = [ROOT / "grpo_doctor", ROOT / "probes", ROOT / "reports", ROOT / "trainer"]
-PTRACE = Path(registers.__file__)
+POSITIONS = import_module("grpo_doctor_probes.look.positions")
+PTRACE = Path(str(POSITIONS.__file__))
 MEMORY = PTRACE.parents[1] / "memory" / "access.py"
 SEIZE, INTERRUPT, DETACH, GETREGSET = 0x4206, 0x4207, 17, 0x4204
 WRITES = re.compile(
@@ -41,7 +41,7 @@ def test_ptrace_is_asked_to_stop_to_read_registers_and_to_let_go() -> None:
     (call,) = calls_of(PTRACE, "ptrace")
     assert ast.unparse(call.args[0]) == "request"
     requests = {ast.unparse(call.args[0]) for call in calls_of(PTRACE, "_request")}
-    assert {getattr(registers, name) for name in requests} == {SEIZE, INTERRUPT, DETACH, GETREGSET}
+    assert {getattr(POSITIONS, name) for name in requests} == {SEIZE, INTERRUPT, DETACH, GETREGSET}
 
 
 def test_memory_of_processes_is_opened_to_be_read() -> None:

@@ -107,6 +107,26 @@ def during(enter: Callable[..., object], leave: Callable[..., object]) -> Around
     return around
 
 
+def around_batch(begin: Callable[..., object], end: Callable[..., object]) -> Around:
+    """For `replace`: a call that a batch is begun before; `end` is called with what it raised, or
+    with None. Both `quietly`."""
+
+    def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            quietly(begin, *args, **kwargs)
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as error:
+                quietly(end, type(error))
+                raise
+            quietly(end, None)
+            return result
+
+        return wrapper
+
+    return around
+
+
 def wrap_own(
     kind: type,
     names: Iterable[str],

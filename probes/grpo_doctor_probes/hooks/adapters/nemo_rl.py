@@ -11,11 +11,9 @@ import sys
 from types import FrameType
 from typing import Any
 
-from grpo_doctor_probes import describe, metrics
-from grpo_doctor_probes.hooks.coverage import version_of
-from grpo_doctor_probes.hooks.describing import package_versions
-from grpo_doctor_probes.hooks.longspans import TimerSpans
-from grpo_doctor_probes.hooks.spans import STEPS
+from grpo_doctor_probes import metrics
+from grpo_doctor_probes.hooks.describing import describe_run
+from grpo_doctor_probes.hooks.spans import STEPS, TimerSpans
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.wrapping import after, before, with_role
 from grpo_doctor_probes.record.rundir import DRIVER
@@ -114,7 +112,7 @@ def _describe(_logger: Any, parameters: Any, *_: Any, **__: Any) -> None:
     cluster = settings.get("cluster") or {}
     ranks = int(cluster.get("num_nodes") or 1) * int(cluster.get("gpus_per_node") or 1)
     ROLE.take(DRIVER)
-    describe("nemo-rl", version_of("nemo-rl"), settings, package_versions(), world_size=ranks)
+    describe_run("nemo-rl", settings, ranks)
 
 
 ADAPTER = Adapter(

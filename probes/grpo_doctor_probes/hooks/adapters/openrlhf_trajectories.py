@@ -15,14 +15,7 @@ from typing import Any
 from grpo_doctor_probes.hooks.adapters.agent_trajectories import following, wrap_own
 from grpo_doctor_probes.hooks.spans import inside
 from grpo_doctor_probes.hooks.table import HOOKED, Hook
-from grpo_doctor_probes.hooks.wrapping import (
-    Around,
-    after,
-    before,
-    in_state,
-    on_result,
-    shared,
-)
+from grpo_doctor_probes.hooks.wrapping import Around, after, before, in_state, on_result, shared
 from grpo_doctor_probes.record import trajectories as record
 from grpo_doctor_probes.record.recorder import quietly
 

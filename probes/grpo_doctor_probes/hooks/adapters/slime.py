@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_doctor_probes import describe, metrics
-from grpo_doctor_probes.hooks.coverage import version_of
-from grpo_doctor_probes.hooks.describing import package_versions
-from grpo_doctor_probes.hooks.longspans import LongSpan, TimerSpans
-from grpo_doctor_probes.hooks.spans import STEPS
+from grpo_doctor_probes import metrics
+from grpo_doctor_probes.hooks.adapters.slime_trajectories import TRAIN_ACTOR
+from grpo_doctor_probes.hooks.adapters.slime_trajectories import of_package as trajectories_of
+from grpo_doctor_probes.hooks.describing import describe_run
+from grpo_doctor_probes.hooks.spans import STEPS, LongSpan, TimerSpans
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.wrapping import (
     after,
@@ -49,8 +49,7 @@ def _started(start: Any, actor: Any, args: Any, role: Any, *_: Any, **__: Any) -
     if getattr(actor, "_rank", 0) == 0:
         package = type(actor).__module__.partition(".")[0]
         settings = {name: value for name, value in vars(args).items() if name[:1] != "_"}
-        world = getattr(actor, "_world_size", None)
-        describe(package, version_of(package), settings, package_versions(), world_size=world)
+        describe_run(package, settings, getattr(actor, "_world_size", None))
     _begin_step(int(start))
 
 
@@ -94,9 +93,10 @@ def of_package(package: str, rollouts: str, logs: str) -> Adapter:
             f"{package}.backends.megatron_utils.actor": {
                 f"{_CLASS}.init": each(on_result(_started), before(_take_role)),
                 f"{_CLASS}.train": each(after(_trained), before(lambda *_, **__: _WAIT.end())),
-                f"{_CLASS}.train_actor": with_gpu_times,
+                f"{_CLASS}.train_actor": each(TRAIN_ACTOR, with_gpu_times),
             },
             rollouts: {"RolloutManager.__init__": with_role("rollout")},
+            **trajectories_of(package),
         },
     )  # fmt: skip
 

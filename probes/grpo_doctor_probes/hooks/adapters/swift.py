@@ -28,7 +28,6 @@ _CLIENT, _CLIENT_3 = "swift.rlhf_trainers.vllm_client", "swift.trainers.rlhf_tra
 _LAUNCH, _LAUNCH_3 = "swift.pipelines.train.sft", "swift.llm.train.sft"
 _BASE = "swift.trainers.mixin"
 _PREPARING, _ENCODE = "rollout/prepare", "rollout/encode"
-_TO_CPU, _TO_DEVICE = "to_cpu", "to_device"
 
 
 def _trainer(method: str, span: str, since_4: str | None, until_4: str | None) -> tuple[Hook, ...]:
@@ -38,9 +37,7 @@ def _trainer(method: str, span: str, since_4: str | None, until_4: str | None) -
     return tuple(Hook(path, f"{owner}.{method}", span, since) for path, since in homes if since)
 
 
-def _moved(
-    method: str, span: str, until_3: str | None, since: str = "3.10-", direction: str | None = None
-) -> tuple[Hook, ...]:
+def _moved(method: str, span: str, until_3: str | None, since: str = "3.10-") -> tuple[Hook, ...]:
     """Return a method that was the trainer's, and is the mixin's under two paths of its module."""
     homes = [(_MIXIN, "RolloutTrainerMixin", "4.0-")]
     if not since.startswith("4"):
@@ -48,8 +45,7 @@ def _moved(
     if until_3:
         homes.append((_TRAINER_3, "GRPOTrainer", until_3))
     return tuple(
-        Hook(module, f"{owner}.{method}", span, versions, direction=direction)
-        for module, owner, versions in homes
+        Hook(module, f"{owner}.{method}", span, versions) for module, owner, versions in homes
     )
 
 
@@ -98,11 +94,11 @@ _HOOKS = (
     *_client("update_flattened_params", "3.10-3.12"),
     *_client("update_adapter_flattened_param", "3.10-3.12"),
     *_client("update_adapter_param", "3.11-3.12"),
-    *_moved("offload_model", "offload", "3.8-3.9", direction=_TO_CPU),
-    *_moved("offload_optimizer", "offload", "3.8-3.9", direction=_TO_CPU),
-    *_moved("load_model", "offload", "3.8-3.9", direction=_TO_DEVICE),
-    *_moved("load_optimizer", "offload", "3.8-3.9", direction=_TO_DEVICE),
-    Hook(_UTILS, "sleep_vllm_engine", "offload", "4.6-", direction=_TO_CPU),
+    *_moved("offload_model", "offload", "3.8-3.9"),
+    *_moved("offload_optimizer", "offload", "3.8-3.9"),
+    *_moved("load_model", "offload", "3.8-3.9"),
+    *_moved("load_optimizer", "offload", "3.8-3.9"),
+    Hook(_UTILS, "sleep_vllm_engine", "offload", "4.6-"),
     Hook(_UTILS, "aggressive_empty_cache", "offload/collect", "4.0-"),
     Hook(_UTILS_3, "aggressive_empty_cache", "offload/collect", "3.10-3.12"),
     *_moved("resample_encode_failed_inputs", "dataload/resample", "3.8-3.11", "3.12-"),

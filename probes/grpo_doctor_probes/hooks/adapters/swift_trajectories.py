@@ -14,6 +14,7 @@ from typing import Any
 
 from grpo_doctor_probes.hooks.adapters.agent_trajectories import (
     Batch,
+    around_batch,
     begun_together,
     during,
     following,
@@ -23,7 +24,6 @@ from grpo_doctor_probes.hooks.table import HOOKED
 from grpo_doctor_probes.hooks.wrapping import Around, after, in_state
 from grpo_doctor_probes.record import trajectories as record
 from grpo_doctor_probes.record.decorate import timed
-from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.trajectories import GENERATE, QUEUE, REWARD, TOOL, Trajectory
 
 _TURNS = ("step", "on_trajectory_start", "on_turn_end")
@@ -71,24 +71,15 @@ def _places(requests: Iterable[Any]) -> list[int]:
     return [places[name] for name in map(_name, requests) if name in places]
 
 
-def _around_turns(infer: Callable[..., Any]) -> Callable[..., Any]:
-    """All turns of a rank's samples."""
-
-    def wrapper(trainer: Any, samples: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(_begin, trainer, samples)
-        try:
-            result = infer(trainer, samples, *args, **kwargs)
-        except BaseException as error:
-            quietly(_end, error=type(error))
-            raise
-        if Batch.now is not None:
-            quietly(Batch.now.be, "")  # what follows until its reward is seen by no hook
-        return result
-
-    return wrapper
+def _turned(error: type[BaseException] | None) -> None:
+    """All turns of a rank's samples are over."""
+    if error is not None:
+        _end(error=error)
+    elif Batch.now is not None:
+        Batch.now.be("")  # what follows until its reward is seen by no hook
 
 
-def _begin(trainer: Any, samples: list[Any]) -> None:
+def _begin(trainer: Any, samples: list[Any], *_: Any, **__: Any) -> None:
     _end(reason="not used")  # what was before, and not scored
     in_turns = trainer.multi_turn_scheduler and not trainer.enable_server_multi_turn
     # What is generated ahead of the step is so in a thread of its own.
@@ -109,7 +100,7 @@ def _end(reason: str = "", error: type[BaseException] | None = None) -> None:
 
 
 _TURNS_OF_A_RANK: dict[str, Around] = {
-    "_infer_single_or_multi_turn": _around_turns,
+    "_infer_single_or_multi_turn": around_batch(_begin, _turned),
     "_rollout": during(
         lambda batch, _, requests, *__, **___: batch.be(GENERATE, _places(requests)),
         # Afterwards they wait for what the scheduler does for others.

@@ -12,9 +12,7 @@ from typing import Any
 from grpo_doctor_probes import metrics, watch_collectives
 from grpo_doctor_probes.hooks.adapters.trl_async import fetch_span
 from grpo_doctor_probes.hooks.describing import describe_trainer
-from grpo_doctor_probes.hooks.grpo_trainers import metrics_logged
-from grpo_doctor_probes.hooks.spans import STEPS, inside, open_spans
-from grpo_doctor_probes.hooks.sums import SUMS
+from grpo_doctor_probes.hooks.spans import STEPS
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.users_code import name_callbacks, name_rewards
 from grpo_doctor_probes.hooks.wrapping import after, before, each
@@ -29,17 +27,11 @@ def _prepare(trainer: Any, *_: Any, **__: Any) -> None:
     for note in (describe_trainer, name_rewards, name_callbacks):
         quietly(note, trainer)
     watch_collectives()
-    SUMS.restart()
 
 
 def _write_metrics(trainer: Any, logs: dict[str, Any], *_: Any, **__: Any) -> None:
     if trainer.is_world_process_zero():
         metrics(trainer.state.global_step, logs)
-
-
-def _add_seconds(_trainer: Any, logs: dict[str, Any], *_: Any, **__: Any) -> None:
-    if SUMS.on and not inside("eval"):
-        logs.update(SUMS.take(open_spans()))
 
 
 ADAPTER = Adapter(
@@ -66,9 +58,7 @@ ADAPTER = Adapter(
             "Trainer.get_batch_samples": before(
                 lambda trainer, *_, **__: STEPS.begin(trainer.state.global_step + 1)
             ),
-            "Trainer.log": each(
-                after(lambda *_, **__: metrics_logged()), before(_write_metrics, _add_seconds)
-            ),
+            "Trainer.log": before(_write_metrics),
         },
         _CALLBACKS: {
             "CallbackHandler.on_train_end": before(lambda *_, **__: STEPS.end()),

@@ -7,14 +7,17 @@ calls their tools one sample after the other. So a sample waits for the tools of
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from grpo_doctor_probes.hooks.adapters import trl_trajectories as conversations
-from grpo_doctor_probes.hooks.adapters.agent_trajectories import Batch, begun_together, during
+from grpo_doctor_probes.hooks.adapters.agent_trajectories import (
+    Batch,
+    around_batch,
+    begun_together,
+    during,
+)
 from grpo_doctor_probes.hooks.wrapping import Around, after, before
 from grpo_doctor_probes.record import trajectories as record
-from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.trajectories import GENERATE, QUEUE, REWARD, Part, Trajectory
 
 _TOOLS = ("_sync_tool_dicts", "_async_tool_dicts")  # of a trainer: a dictionary for each sample
@@ -71,20 +74,6 @@ class _Tools(list[dict[str, Any]]):
             return tools
 
 
-def _around_batch(generate: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        quietly(_begin, *args, **kwargs)
-        try:
-            result = generate(*args, **kwargs)
-        except BaseException as error:
-            quietly(_end, type(error))
-            raise
-        quietly(_end)
-        return result
-
-    return wrapper
-
-
 def _begin(trainer: Any, inputs: Any) -> None:
     """Begin a batch to train on, if a sample can have more than one turn."""
     is_agentic = any(getattr(trainer, name, None) for name in _AGENTIC)
@@ -100,7 +89,7 @@ def _begin(trainer: Any, inputs: Any) -> None:
         batch.be(QUEUE)  # for the environments of the others
 
 
-def _end(error: type[BaseException] | None = None) -> None:
+def _end(error: type[BaseException] | None) -> None:
     batch, Batch.now = Batch.now, None
     conversations.RESETTING.clear()
     conversations.BY_ENVIRONMENT.clear()
@@ -125,7 +114,7 @@ def _watch_environments(trainer: Any, *_: Any, **__: Any) -> None:
 
 TRAINER: dict[str, Around] = {
     "GRPOTrainer.__init__": after(_watch_environments),
-    "GRPOTrainer._generate_and_score_completions": _around_batch,
+    "GRPOTrainer._generate_and_score_completions": around_batch(_begin, _end),
     "GRPOTrainer._generate_single_turn": during(
         # Afterwards they wait for the tools of others, or for nothing that is known.
         _Batch.speak,
@@ -142,5 +131,5 @@ ENGINE: dict[str, Around] = {
         # New weights before a turn: samples wait for them, within the state that they are in.
         lambda batch, *_, **__: batch.syncing.extend(one.part(QUEUE) for one in batch.ones),
         lambda batch, _: [part.end() for part in batch.syncing],
-    ),
+    )
 }

@@ -13,16 +13,9 @@ from typing import Any
 
 from grpo_doctor_probes.hooks.engine_load import LOAD
 from grpo_doctor_probes.hooks.engine_requests import REQUESTS
-from grpo_doctor_probes.hooks.longspans import LongSpan
-from grpo_doctor_probes.hooks.spans import HookedSpan, inside
+from grpo_doctor_probes.hooks.spans import HookedSpan, LongSpan, inside
 from grpo_doctor_probes.hooks.table import Adapter, Hook
-from grpo_doctor_probes.hooks.wrapping import (
-    after,
-    before,
-    by_arguments,
-    on_result,
-    with_role,
-)
+from grpo_doctor_probes.hooks.wrapping import after, before, by_arguments, on_result, with_role
 from grpo_doctor_probes.record.decorate import timed
 from grpo_doctor_probes.record.recorder import quietly
 from grpo_doctor_probes.record.sidecar import ROLE

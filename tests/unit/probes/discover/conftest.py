@@ -8,7 +8,6 @@ import pytest
 from tests.unit.probes.discover.fakeproc import FakeProc
 
 _LIMITS = (
-    ("assemble", "_PATIENCE_S"),
     ("candidates", "_PATIENCE_S"),
     ("commands", "_PATIENCE_S"),
     ("remains", "_PATIENCE_S"),

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from grpo_doctor_probes.discover import find_jobs
+from grpo_doctor_probes.evidence import Job
+
 GIB = 1 << 30
 LOOPBACK, ETHERNET = "0100007F", "0500000A"  # 127.0.0.1, 10.0.0.5
 TORCH = "/opt/venv/lib/python3.11/site-packages/torch"
@@ -108,3 +111,13 @@ def rank_environment(rank: int, world: int, port: int = 29500, **more: object) -
         "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world,
         "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **more,
     }  # fmt: skip
+
+
+def rank_pids(host: FakeProc, *pids: int) -> list[list[int]]:
+    """The processes of the ranks of each job that is found."""
+    return [[member.pid for member in job.ranks()] for job in find_jobs(pids, host.root)]
+
+
+def roles(job: Job) -> dict[int, tuple[str, int | None]]:
+    """The role and rank of each process."""
+    return {member.pid: (member.role, member.rank) for member in job.members}

@@ -81,17 +81,6 @@ def test_who_is_looked_at(host: FakeProc) -> None:
     }
 
 
-@pytest.mark.parametrize(("image", "read"), [(0, False), (100, True)])
-def test_maps_are_read_once_for_those_forked_from_one_another(
-    host: FakeProc, image: int, read: bool
-) -> None:
-    host.add(100, 50, "python t.py", torch=True)
-    host.add(101, 100, "python t.py", torch=True, image=image)
-    (host.root / "101" / "maps").write_text("")
-    candidates = find_candidates(host.root, scan(host.root), frozenset())
-    assert (101 in candidates) is read
-
-
 @pytest.mark.parametrize(
     ("parent", "is_rank"), [("python /v/bin/torchrun t.py", True), ("bash", False), (None, False)]
 )
@@ -106,13 +95,3 @@ def test_what_a_launcher_starts_is_a_rank_though_it_may_not_be_read(
     match = find_candidates(host.root, processes, frozenset()).get(101)
     assert (match is not None) is is_rank
     assert match is None or (match.kind, match.torch, match.grouped) == ("unknown", True, True)
-
-
-@pytest.mark.parametrize("readable", [True, False])
-def test_a_small_helper_of_a_launcher_is_no_rank(host: FakeProc, readable: bool) -> None:
-    host.add(100, 50, "python /v/bin/torchrun t.py")
-    host.add(101, 100, "python t.py")
-    processes = scan(host.root)
-    processes[101] = replace(processes[101], readable=readable)
-    candidates = find_candidates(host.root, processes, frozenset())
-    assert (101 in candidates) is not readable  # of one that may not be read its size says nothing

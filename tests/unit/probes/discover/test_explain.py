@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.discover import NoJobError, NoPermissionError, find_jobs
-from grpo_doctor_probes.discover.explain import (
-    no_such_member,
-    nothing_found,
-    only_helpers_left,
-)
+from grpo_doctor_probes.discover.explain import no_such_member, nothing_found, only_helpers_left
 from grpo_doctor_probes.discover.scan import Process
 from tests.unit.probes.discover.fakeproc import FakeProc
 

@@ -11,7 +11,7 @@ from grpo_doctor_probes.discover import NoJobError, find_jobs
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.find import recognise_parents
 from grpo_doctor_probes.discover.scan import Process
-from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
+from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment, rank_pids
 
 
 def process(pid: int, parent: int, command: str, name: str = "python") -> Process:
@@ -54,15 +54,6 @@ def test_a_parent_is_known_by_what_it_starts_unless_it_may_be_a_rank(
     assert (candidates[80].kind if 80 in candidates else None) == kind
 
 
-def test_what_is_left_out_or_no_python_stays_unknown() -> None:
-    parent = process(80, 50, SERVES)
-    candidates: dict[int, Candidate] = {}
-    recognise_parents(candidates, {80: parent, 90: ENGINE}, frozenset({80}))
-    recognise_parents(candidates, {80: replace(parent, python=False), 90: ENGINE}, frozenset())
-    recognise_parents(candidates, {90: ENGINE}, frozenset())
-    assert candidates == {}
-
-
 @pytest.mark.parametrize(("above", "kind"), [("vllm serve m", None), ("bash", "server")])
 def test_what_a_server_starts_is_not_one_more(above: str, kind: str | None) -> None:
     family = [process(70, 50, above), process(80, 70, SERVES), ENGINE]
@@ -77,16 +68,6 @@ def start_ranks(host: FakeProc, first: int, ranks: int, port: int) -> None:
     for rank in range(ranks):
         environment = rank_environment(rank, ranks, port)
         host.add(first + rank, first - 1, "python t.py", environment, torch=True)
-
-
-def rank_pids(host: FakeProc, *pids: int) -> list[list[int]]:
-    return [[member.pid for member in job.ranks()] for job in find_jobs(pids, host.root)]
-
-
-def test_jobs_come_by_the_number_of_their_ranks_and_then_by_their_age(host: FakeProc) -> None:
-    for first, ranks, port in ((401, 1, 1), (301, 2, 2), (201, 1, 3), (101, 2, 4)):
-        start_ranks(host, first, ranks, port)
-    assert rank_pids(host) == [[301, 302], [101, 102], [401], [201]]
 
 
 def test_a_server_that_nothing_but_its_connections_gives_away_is_of_the_job_that_has_them(

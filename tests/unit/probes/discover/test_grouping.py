@@ -8,13 +8,10 @@ import pytest
 
 from grpo_doctor_probes.discover import NoJobError, find_jobs
 from grpo_doctor_probes.discover.candidates import Candidate
-from grpo_doctor_probes.discover.grouping import (
-    Groups,
-    _contradict,
-)
+from grpo_doctor_probes.discover.grouping import Groups, _contradict
 from grpo_doctor_probes.discover.ranks import Cast
 from grpo_doctor_probes.discover.scan import Process
-from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
+from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment, rank_pids
 
 GLOO = ("gloo_tcp_loop",)
 
@@ -28,22 +25,6 @@ def start_torchrun(host: FakeProc, pid: int, ranks: int, **more: object) -> None
         host.add(pid + 1 + rank, pid, "python -u t.py", environment, torch=True, space=space)
 
 
-def rank_pids(host: FakeProc, *pids: int) -> list[list[int]]:
-    return [[member.pid for member in job.ranks()] for job in find_jobs(pids, host.root)]
-
-
-def test_two_jobs_with_the_default_port_in_two_containers(host: FakeProc) -> None:
-    start_torchrun(host, 100, 2, space="net:[1]")
-    start_torchrun(host, 200, 2, space="net:[2]")
-    assert rank_pids(host) == [[101, 102], [201, 202]]
-
-
-def test_two_jobs_that_claim_one_address_have_each_a_rank_0(host: FakeProc) -> None:
-    start_torchrun(host, 100, 2)
-    start_torchrun(host, 200, 3)
-    assert rank_pids(host) == [[201, 202, 203], [101, 102]]
-
-
 def test_two_agents_of_one_job_on_one_host(host: FakeProc) -> None:
     for node in range(2):
         pid = 100 * (node + 1)
@@ -54,13 +35,6 @@ def test_two_agents_of_one_job_on_one_host(host: FakeProc) -> None:
             host.add(pid + 1 + local, pid, "python -u t.py", environment, torch=True)
     (job,) = find_jobs((), host.root)
     assert (job.world_size, job.local_ranks, job.ranks_missing) == (4, 4, ())
-
-
-def test_ranks_of_other_hosts_and_ranks_that_are_gone(host: FakeProc) -> None:
-    start_torchrun(host, 100, 2, WORLD_SIZE=8)
-    (job,) = find_jobs((), host.root)
-    assert (job.world_size, job.local_ranks) == (8, 2)
-    assert job.ranks_missing == (2, 3, 4, 5, 6, 7)
 
 
 def test_one_server_for_two_jobs_joins_them_not(host: FakeProc) -> None:
@@ -79,20 +53,6 @@ def test_one_server_for_two_jobs_joins_them_not(host: FakeProc) -> None:
         assert [m.role for m in job.members if m.pid == 301] == ["server"]
 
 
-def test_a_helper_outlives_its_rank(host: FakeProc) -> None:
-    start_torchrun(host, 100, 3)
-    environment = rank_environment(1, 3)
-    host.add(120, 1, "python -u t.py", environment, torch=True, group=99, image=102)
-    for file in ("stat", "cmdline", "environ"):
-        (host.root / "102" / file).unlink()
-    (job,) = find_jobs((), host.root)
-    assert [(m.pid, m.rank) for m in job.ranks()] == [(101, 0), (103, 2)]
-    assert job.ranks_missing == (1,)
-    orphan = job.member(120)
-    assert orphan is not None
-    assert (orphan.role, orphan.rank) == ("helper", 1)
-
-
 def test_a_forked_helper_outlives_its_rank(host: FakeProc) -> None:
     host.add(200, 1, "python forks.py", torch=True)
     for rank in range(3):
@@ -104,16 +64,6 @@ def test_a_forked_helper_outlives_its_rank(host: FakeProc) -> None:
     (job,) = find_jobs((), host.root)
     assert [(m.pid, m.rank) for m in job.ranks()] == [(201, 0), (203, 2)]
     assert [(m.role, m.rank) for m in job.members if m.pid == 202] == [("helper", 1)]
-
-
-@pytest.mark.parametrize("slow", [0, 1])
-def test_a_rank_that_nothing_started_here_joins_late(host: FakeProc, slow: int) -> None:
-    for rank in range(2):
-        threads = ("pt_tcpstore_uv",) if rank == slow == 0 else () if rank == slow else GLOO
-        environment = rank_environment(rank, 4)
-        host.add(5 + rank, 0, "python train.py", environment, torch=True, threads=threads)
-    (job,) = find_jobs((), host.root)
-    assert [(m.pid, m.rank) for m in job.ranks()] == [(5, 0), (6, 1)]
 
 
 def test_a_program_that_a_rank_started_outlives_it(host: FakeProc) -> None:
@@ -164,9 +114,6 @@ def process(pid: int, parent: int = 1, image: int | None = None) -> Process:
         pid=pid, parent=parent, group=pid, session=pid, state="S", name="python", started_ticks=pid,
         image=None if image is None else (image, 0),
     )  # fmt: skip
-
-
-ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from grpo_doctor_probes.discover import find_jobs
-from grpo_doctor_probes.evidence import Job
-from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
+from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment, roles
 
 NCCL = ("pt_nccl_watchdg", "pt_nccl_heartbt")
-
-
-def roles(job: Job) -> dict[int, tuple[str, int | None]]:
-    return {member.pid: (member.role, member.rank) for member in job.members}
 
 
 def test_ms_swift_with_dataloaders_and_a_rollout_server(host: FakeProc) -> None:

@@ -2,43 +2,13 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from grpo_doctor_probes.discover.commands import framework_by_script
-from grpo_doctor_probes.discover.modules import (
-    environ_pointers,
-    live_environment,
-    modules_of,
-    read_modules,
-    torch_version,
-)
+from grpo_doctor_probes.discover.modules import environ_pointers, live_environment, read_modules
 from grpo_doctor_probes.discover.scan import Process, read_process
-from grpo_doctor_probes.memory.access import parse_maps
-
-TORCH = "/opt/v/lib/python3.12/site-packages/torch"
-MAPS = f"""\
-200000000-300000000 rw-s 00000000 00:05 9 /dev/nvidia-uvm
-55d000000000-55d000001000 r--p 00000000 08:01 11 /opt/v/bin/python (deleted)
-7f0000000000-7f0000100000 r-xp 00100000 08:01 12 {TORCH}/lib/libtorch_cpu.so
-7f0000100000-7f0000200000 r--p 00000000 08:01 12 {TORCH}/lib/libtorch_cpu.so
-7f0000300000-7f0000400000 rw-p 00000000 00:00 0 [heap]
-not a line /torch/lib/libtorch.so
-"""
-
-
-def test_torch_and_its_version_as_the_process_sees_them(tmp_path: Path) -> None:
-    modules = modules_of(parse_maps(MAPS))
-    assert modules.torch_folder == TORCH
-    assert {file.path: file.start for file in modules.files}["/opt/v/bin/python"] == 0x55D000000000
-    folder = tmp_path / "7" / "root" / TORCH.lstrip("/")
-    folder.mkdir(parents=True)
-    (folder / "version.py").write_text("debug = False\n__version__: str = '2.9.1+cu128'\n")
-    assert torch_version(tmp_path, 7, modules) == "2.9.1+cu128"
-    assert torch_version(tmp_path, 8, modules) == ""
-    assert not modules_of(parse_maps("")).has_torch
 
 
 @pytest.mark.parametrize(
@@ -74,14 +44,12 @@ def test_the_environment_as_the_process_has_it_now(monkeypatch: pytest.MonkeyPat
     variables = live_environment(proc, pid, pointers)
     assert variables["RANK"] == "12345"
     assert "WORLD_SIZE" not in variables
-    program = replace(
-        modules, files=tuple(file for file in modules.files if file.path != process.executable)
-    )
+    program = [file for file in modules if file.path != process.executable]
     of_libc = environ_pointers(proc, process, program)
     assert of_libc == pointers[-1:]  # some programs have a copy of their own
     assert live_environment(proc, pid, of_libc)["RANK"] == "12345"
-    libraries = tuple(file for file in program.files if "libc.so" not in file.path)
-    assert environ_pointers(proc, process, replace(modules, files=libraries)) == ()
+    libraries = [file for file in program if "libc.so" not in file.path]
+    assert environ_pointers(proc, process, libraries) == ()
     assert environ_pointers(proc / "none", process, modules) == ()
 
 

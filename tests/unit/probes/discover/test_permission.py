@@ -4,11 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.discover.permission import (
-    has_our_network,
-    ptrace_remedy,
-    why_refused,
-)
+from grpo_doctor_probes.discover.permission import has_our_network, ptrace_remedy, why_refused
 
 ALL, NONE = "000001ffffffffff", "0000000000000000"
 

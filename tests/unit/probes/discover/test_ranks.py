@@ -95,40 +95,6 @@ def test_a_parent_that_makes_ranks_is_a_launcher(
     assert host.cast().launchers == ({80} if makes else set())
 
 
-SAME, OTHER = "python t.py", "python judge.py"
-
-
-@pytest.mark.parametrize(
-    ("late_one", "lost"),
-    [
-        ({"rank": 2, "command": SAME}, False),  # an exec of the others' program joins late
-        ({"rank": 2, "command": SAME, "forked": True}, True),
-        ({"rank": 2, "command": OTHER}, True),
-        ({"rank": 2, "command": SPAWNED}, True),
-        ({"rank": 1, "command": SAME}, True),  # another one has its number
-    ],
-)
-def test_what_has_lost_the_launcher_that_others_have_is_no_rank_unless_it_runs_their_program(
-    host: Host, late_one: dict[str, Any], lost: bool
-) -> None:
-    host.add(90, 50, kind="launcher")
-    for rank in range(2):
-        host.add(100 + rank, 90, SAME, rank=rank)
-    host.add(120, 1, **late_one)
-    roles = host.cast()
-    assert roles.lost == ({120: late_one["rank"]} if lost else {})
-    assert (120 in roles.ranks) is not lost
-
-
-@pytest.mark.parametrize(("group", "lost"), [(109, True), (0, False), (50, False), (110, False)])
-def test_a_leader_that_has_ended_is_lost_and_one_outside_is_not(
-    host: Host, group: int, lost: bool
-) -> None:
-    host.add(100, 50, SAME, rank=0)
-    host.add(110, 1, OTHER, rank=1, group=group)
-    assert host.cast().lost == ({110: 1} if lost else {})
-
-
 @pytest.mark.parametrize(("between", "ranks"), [("helper", {100}), ("launcher", {100, 101})])
 def test_a_number_that_a_launcher_gave_again_is_another_ranks(
     host: Host, between: Kind, ranks: set[int]
@@ -148,3 +114,19 @@ def test_one_without_a_number_is_a_rank_if_it_is_in_a_group_and_below_no_rank(ho
         for number in (1, 2):
             host.add(parent + number + 1, parent, grouped=True)
     assert host.cast().ranks == {100: 0, 110: None}
+
+
+def test_who_sets_ranks_one_after_the_other_and_forks_is_none(host: Host) -> None:
+    """After `for r in range(2): environ["RANK"] = str(r); fork()` the parent has the last one."""
+    host.add(10, 1, rank=1, late=True, image=10)
+    for rank in range(2):
+        host.add(11 + rank, 10, rank=rank, late=True, image=10, forked=True)
+    assert host.cast().ranks == {11: 0, 12: 1}
+
+
+def test_a_task_of_slurm_that_starts_the_launcher_of_ranks_is_none(host: Host) -> None:
+    task = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
+    host.add(10, 1, "python cli.py", environment=task)
+    host.add(11, 10, "python /v/bin/torchrun t.py", kind="launcher", environment=task)
+    host.add(12, 11, rank=2, environment=task)
+    assert host.cast().ranks == {12: 2}

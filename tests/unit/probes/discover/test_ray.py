@@ -47,11 +47,3 @@ def test_a_driver_that_joined_a_cluster_belongs_to_the_job(host: FakeProc) -> No
     assert driver is not None
     assert driver.role == "ray"
     assert find_jobs([90], host.root) == (job,)
-
-
-def test_a_trainer_that_uses_ray_for_its_data_is_a_rank_all_the_same(host: FakeProc) -> None:
-    cluster(host)
-    host.add(90, 50, "python train.py", rank_environment(0, 1), torch=True, threads=(*CORE, *GLOO))
-    host.connects(90, 100, GCS_PORT)
-    (job,) = find_jobs((), host.root)
-    assert [(member.pid, member.rank) for member in job.ranks()] == [(90, 0)]

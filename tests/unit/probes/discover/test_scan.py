@@ -8,13 +8,13 @@ import pytest
 
 from grpo_doctor_probes.discover import scan as module
 from grpo_doctor_probes.discover.scan import as_seen, glance, parse_environment, scan
-from grpo_doctor_probes.procs.procstat import parse_stat
+from grpo_doctor_probes.procs.procstat import Stat
 from tests.unit.probes.discover.fakeproc import FakeProc
 
 
 def test_a_name_cannot_pretend_to_be_a_state() -> None:
     fields = " ".join(["S", "7", "8", "9", *["0"] * 46])
-    process = as_seen(5, parse_stat(b"5 (x) R 1 (\x1b[31m\xff) " + fields.encode()))
+    process = as_seen(5, Stat(b"5 (x) R 1 (\x1b[31m\xff) " + fields.encode()))
     assert (process.state, process.parent, process.group, process.session) == ("S", 7, 8, 9)
     assert process.name == "x) R 1 (\x1b[31m\ufffd"
     assert process.image is None
@@ -95,7 +95,7 @@ def test_where_the_program_is_unknown_its_command_says_it(
 def test_how_large_one_with_torch_is(size: int, large: bool) -> None:
     fields = ["S", "7", "8", "9", *["0"] * 46]
     fields[20] = str(size)
-    assert as_seen(5, parse_stat(b"5 (x) " + " ".join(fields).encode())).large is large
+    assert as_seen(5, Stat(b"5 (x) " + " ".join(fields).encode())).large is large
 
 
 def test_the_tree_of_a_host_that_was_read_while_it_changed(host: FakeProc) -> None:

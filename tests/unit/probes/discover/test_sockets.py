@@ -6,13 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.discover.scan import Tree, scan
-from grpo_doctor_probes.discover.sockets import (
-    Sockets,
-    find_servers,
-    meeting_point,
-)
-from tests.unit.probes.discover.fakeproc import ETHERNET, LOOPBACK, FakeProc
+from grpo_doctor_probes.discover.sockets import Sockets, meeting_point
+from tests.unit.probes.discover.fakeproc import LOOPBACK, FakeProc
 
 
 def test_both_ends_of_a_real_connection_are_found() -> None:
@@ -64,40 +59,6 @@ def test_a_connection_is_of_who_has_accepted_it_or_else_of_who_listens(
     assert [link.server for link in of(host, 100, 101, 102).connections(100)] == [server]
 
 
-SERVED = {300: {100, 101}}
-
-
-@pytest.mark.parametrize(
-    ("parent", "state", "in_core", "left_out", "clients"),
-    [
-        (1, "S", False, False, SERVED),
-        (100, "S", False, False, {}),  # what a rank has started is of its job anyway
-        (1, "Z", False, False, {}),
-        (1, "S", True, False, {}),
-        (1, "S", False, True, {}),
-    ],
-)
-def test_a_server_is_what_listens_where_ranks_are_connected(
-    host: FakeProc,
-    parent: int,
-    state: str,
-    in_core: bool,
-    left_out: bool,
-    clients: dict[int, set[int]],
-) -> None:
-    ranks = (100, 101, 102)
-    for pid in ranks:
-        host.add(pid, 50, "python t.py")
-    host.add(300, parent, "python judge.py", state=state)
-    host.listens(300, 8000)
-    for pid in (100, 101):
-        host.connects(pid, 300, 8000)
-    core = {*ranks, *([300] if in_core else [])}
-    tree, sockets = Tree(scan(host.root)), of(host, *sorted(core))
-    servers = find_servers(ranks, core, tree, frozenset([300] if left_out else []), sockets)
-    assert servers == clients
-
-
 def store(host: FakeProc, *clients: tuple[int, int, int], address: str = LOOPBACK) -> str:
     """Where ranks 100 and 101 meet, whose launcher is 90; clients, servers and ports."""
     for pid in (90, 100, 101, 300):
@@ -130,7 +91,3 @@ def test_ranks_meet_where_the_owner_talks_with_itself(
     host: FakeProc, clients: list[tuple[int, int, int]], port: int | None
 ) -> None:
     assert store(host, *clients) == ("" if port is None else f"127.0.0.1:{port}")
-
-
-def test_an_address_that_other_hosts_can_use_is_no_place_of_this_one(host: FakeProc) -> None:
-    assert store(host, (100, 100, 7000), (101, 100, 7000), address=ETHERNET) == ""

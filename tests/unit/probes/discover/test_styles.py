@@ -8,7 +8,7 @@ import pytest
 
 from grpo_doctor_probes.discover import find_jobs
 from grpo_doctor_probes.evidence import Job
-from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
+from tests.unit.probes.discover.fakeproc import FakeProc
 
 GLOO = ("gloo_tcp_loop",)
 ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
@@ -37,52 +37,12 @@ def ranks(job: Job) -> list[tuple[int, int | None]]:
     return [(member.pid, member.rank) for member in job.ranks()]
 
 
-def roles(job: Job) -> dict[int, tuple[str, int | None]]:
-    return {member.pid: (member.role, member.rank) for member in job.members}
-
-
-@pytest.mark.parametrize("joined", [(), (0,), (1,), (0, 1)])
-def test_a_rank_that_nothing_started_here_has_helpers(
-    host: FakeProc, joined: Sequence[int]
-) -> None:
-    for rank in range(2):
-        pid = 100 + 10 * rank
-        threads = GLOO if rank in joined else ()
-        environment = by_hand(rank, 2)
-        host.add(pid, 1, "python t.py", environment, torch=True, image=pid, threads=threads)
-        host.add(pid + 1, pid, "python t.py", environment, torch=True, image=pid, group=pid)
-    (job,) = find_jobs((), host.root)
-    assert roles(job) == {
-        100: ("rank", 0), 101: ("helper", 0), 110: ("rank", 1), 111: ("helper", 1),
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("group", [109, 0], ids=["its script has ended", "a shell outside"])
 def test_a_rank_without_the_leader_of_its_group(host: FakeProc, group: int) -> None:
     host.add(100, 50, "python train.py", by_hand(0, 2), torch=True, threads=GLOO)
     host.add(110, 1, "python train.py", by_hand(1, 2), torch=True, group=group)
     (job,) = find_jobs((), host.root)
     assert ranks(job) == [(100, 0), (110, 1)]
-
-
-def test_the_ranks_of_an_agent_that_was_killed(host: FakeProc) -> None:
-    host.add(90, 50, "python /v/bin/torchrun --nnodes 2 --nproc_per_node 1 t.py")
-    for node, parent in enumerate((90, 1)):
-        environment = {**rank_environment(node, 2), "GROUP_RANK": node, "LOCAL_WORLD_SIZE": 1}
-        host.add(100 + node, parent, "python t.py", environment, torch=True)
-    (job,) = find_jobs((), host.root)
-    assert ranks(job) == [(100, 0), (101, 1)]
-
-
-@pytest.mark.parametrize("launcher", [True, False])
-def test_what_is_left_of_an_older_run_is_not_the_new_one(host: FakeProc, launcher: bool) -> None:
-    host.add(70, 1, "python t.py", by_hand(1, 2), torch=True, threads=GLOO)
-    host.add(80, 50, "python /v/bin/torchrun --nproc_per_node 2 t.py")
-    for rank in range(2):
-        parent = 80 if launcher else 1
-        host.add(100 + rank, parent, "python t.py", by_hand(rank, 2), torch=True, threads=GLOO)
-    job = find_jobs((), host.root)[0]
-    assert ranks(job) == [(100, 0), (101, 1)]
 
 
 @pytest.mark.parametrize("joined", [(), (1,), (0, 1)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor_probes.discover import find_jobs
-from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment
+from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment, rank_pids
 
 GLOO = ("pt_gloo_runloop",)
 
@@ -18,24 +18,6 @@ def start(host: FakeProc, first: int, ranks: range, port: int, **more: object) -
     for number, rank in enumerate(ranks):
         environment = rank_environment(rank, world, port, **more)
         host.add(first + number, 1, command, environment, torch=True, threads=GLOO, space=space)
-
-
-def rank_pids(host: FakeProc, *pids: int) -> list[list[int]]:
-    return [[member.pid for member in job.ranks()] for job in find_jobs(pids, host.root)]
-
-
-@pytest.mark.parametrize("pids", [(100, 201), (201, 100), (100, 101, 200, 201)])
-def test_two_jobs_stay_two(host: FakeProc, pids: tuple[int, ...]) -> None:
-    start(host, 100, range(2), 29500)
-    start(host, 200, range(2), 29600)
-    assert rank_pids(host, *pids) == [[100, 101], [200, 201]]
-
-
-def test_a_server_of_both_does_not_make_them_one(host: FakeProc) -> None:
-    start(host, 100, range(1), 29500)
-    start(host, 200, range(1), 29600)
-    host.add(300, 50, "python /v/bin/trl vllm-serve --model m", torch=True)
-    assert rank_pids(host, 300, 100, 200) == [[100], [200]]
 
 
 def test_the_pods_of_one_job_on_one_host(host: FakeProc) -> None:
@@ -52,27 +34,11 @@ def test_a_rank_with_another_port_than_the_others(host: FakeProc) -> None:
     assert rank_pids(host, 100, 200) == [[100, 200]]
 
 
-@pytest.mark.parametrize(("second", "jobs"), [("ffffffff", 1), ("01000000", 1), ("02000000", 2)])
-def test_worker_groups_of_ray_whose_cluster_is_hidden(
-    host: FakeProc, second: str, jobs: int
-) -> None:
-    for first, port, ray_job in ((100, 41000, "01000000"), (200, 42000, second)):
-        command = "ray::PolicyModelActor.fit"
-        start(host, first, range(2), port, command=command, RAY_JOB_ID=ray_job)
-    assert len(find_jobs([100, 200], host.root)) == jobs
-
-
 def test_worlds_of_one_recorded_run(host: FakeProc) -> None:
     """The watchdog of `run` names all ranks that it has started."""
     for first, port in ((100, 41000), (200, 42000)):
         start(host, first, range(2), port, GRPO_DOCTOR_RUN_DIR="/runs/7")
     assert len(find_jobs([100, 101, 200, 201], host.root)) == 1
-
-
-def test_two_ranks_that_a_script_gave_one_number(host: FakeProc) -> None:
-    for pid, rank in ((100, 0), (101, 1), (102, 1)):
-        host.add(pid, 50, "python t.py", rank_environment(rank, 3), torch=True)
-    assert len(find_jobs([100, 101, 102], host.root)) == 1
 
 
 @pytest.mark.parametrize("pids", [(100, 200), (200, 100)])

@@ -6,14 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from grpo_doctor_probes.discover.assemble import expected_ranks, number_all, sizes_of
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import Sizes
 from grpo_doctor_probes.discover.scan import Process
-from grpo_doctor_probes.discover.world import (
-    expected_ranks,
-    number_all,
-    sizes_of,
-)
 
 
 def processes(*pids: int, parent: int = 1) -> Mapping[int, Process]:

@@ -51,11 +51,9 @@ class Host(Nvml):
     def __init__(self, count: int = 1, changes: Mapping[str, Any] = ANSWERS) -> None:
         self.answers: dict[str, Any] = {**ANSWERS, "nvmlDeviceGetCount": count, **changes}
         self.lib: Any = MagicMock()  # its constants
-        self._memory_v2 = False
         self.devices: list[Device | str] = [
             Device(index, f"GPU-{index}", index, "H100") for index in range(count)
         ]
-        self.parts: list[Device] = []
         self.gone: set[int] = set()
 
     def call(self, function: str, *arguments: Any) -> Any:
@@ -75,9 +73,6 @@ class Host(Nvml):
         device = self.devices[index]
         assert isinstance(device, Device)
         return device
-
-    def instances(self, gpu: Device) -> Iterator[Device]:
-        yield from (part for part in self.parts if part.parent == gpu.uuid)
 
 
 @pytest.fixture
@@ -126,7 +121,6 @@ def test_a_device_that_answers_all(open_on: Open) -> None:
     [
         (Device(0, "GPU-0", 0, "H100"), ""),
         (Device(0, "GPU-0", 0, "H100", mig_on=True), " while MIG is on"),
-        (Device(0, "M", 0, "H100", parent="GPU-0"), " on a MIG instance, see its GPU"),
     ],
 )
 def test_what_a_device_never_answers_is_left_out_and_named(
@@ -136,6 +130,7 @@ def test_what_a_device_never_answers_is_left_out_and_named(
     host.devices = [device]
     sample = open_on(host).read(0)
     assert fast(sample) == {name: v for name, v in FAST.items() if name != "gpu.power"}
+    assert sample.gpus[0].mig == ("on" if device.mig_on else None)
     assert sample.gpus[0].missing[:2] == (
         f"power: not supported{reason}",
         f"{PROCESSES}: not supported{reason}",
@@ -151,6 +146,8 @@ def test_what_a_device_never_answers_is_left_out_and_named(
         ),
         (LATER, None, ["GPU samples are off: NVML lists no GPUs (Timeout)"]),
         (Host(0), None, ["the NVIDIA driver shows no GPU here: GPU samples are off"]),
+        (Host(0), "MIG-7", ["the NVIDIA driver shows no GPU here: GPU samples are off",
+                            "the job uses MIG instances: the GPU samples are of whole GPUs"]),
     ],
 )  # fmt: skip
 def test_a_host_without_gpus_says_why_once(
@@ -163,13 +160,12 @@ def test_a_host_without_gpus_says_why_once(
 
 def test_all_gpus_are_read_and_those_of_the_job_are_marked(open_on: Open) -> None:
     host = Host(2)
-    host.parts = [Device(5, "MIG-5", 1, "H100", mig="1g", parent="GPU-1")]
     host.devices.append("GPU 2 cannot be opened: it is not sampled")
     first = open_on(host, "0").read(0)
     marked = [(row.uuid, row.visible) for row in first.gpus]
-    assert marked == [("GPU-0", True), ("GPU-1", False), ("MIG-5", False)]
+    assert marked == [("GPU-0", True), ("GPU-1", False)]
     assert first.notes == ["GPU 2 cannot be opened: it is not sampled"]
-    assert of(first, "gpu.util") == {"GPU-0": 40, "GPU-1": 40, "MIG-5": 40}
+    assert of(first, "gpu.util") == {"GPU-0": 40, "GPU-1": 40}
 
 
 def test_slow_numbers_take_turns_two_at_a_tick(open_on: Open) -> None:
@@ -188,24 +184,18 @@ def test_slow_numbers_take_turns_two_at_a_tick(open_on: Open) -> None:
     assert alone == dict.fromkeys(SLOW, 4)
 
 
-def test_a_lost_gpu_is_tried_each_second_and_the_other_continues(open_on: Open) -> None:
+def test_a_lost_gpu_is_left_and_the_other_continues(open_on: Open) -> None:
     host = Host(2)
     reader = open_on(host, "1")
     reader.read(0)
     host.gone.add(1)
     lost = reader.read(S)
-    assert lost.notes == ["GPU 1 (GPU-1) does not answer (gpu is lost): trying again every second"]
+    assert lost.notes == ["GPU 1 (GPU-1) does not answer (gpu is lost): it is not sampled any more"]
     assert of(lost, "gpu.power") == {"GPU-0": 300.0, "GPU-1": None}
-    assert of(reader.read(S + S // 2), "gpu.power") == {"GPU-0": 300.0}
-    assert of(reader.read(2 * S), "gpu.power") == {"GPU-0": 300.0}  # tried in vain
-    host.gone.clear()
-    assert of(reader.read(3 * S - 1), "gpu.power") == {"GPU-0": 300.0}
-    back = reader.read(3 * S)
-    assert back.notes == ["GPU 1 (GPU-1) answers again"]
-    assert [(row.uuid, row.visible) for row in back.gpus] == [("GPU-1", True)]
-    assert of(back, "gpu.power") == {"GPU-0": 300.0, "GPU-1": 300.0}
-    read = [s.gpu for tick in range(10) for s in reader.read(5 * S + tick).values if s.name in SLOW]
-    assert sorted(read) == [*["GPU-0"] * 3, *["GPU-1"] * 3]
+    for tick in range(10):
+        later = reader.read(2 * S + tick)
+        assert of(later, "gpu.power") == {"GPU-0": 300.0}
+        assert {series.gpu for series in later.values} == {"GPU-0"}
 
 
 @pytest.fixture

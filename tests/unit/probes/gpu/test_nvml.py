@@ -60,24 +60,13 @@ def nvml(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> tuple[Nvml, FakePyn
     return Nvml(), library
 
 
-MIG_HANDLES = {"g0": ["m0", "m1"], "g1": []}
 TWO_GPUS = {
     "nvmlDeviceGetCount": 2,
     "nvmlDeviceGetHandleByIndex": lambda index: f"g{index}",
     "nvmlDeviceGetMigMode": lambda handle: (int(handle == "g0"), 1),
     "nvmlDeviceGetUUID": lambda handle: f"UUID-{handle}",
-    "nvmlDeviceGetName": lambda handle: "A100 MIG 1g.5gb" if handle[0] == "m" else "A100",
-    "nvmlDeviceGetMaxMigDeviceCount": 7,
-    "nvmlDeviceGetMigDeviceHandleByIndex": lambda handle, number: (
-        MIG_HANDLES[handle][number] if number < len(MIG_HANDLES[handle]) else _no_such()
-    ),
-    "nvmlDeviceGetGpuInstanceId": lambda handle: 7 + int(handle[1]),
-    "nvmlDeviceGetComputeInstanceId": 0,
+    "nvmlDeviceGetName": "A100",
 }
-
-
-def _no_such() -> str:
-    raise NVMLError(6, "Not Found")
 
 
 def test_without_the_library_there_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,90 +99,33 @@ def test_what_an_error_means(
     assert raised.value.trouble is trouble
 
 
-def test_gpus_and_their_instances(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrapper, _ = nvml(monkeypatch, **TWO_GPUS)
+def test_gpus_and_whether_they_are_partitioned(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper, library = nvml(monkeypatch, **TWO_GPUS)
     first, second = wrapper.gpus()
     assert first == Device("g0", "UUID-g0", 0, "A100", mig_on=True)
     assert second == Device("g1", "UUID-g1", 1, "A100", mig_on=False)
-    assert isinstance(first, Device)
-    assert isinstance(second, Device)
-    instances = list(wrapper.instances(first))
-    assert [(part.uuid, part.index, part.mig, part.gpu_instance) for part in instances] == [
-        ("UUID-m0", 0, "1g.5gb", 7),
-        ("UUID-m1", 0, "1g.5gb", 8),
+    library.say("nvmlDeviceGetMigMode", NVMLError(NOT_SUPPORTED))
+    assert wrapper.gpu(0) == Device("g0", "UUID-g0", 0, "A100", mig_on=False)
+    library.say("nvmlDeviceGetMigMode", NVMLError(LOST, "GPU is lost"))
+    assert list(wrapper.gpus()) == [
+        f"GPU {index} cannot be opened (gpu is lost): it is not sampled" for index in range(2)
     ]
-    assert {(part.parent, part.parent_handle) for part in instances} == {("UUID-g0", "g0")}
-    MIG_HANDLES["g1"] = ["m2"]  # MIG is off there, whatever it lists
-    try:
-        assert list(wrapper.instances(second)) == []
-    finally:
-        MIG_HANDLES["g1"] = []
-
-
-def test_the_same_device_is_found_again_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrapper, library = nvml(monkeypatch, **TWO_GPUS)
-    gpu = wrapper.gpu(0)
-    _, part = wrapper.instances(gpu)
-    assert wrapper.again(gpu) == gpu
-    assert wrapper.again(part) == part
-    library.say("nvmlDeviceGetUUID", "UUID-new")
-    with pytest.raises(NvmlError, match="another device is in its place") as raised:
-        wrapper.again(gpu)
-    assert raised.value.trouble is Trouble.LOST
 
 
 GPU = Device("g0", "UUID-g0", 0, "A100")
 
 
-def test_memory_without_what_the_driver_reserves_where_it_can_tell(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    versions: list[tuple[int, ...]] = []
-
-    def memory(_: str, *version: int) -> SimpleNamespace:
-        versions.append(version)
-        if version and len(versions) < 3:
-            raise NVMLError(TIMEOUT if len(versions) == 1 else NOT_SUPPORTED)
-        return SimpleNamespace(used=5, total=80)
-
-    wrapper, _ = nvml(monkeypatch, nvmlDeviceGetMemoryInfo=memory)
-    with pytest.raises(NvmlError):  # not now, which tells nothing of what it has
-        wrapper.memory_bytes(GPU)
-    assert [wrapper.memory_bytes(GPU) for _ in range(2)] == [(5, 80), (5, 80)]
-    assert versions == [(2,), (2,), (), ()]
-
-
-@pytest.mark.parametrize(
-    ("read", "name", "older", "answer", "value"),
-    [
-        (
-            Nvml.throttle_bits,
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",
-            4,
-            4,
-        ),
-        (
-            Nvml.process_memory_bytes,
-            "nvmlDeviceGetComputeRunningProcesses",
-            "nvmlDeviceGetComputeRunningProcesses_v2",
-            [SimpleNamespace(pid=7, usedGpuMemory=9)],
-            {7: 9},
-        ),
-    ],
-)
-def test_an_older_driver_is_asked_by_the_older_name(
-    monkeypatch: pytest.MonkeyPatch, read: Any, name: str, older: str, answer: Any, value: Any
-) -> None:
-    wrapper, library = nvml(monkeypatch, **{name: answer})
-    assert read(wrapper, GPU) == value
+def test_throttling_by_the_older_name_of_an_older_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "nvmlDeviceGetCurrentClocksEventReasons"
+    wrapper, library = nvml(monkeypatch, **{name: 4})
+    assert wrapper.throttle_bits(GPU) == 4
     library.say(name, NVMLError(NOT_SUPPORTED))
-    library.say(older, answer)
-    assert read(wrapper, GPU) == value
+    library.say("nvmlDeviceGetCurrentClocksThrottleReasons", 8)
+    assert wrapper.throttle_bits(GPU) == 8
     for code, trouble in ((TIMEOUT, Trouble.TRANSIENT), (LOST, Trouble.LOST)):
         library.say(name, NVMLError(code))
         with pytest.raises(NvmlError) as raised:
-            read(wrapper, GPU)
+            wrapper.throttle_bits(GPU)
         assert raised.value.trouble is trouble
 
 

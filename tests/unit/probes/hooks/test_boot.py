@@ -86,19 +86,6 @@ def wrapped(kind: Any) -> set[str]:
     return {name for name, method in vars(kind).items() if hasattr(method, "__wrapped__")}
 
 
-def test_what_a_module_has_is_wrapped_and_what_it_lacks_is_noted(
-    coverage: Coverage, recording: Recorded
-) -> None:
-    theirs = trainer()
-    apply(adapter_of("transformers"), theirs)
-    assert wrapped(theirs.Trainer) == {"training_step", "evaluate"}
-    assert theirs.Trainer().training_step() == "trained"
-    assert [row.name for row in recording.rows] == ["train"]
-    package = coverage.facts()["packages"]["transformers"]
-    assert package["spans"] == ["eval", "train"]
-    assert package["absent"] == ["checkpoint", "dataload", "optimizer/clip", "optimizer/log"]
-
-
 class Remote:
     """What `ray.remote` puts in the place of a class, which is hooked where it runs."""
 
@@ -158,25 +145,6 @@ def test_what_was_imported_before_is_wrapped_late_and_once(
     assert set(coverage.facts()["packages"]) == {"transformers"}
 
 
-def arrived(**functions: Any) -> Any:
-    """A class of actors as Ray unpickles it: in no module, with a copy of what it inherits."""
-    base = type("Trainer", (), {"__module__": TRAINER, **vars(trainer().Trainer)})
-    return type("Trainer", (base,), {"__module__": TRAINER, **functions})
-
-
-def test_an_actor_is_hooked_with_what_it_inherits_and_its_own_counts_first(
-    coverage: Coverage, recording: Recorded
-) -> None:
-    actor, other = arrived(), arrived(evaluate=lambda self: "its own", number=7)
-    for kind in (actor, other):
-        apply_to_actor(kind)
-    assert wrapped(actor) == {"training_step", "evaluate"}
-    assert (actor().training_step(), actor().evaluate()) == ("trained", "evaluated")
-    assert (other().evaluate(), other.number) == ("its own", 7)
-    assert [row.name for row in recording.rows] == ["train", "eval", "eval"]
-    assert coverage.facts()["packages"]["transformers"]["spans"] == ["eval", "train"]
-
-
 def test_what_was_wrapped_where_it_comes_from_is_not_wrapped_again(
     coverage: Coverage, imported: Any, recording: Recorded
 ) -> None:
@@ -186,13 +154,6 @@ def test_what_was_wrapped_where_it_comes_from_is_not_wrapped_again(
     assert wrapped(actor) == set()
     assert actor().training_step() == "trained"
     assert [row.name for row in recording.rows] == ["train"]
-
-
-def test_an_actor_of_no_framework_is_left_alone(coverage: Coverage) -> None:
-    actor = type("Trainer", (), {"__module__": "mine", **vars(trainer().Trainer)})
-    actor.__module__ = "mine"
-    apply_to_actor(actor)
-    assert wrapped(actor) == set()
 
 
 def test_a_copy_that_is_hooked_already_stays_so(coverage: Coverage, recording: Recorded) -> None:

@@ -13,13 +13,6 @@ def hook(span: str) -> Hook:
 TRL, NUMPY = Adapter("no-such-trl", ()), Adapter("numpy", ())
 
 
-def test_nothing_is_said_where_nothing_was_hooked() -> None:
-    coverage = Coverage()
-    assert coverage.facts() == {}
-    coverage.note_problem(TRL, "trl.trainer", ValueError("x"))
-    assert coverage.facts() == {}
-
-
 def test_a_span_is_absent_where_none_of_its_functions_is_there() -> None:
     coverage = Coverage()
     for span, wrapped in (("rollout", True), ("train", False), ("sync", False), ("sync", True)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,14 +9,12 @@ import pytest
 
 from grpo_doctor_probes.hooks import describing
 from grpo_doctor_probes.hooks.describing import (
-    describe_trainer,
     framework_of,
     model_facts,
     package_versions,
     plain_settings,
     settings_of,
 )
-from tests.unit.probes.conftest import Recorded
 from tests.unit.probes.record.test_modelsizes import QWEN, SIZES, Weight
 
 
@@ -98,14 +94,6 @@ def test_settings_are_the_arguments_and_what_else_is_known(
     assert settings_of(SimpleNamespace(**{"args": Arguments(lr=1), **trainer})) == settings
 
 
-def test_the_trainers_own_arguments_count_more_than_the_launchers_but_for_what_it_takes_back(
-    parsed: dict[str, Any],
-) -> None:
-    parsed |= {"lr": 2, "tuner_type": "lora", "gradient_checkpointing": True}
-    trainer = SimpleNamespace(args=Arguments(lr=1, gradient_checkpointing=False))
-    assert settings_of(trainer) == {"lr": 1, "tuner_type": "lora", "gradient_checkpointing": True}
-
-
 @pytest.mark.parametrize(
     ("modules", "framework"),
     [
@@ -149,16 +137,3 @@ def test_versions_are_those_of_what_is_installed() -> None:
     versions = package_versions()
     assert "ms-swift" not in versions
     assert all(version and version[0].isdigit() for version in versions.values())
-
-
-@pytest.mark.parametrize("zero", [True, False])
-def test_one_process_describes_the_run(recording: Recorded, zero: bool) -> None:
-    kind = type("Trainer", (), {"__module__": "trl.trainer.grpo_trainer"})
-    trainer: Any = kind()
-    trainer.args, trainer.is_world_process_zero = Arguments(lr=1), lambda: zero
-    describe_trainer(trainer)
-    path = Path(recording.run_dir) / "job.json"
-    assert path.exists() is zero
-    if zero:
-        job = json.loads(path.read_text())
-        assert (job["framework"], job["config"]) == ("trl", {"lr": 1})

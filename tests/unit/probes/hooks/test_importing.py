@@ -47,25 +47,6 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported: list[Any]) 
         del sys.modules[name]
 
 
-@pytest.mark.parametrize(
-    ("waited_for", "imports", "told"),
-    [
-        (["one"], ["one", "two", "one"], ["framework.one"]),  # once, when it is ready
-        (["", "two"], ["two"], ["framework", "framework.two"]),
-        (["lazy"], ["lazy"], ["framework.lazy"]),  # which puts another object in its place
-    ],
-)
-def test_it_tells_of_what_is_waited_for(
-    watch: Watch, imported: list[Any], waited_for: list[str], imports: list[str], told: list[str]
-) -> None:
-    watch(*(f"framework.{name}".rstrip(".") for name in waited_for))
-    for name in imports:
-        module: Any = importlib.import_module(f"framework.{name}")
-        assert "exec_module" not in vars(module.__spec__.loader)  # as it was
-    assert [module.__name__ for module in imported] == told
-    assert getattr(imported[-1], "VALUE", None) or getattr(imported[-1], "lazy", True)
-
-
 def test_what_is_waited_for_is_asked_once_and_with_the_first_import_of_the_package(
     tmp_path: Path, watch: Watch, imported: list[Any]
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.hooks.spans import open_spans
+from grpo_doctor_probes.hooks.spans import _OPEN
 from grpo_doctor_probes.hooks.table import HOOKED, Hook
 from grpo_doctor_probes.hooks.wrapping import (
     after,
@@ -22,12 +22,10 @@ from grpo_doctor_probes.hooks.wrapping import (
     replace,
     spanned,
     with_gpu_times,
-    with_role,
     without_span,
     wrap_hook,
 )
 from grpo_doctor_probes.record import layout, recorder
-from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.conftest import Recorded
 
 CODE = '''
@@ -77,36 +75,6 @@ def doubled(function: Any) -> Any:
     return call if inner is function else type(function)(call)
 
 
-@pytest.mark.parametrize(
-    ("qualname", "call", "result"),
-    [
-        ("free", lambda m: m.free(1), ("free", 1)),
-        ("Kind.method", lambda m: m.Kind().method(1), ("method", 1)),
-        ("Kind.static", lambda m: m.Kind.static(1), ("static", 1)),
-        ("Kind.of_class", lambda m: m.Kind.of_class(1), ("Kind", 1)),
-        ("Kind.Inner.deep", lambda m: m.Kind.Inner().deep(1), ("deep", 1)),
-        ("Base.inherited", lambda m: m.Kind().inherited(1), ("inherited", 1)),
-    ],
-)
-def test_functions_of_every_kind_are_replaced(
-    module: Any, qualname: str, call: Any, result: tuple[str, int]
-) -> None:
-    assert call(module) == result
-    assert replace(module, qualname, doubled)
-    assert call(module) == [result, result]
-
-
-@pytest.mark.parametrize(
-    "qualname", ["gone", "Kind.gone", "Gone.method", "Kind.Gone.deep", "Kind.inherited",
-                 "Base.number", "__name__"],
-)  # fmt: skip
-def test_what_a_module_does_not_define_as_a_function_stays(module: Any, qualname: str) -> None:
-    before = {name: dict(vars(getattr(module, name))) for name in ("Base", "Kind")}
-    assert not replace(module, qualname, doubled)
-    assert {name: dict(vars(getattr(module, name))) for name in before} == before
-    assert module.__name__ == "framework"
-
-
 def test_a_replaced_function_keeps_its_name_its_words_and_is_marked(module: Any) -> None:
     replace(module, "free", doubled)
     assert (module.free.__name__, module.free.__doc__) == ("free", "Free.")
@@ -117,15 +85,6 @@ def test_a_replaced_function_keeps_its_name_its_words_and_is_marked(module: Any)
 
 def hook(**more: Any) -> Hook:
     return Hook("framework", "free", "train", "1.0-", **more)
-
-
-def test_a_hooked_function_is_a_span(recording: Recorded, module: Any) -> None:
-    assert wrap_hook(module, hook(direction="to_cpu"))
-    assert module.free(1) == ("free", 1)
-    assert not wrap_hook(module, Hook("framework", "gone", "train", "1.0-"))
-    assert [(row.name, row.args) for row in recording.rows] == [
-        ("train", '{"direction": "to_cpu"}')
-    ]
 
 
 class Pause:
@@ -149,7 +108,7 @@ def test_the_span_of_a_shared_hook_lasts_as_long_as_any_of_those_side_by_side(
     for coroutine, still_open in ((first, shared), (last, False)):
         with pytest.raises(StopIteration):
             coroutine.send(None)
-        assert open_spans() == (["train"] if still_open else [])
+        assert _OPEN.names == (["train"] if still_open else [])
     assert [row.name for row in recording.rows] == ["train"]
 
 
@@ -164,7 +123,8 @@ def test_the_span_of_a_shared_hook_lasts_as_long_as_any_of_those_side_by_side(
 def test_a_span_by_the_arguments_of_the_call(
     recording: Recorded, module: Any, span_of: Any, recorded: list[str], errors: int
 ) -> None:
-    wrap_hook(module, hook(span_of=span_of))
+    assert wrap_hook(module, hook(span_of=span_of))
+    assert not wrap_hook(module, Hook("framework", "gone", "train", "1.0-"))
     assert module.free(1) == ("free", 1)
     assert [row.name for row in recording.rows] == recorded
     assert recording.header.errors == errors
@@ -180,40 +140,6 @@ def test_one_function_has_one_span_however_often_it_is_asked_for(
     assert without_span(plain) is plain
     assert once(3) == ("free", 3)
     assert [row.name for row in recording.rows] == ["reward/free"]
-
-
-def test_notes_are_made_before_a_call_after_it_and_of_its_result(recording: Recorded) -> None:
-    calls: list[Any] = []
-
-    def function(x: int, function: int = 0) -> int:  # the job's names are its own
-        calls.append("call")
-        return x + function
-
-    def note(*args: Any, **kwargs: Any) -> None:
-        calls.append((args, kwargs))
-        raise ValueError("a version from tomorrow")
-
-    for around in (before(note), after(note), on_result(note)):
-        assert around(function)(1, function=2) == 3
-    named = {"function": 2}
-    arguments = ((1,), named)
-    assert calls == [arguments, "call", "call", arguments, "call", ((3, 1), named)]
-    assert recording.header.errors == 3
-
-
-def test_a_process_has_the_role_of_the_first_object_that_gives_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name, value in (("_name", None), ("_pid", 0)):
-        monkeypatch.setattr(ROLE, name, value)
-
-    async def init_later(value: int) -> tuple[int, str | None]:
-        return value, ROLE.of_this_process()
-
-    made = with_role("actor")(lambda value: (value, ROLE.of_this_process()))
-    assert ROLE.of_this_process() is None
-    assert made(7) == (7, "actor")
-    assert asyncio.run(with_role("reward")(init_later)(8)) == (8, "actor")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +18,7 @@ from grpo_doctor_probes.evidence import Blocked, Job, Look, Member, ProcessLook
 from grpo_doctor_probes.look import pyspy
 from grpo_doctor_probes.procs.procfs import descriptors
 from grpo_doctor_probes.procs.tcp import tcp_table
+from tests.unit.probes.conftest import until
 
 NEEDS_PYSPY = pytest.mark.skipif(pyspy.binary() is None, reason="py-spy is not installed")
 READY = "import os, sys, time; print('ready', flush=True)\n"
@@ -43,14 +42,6 @@ def job_of(*pids: int) -> Job:
         "here",
         tuple(Member(pid, os.getpid(), 0, "rank", "r", "r", rank=r) for r, pid in enumerate(pids)),
     )
-
-
-def until(holds: Callable[[], bool], at_most_s: float = 60.0) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + at_most_s
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 @dataclass

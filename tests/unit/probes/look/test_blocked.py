@@ -119,8 +119,7 @@ def test_what_the_main_thread_polls(
 
 
 @pytest.mark.parametrize(
-    ("count", "rows"),
-    [(7, range(20, 27)), (8, range(20, 28)), (9, [28]), (30, [28])],
+    ("count", "rows"), [(7, range(20, 27)), (8, range(20, 28)), (9, [28]), (30, [28])]
 )
 def test_of_many_polled_connections_those_in_trouble_alone(
     rank: Scene, count: int, rows: list[int]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.look.other_ends import is_in_trouble
-from tests.unit.probes.look.ends import CONTAINER, FAR, HERE, OTHER, RANK, described, end
+from tests.unit.probes.look.ends import FAR, OTHER, RANK, described, end
 from tests.unit.probes.look.scene import LOOPBACK, Scene
 
 pytestmark = pytest.mark.skipif(sys.byteorder != "little", reason="the tables are little-endian")
@@ -103,55 +102,3 @@ def test_a_connection_whose_other_end_is_in_no_table(
     row = end(rank, "connect")
     assert (row.kind, row.peers, row.peers_known) == ("socket-connect", peers, complete)
     assert row.note == f"{state}; {words}"
-
-
-@pytest.mark.parametrize(
-    ("job", "inode", "peers", "complete", "words"),
-    [
-        ((RANK, 77), None, (77,), True, "the other end is held by 77 (python, sleeping)"),
-        ((RANK,), None, (), False, "the other end is on 10.0.0.2 port 5000"),
-        ((RANK, 77), 0, (), True, "no process holds the other end"),
-    ],
-    ids=["of the job", "a stranger's", "of the job, closed"],
-)
-def test_the_other_end_in_the_network_of_a_container(
-    rank: Scene,
-    job: tuple[int, ...],
-    inode: int | None,
-    peers: tuple[int, ...],
-    words: str,
-    *,
-    complete: bool,
-) -> None:
-    rank.add(77, 1, "python other.py", space="net:[2]")
-    rank.socket(RANK, 3, 4000, 5000, hosts=(HERE, CONTAINER))
-    rank.socket(77, 3, 5000, 4000, "FIN_WAIT1" if inode == 0 else "ESTABLISHED",
-                hosts=(CONTAINER, HERE), inode=inode)  # fmt: skip
-    row = end(rank, job=job)
-    assert (row.peers, row.peers_known, row.note) == (peers, complete, f"ESTABLISHED; {words}")
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs", "trouble"),
-    [
-        ({}, {}, False),
-        ({"unread": 9}, {}, False),  # it is about to read that
-        ({"unsent": 1}, {}, True),
-        ({"resent": 1}, {}, True),
-        ({"state": "CLOSE_WAIT"}, {}, True),
-        ({}, {"unread": 1}, True),
-        ({}, None, False),  # of another host
-        ({"state": "LISTEN", "unread": 1}, None, False),
-    ],
-)
-def test_which_connections_are_in_trouble(
-    rank: Scene,
-    mine: dict[str, Any],
-    theirs: dict[str, Any] | None,
-    *,
-    trouble: bool,
-) -> None:
-    rank.socket(RANK, 3, 4000, 5000, **mine)
-    if theirs is not None:
-        rank.socket(OTHER, 3, 5000, 4000, **theirs)
-    assert is_in_trouble(rank.view(), RANK, 3) is trouble

@@ -76,14 +76,6 @@ def test_who_holds_a_lock_that_a_call_waits_for(
     assert row.note.startswith(f"held by {listed or 'a process without read permission'}")
 
 
-def test_a_lock_that_was_given_meanwhile_is_held_by_nobody(rank: Scene, file: Path) -> None:
-    rank.mounted(RANK, ("/", "nfs4", "server:/export"))
-    rank.waits(RANK, "flock", 3)
-    row = the_row(rank)
-    assert (row.peers, row.peers_known) == ((), False)
-    assert row.note == "on nfs4 (server:/export) at /"
-
-
 @pytest.mark.parametrize(
     ("command", "is_told"),
     [
@@ -228,14 +220,6 @@ def test_which_path_a_call_is_about(
     rank.waits(RANK, call, *(() if folder is None else (folder,)), address)
     row = the_row(rank)
     assert (row.kind, row.target, row.note) == ("file", path, call)
-
-
-def test_a_path_says_what_it_is_on(rank: Scene) -> None:
-    rank.mounted(RANK, ("/", "ext4", "/dev/vda"), ("/data", "nfs4", "server:/export"))
-    rank.waits(RANK, "openat", AT_CWD, rank.remembers(RANK, 64, b"/data/train.jsonl\0"), state="D")
-    row = the_row(rank)
-    assert (row.kind, row.target) == ("file", "/data/train.jsonl")
-    assert row.note == "openat on nfs4 (server:/export) at /data"
 
 
 @pytest.mark.parametrize(

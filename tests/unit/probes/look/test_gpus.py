@@ -183,7 +183,7 @@ def test_what_is_known_of_where_a_process_computes(
     local_rank: int | None,
     visible: tuple[str | None, int | None] | None,
 ) -> None:
-    """Engines set both anew once they run."""
+    """Engines set both again once they run."""
     FakeProc(tmp_path).add(7, 1, "python x", environment)
     member = Member(7, 1, 0, role, "python", "python x", local_rank=local_rank)
     processes = module.processes(Job("here", (member,)), tmp_path)

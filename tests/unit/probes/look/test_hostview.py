@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.discover.scan import Process, Tree
-from grpo_doctor_probes.look.hostview import HostView, Unix, parse_unix, unix_sockets
+from grpo_doctor_probes.look.hostview import Unix, parse_unix, unix_sockets
 
 
 def test_the_kernel_tells_peers_of_unix_sockets() -> None:
@@ -41,22 +40,3 @@ def test_a_message_with_a_name_a_peer_and_a_queue_and_each_start_of_it() -> None
         assert "/run/a.sock".startswith(parsed.name)
         assert parsed.peer == 78 or length < len(head + name + peer)
     assert not parse_unix(struct.pack("=BBBBIII", 1, 1, 1, 0, 77, 0, 0)).listening
-
-
-def viewing(tmp_path: Path, *processes: tuple[int, int, str]) -> HostView:
-    view = HostView(tmp_path)
-    view.tree = Tree(
-        {
-            pid: Process(pid, parent, pid, pid, state, "python", started_ticks=pid)
-            for pid, parent, state in processes
-        }
-    )
-    return view
-
-
-def test_descendants_are_told_once_and_none_of_those_that_were_named(tmp_path: Path) -> None:
-    family = [(2, 1, "S"), (3, 2, "S"), (4, 3, "S"), (5, 2, "S"), (6, 1, "S")]
-    view = viewing(tmp_path, *family)
-    assert sorted(view.descendants((2,))) == [3, 4, 5]
-    assert sorted(view.descendants((2, 3))) == [4, 5]
-    assert view.descendants((4, 6)) == []

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from grpo_doctor_probes.look.limits import frozen, limits_of
-from grpo_doctor_probes.procs.cgroups import NO_LIMIT_BYTES
 
 STAT = b"7 (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 -5 1 0 99 0 0\n"
 
@@ -77,44 +74,3 @@ def test_version_1(tmp_path: Path) -> None:
     assert frozen(7, proc, mount) == limit.freezer
     assert (limit.quota_cores, limit.throttled_ns) == (0.5, 12345)
     assert (limit.memory_limit_bytes, limit.memory_used_bytes, limit.oom_kills) == (2000, 1500, 1)
-
-
-def test_a_container_that_reads_the_hosts_path_looks_at_its_mount_point(tmp_path: Path) -> None:
-    proc, mount = world(tmp_path, "0::/../../pod/x\n", {"cpu.max": "200000 100000\n"})
-    limit = limits_of(7, proc, mount)
-    assert limit is not None
-    assert limit.quota_cores == 2.0
-
-
-def test_no_groups_are_no_limits_and_no_process_is_none(tmp_path: Path) -> None:
-    proc, mount = world(tmp_path, "broken\n", {})
-    limit = limits_of(7, proc, mount)
-    assert limit is not None
-    assert (limit.frozen, limit.quota_cores, limit.memory_limit_bytes) == (False, None, None)
-    assert limits_of(8, proc, mount) is None
-    assert frozen(8, proc, mount) == ""
-
-
-@pytest.mark.parametrize(
-    ("upper", "lower", "limit"),
-    [
-        ((1000, 900), (500, 100), (1000, 900)),  # 100 left of it, 400 of the other
-        ((1000, 601), (500, 100), (1000, 601)),
-        ((1000, 100), (500, 450), (500, 450)),
-        ((3000, 2000), (900, 100), (900, 100)),
-        ((NO_LIMIT_BYTES, 5), (NO_LIMIT_BYTES - 1, 5), (NO_LIMIT_BYTES - 1, 5)),
-        ((NO_LIMIT_BYTES, 5), (NO_LIMIT_BYTES, 5), (None, None)),
-    ],
-)
-def test_the_level_that_has_the_least_memory_left(
-    tmp_path: Path,
-    upper: tuple[int, int],
-    lower: tuple[int, int],
-    limit: tuple[int | None, int | None],
-) -> None:
-    files = {"cgroup.controllers": "memory"}
-    for folder, (limit_bytes, used) in (("a", upper), ("a/b", lower)):
-        files |= {f"{folder}/memory.max": str(limit_bytes), f"{folder}/memory.current": str(used)}
-    limited = limits_of(7, *world(tmp_path, "0::/a/b\n", files))
-    assert limited is not None
-    assert (limited.memory_limit_bytes, limited.memory_used_bytes) == limit

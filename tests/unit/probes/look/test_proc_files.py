@@ -9,13 +9,8 @@ import pytest
 
 from grpo_doctor_probes.look.host import disks, on_mount, parse_mounts
 from grpo_doctor_probes.look.logs import logs
+from grpo_doctor_probes.look.processes import SchedulerClock, Scheduling, parse_sched, parse_syscall
 from grpo_doctor_probes.look.syscalls import call
-from grpo_doctor_probes.look.threads import (
-    SchedulerClock,
-    Scheduling,
-    parse_sched,
-    parse_syscall,
-)
 from tests.unit.probes.look.stage import job_of
 
 
@@ -57,7 +52,7 @@ def test_a_core_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
             raise TimeoutError
         return 1000
 
-    monkeypatch.setattr("grpo_doctor_probes.look.threads.within", measure)
+    monkeypatch.setattr(import_module("grpo_doctor_probes.look.processes"), "within", measure)
     clock = SchedulerClock(Path("/proc"))
     assert [clock.monotonic_ns(5, core) for core in (3, 3, 4, 4, 3)] == [1005] * 5
     assert len(questions) == 2

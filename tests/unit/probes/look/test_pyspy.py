@@ -173,7 +173,8 @@ def test_what_pip_put_beside_the_packages_needs_no_path(
 def test_which_processes_must_not_be_traced(
     monkeypatch: pytest.MonkeyPatch, states: list[str], reason: str
 ) -> None:
-    monkeypatch.setattr(stacks, "thread_states", lambda _: states)
+    monkeypatch.setattr(stacks, "numbers", lambda _: range(len(states)))
+    monkeypatch.setattr(stacks, "state_of", lambda path: states[int(path.rsplit("/", 1)[1])])
     monkeypatch.setattr(stacks, "status", lambda _: {"TracerPid": "0"})
     monkeypatch.setattr(stacks, "frozen", lambda _: "")
     monkeypatch.setattr(stacks, "why_not_process", lambda _: "")

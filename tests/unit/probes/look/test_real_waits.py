@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from grpo_doctor_probes import look
+from tests.unit.probes.conftest import until
 from tests.unit.probes.look.stage import (
     READY,
     Stage,
@@ -15,7 +14,6 @@ from tests.unit.probes.look.stage import (
     listening_port,
     main_rows,
     process_look,
-    until,
 )
 
 SERVES = "import socket; s = socket.create_server(({!r}, 0){}); " + READY
@@ -114,16 +112,6 @@ def test_a_full_pipe_names_its_reader_and_what_that_waits_for(stage: Stage) -> N
     assert f"held by {reader} (sleep, sleeping)" in row.note
     of_both = look.blocked(job_of(pid), look.processes(job_of(pid)))
     assert {(each.pid, each.kind) for each in of_both} == {(pid, "pipe-write"), (reader, "sleep")}
-
-
-def test_a_fifo_that_nobody_opens(stage: Stage) -> None:
-    path = stage.folder / "a fifo\n\x1b[31m"
-    os.mkfifo(path)
-    pid = stage.start(READY + "open(sys.argv[1])", str(path))
-    (row,) = main_rows(pid, "wait_for_partner")
-    assert (row.kind, row.peers, row.peers_known) == ("fifo-open", (), True)
-    assert row.target == str(stage.folder) + "/a fifo?[31m"
-    assert row.note == "waits until a process opens it for writing"
 
 
 def test_a_lock_that_a_dead_process_left_to_its_child(stage: Stage) -> None:

@@ -11,14 +11,8 @@ import pytest
 from grpo_doctor_probes import look
 from grpo_doctor_probes.evidence import Look, ProcessLook, PythonThread, Stack, Thread
 from grpo_doctor_probes.look import stackreading
-from tests.unit.probes.look.stage import (
-    NEEDS_PYSPY,
-    SERVING,
-    Stage,
-    asleep_in,
-    process_look,
-    until,
-)
+from tests.unit.probes.conftest import until
+from tests.unit.probes.look.stage import NEEDS_PYSPY, SERVING, Stage, asleep_in, process_look
 
 
 @NEEDS_PYSPY

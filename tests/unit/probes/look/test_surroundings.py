@@ -1,4 +1,4 @@
-"""Kernel messages, log lines, metrics, disks that hang, and open spans of a recording."""
+"""Kernel messages, limits, log lines, disks that hang, and open spans of a recording."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes import phase
+from grpo_doctor_probes import look, phase
 from grpo_doctor_probes.evidence import Job, Member
 from grpo_doctor_probes.look.host import HIDDEN, disks, messages, select
-from grpo_doctor_probes.look.logs import last_lines
 from grpo_doctor_probes.look.recorded import open_spans
 from tests.unit.probes.conftest import Recorded
+from tests.unit.probes.look.stage import Stage, job_of
 
 OURS = 0  # stands for the number of this process
 
 
 def me() -> Job:
     return Job("here", (Member(os.getpid(), 1, 0, "rank", "r", "r", rank=0),))
-
-
-# --- kernel messages
 
 
 def test_only_the_last_hour_and_what_concerns_a_job() -> None:
@@ -52,24 +49,6 @@ def test_hidden_messages_are_a_problem_and_not_silence(
     assert messages() == ((), HIDDEN)
 
 
-# --- logs
-
-
-def test_the_last_forty_lines_without_secrets_and_controls() -> None:
-    lines = [f"line {number}" for number in range(60)]
-    text = "\n".join([*lines, "  token=hf_abcdefghijklmnopqrstuv \x07", "50%|x\r100%|y\r", ""])
-    tail = last_lines(text.encode())
-    assert len(tail) == 40
-    assert tail[-2:] == ("  token=[redacted] ?", "100%|y")
-    assert last_lines(b"") == ()
-
-
-# --- engines
-
-
-# --- disks
-
-
 def test_a_disk_that_does_not_answer_costs_a_second_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -90,20 +69,6 @@ def test_a_disk_that_does_not_answer_costs_a_second_and_says_so(
     assert disks_here
     assert all("no answer" in disk.error for disk in disks_here)
     assert time.monotonic() - began < 60
-
-
-# --- open spans
-
-
-def test_spans_that_are_open_now(recording: Recorded) -> None:
-    job = Job(me().host, me().members, run_dir=str(recording.run_dir))
-    with phase("rollout"):
-        spans = open_spans(job)
-        assert [(span.pid, span.name, span.collective) for span in spans] == [
-            (os.getpid(), "rollout", False)
-        ]
-        assert 0 <= spans[0].age_s < 60
-    assert open_spans(job) == ()
 
 
 def numbered(proc: Path, numbers: dict[int, int]) -> Path:
@@ -139,3 +104,32 @@ def test_spans_of_a_job_that_knows_itself_by_other_numbers(
     with phase("reward"):
         spans = open_spans(job, numbered(tmp_path / "proc", own))
     assert [span.pid for span in spans] == ([] if shown_pid is None else [shown_pid])
+
+
+def test_logs_are_found_by_name_and_by_redirection(stage: Stage) -> None:
+    log, out = stage.folder / "train.log", stage.folder / "output"
+    pid = stage.start(
+        """
+        import os, sys, time
+        log = open(sys.argv[1], "w")
+        for line in range(100):
+            log.write(f"line {line}\\n")
+        log.write("10%\\r100% \\x1b[31mdone\\x1b[0m api_key=hf_abcdefghijklmnopqrstuv")
+        log.flush()
+        out = open(sys.argv[2], "w")
+        os.dup2(out.fileno(), 2)
+        os.write(2, b"a warning\\n")
+        open("/dev/null").read()
+        print("ready", flush=True)
+        time.sleep(60)
+        """,
+        str(log),
+        str(out),
+    )
+    tails = {tail.path: tail for tail in look.logs(job_of(pid))}
+    assert set(tails) == {str(log), str(out)}
+    assert tails[str(out)].lines == ("a warning",)
+    lines = tails[str(log)].lines
+    assert lines[-2:] == ("line 99", "100% done api_key=[redacted]")
+    assert len(lines) == 40
+    assert tails[str(log)].written_s_ago < 60

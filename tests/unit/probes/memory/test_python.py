@@ -11,12 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from grpo_doctor_probes.memory.access import Memory, mapped
-from grpo_doctor_probes.memory.python import (
-    Objects,
-    UnknownPythonError,
-    line_of_310,
-    line_of_311,
-)
+from grpo_doctor_probes.memory.python import Objects, UnknownPythonError, line_of_310, line_of_311
 
 CODE = """
 async def long(a, b):

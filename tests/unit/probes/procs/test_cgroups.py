@@ -1,4 +1,4 @@
-"""Control groups of a process and all above them, by controller."""
+"""Control groups of a process and all above them, by controller, and what their limits leave."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.procs.cgroups import VERSION_2, control_groups
+from grpo_doctor_probes.procs.cgroups import VERSION_2, control_groups, memory_available_bytes
 
 
 def groups(folder: Path, cgroup: str, *made: str) -> dict[str, list[str]]:
@@ -55,3 +55,52 @@ def test_the_group_of_a_process_and_all_above_it(
 
 def test_a_process_that_has_gone_has_none(tmp_path: Path) -> None:
     assert control_groups(7, tmp_path, tmp_path) == {}
+
+
+GB = 10**9
+
+
+def group(folder: Path, version: int, limit: int | str, used: int, inactive_file: int = 0) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    names = ("memory.max", "memory.current", "inactive_file")
+    if version == 1:
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    (folder / names[0]).write_text(f"{limit}\n")
+    (folder / names[1]).write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 1\n{names[2]} {inactive_file}\nslab 5\n")
+
+
+def available(tmp_path: Path, cgroup: str) -> int | None:
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/cgroup").write_text(cgroup)
+    groups = control_groups(7, tmp_path / "proc", tmp_path / "sys/fs/cgroup")
+    return memory_available_bytes(groups)
+
+
+V1_NONE = 9223372036854771712
+
+
+@pytest.mark.parametrize(
+    ("groups", "cgroup", "left"),
+    [
+        ({"pod": (2, 10 * GB, 9 * GB), "pod/job": (2, 8 * GB, 2 * GB)}, "0::/pod/job", GB),
+        ({"job": (2, 8 * GB, 7 * GB, 5 * GB)}, "0::/job", 6 * GB),  # pages that can be dropped
+        ({"job": (2, "max", 7 * GB)}, "0::/job", None),
+        ({"job": (2, 2**62 - 1, GB)}, "0::/job", 2**62 - 1 - GB),
+        ({"job": (2, 2**62, GB)}, "0::/job", None),
+        ({"job": (2, GB, 2 * GB)}, "0::/job", 0),
+        (
+            {"memory": (1, V1_NONE, 90 * GB), "memory/docker/c": (1, 8 * GB, 3 * GB, GB)},
+            "5:cpu:/x\n4:memory:/docker/c\n0::/", 6 * GB,
+        ),
+        # A container sees the path of its host; one that leaves the mount is not followed.
+        ({"memory": (1, 8 * GB, 3 * GB)}, "4:memory:/docker/not-mounted-here", 5 * GB),
+        ({"": (2, 8 * GB, 3 * GB), "../other": (2, GB, 0)}, "0::/../other", 5 * GB),
+    ],
+)  # fmt: skip
+def test_what_the_tightest_group_leaves(
+    tmp_path: Path, groups: dict[str, tuple[int, ...]], cgroup: str, left: int | None
+) -> None:
+    for name, facts in groups.items():
+        group(tmp_path / "sys/fs/cgroup" / name, *facts)
+    assert available(tmp_path, f"{cgroup}\n") == left

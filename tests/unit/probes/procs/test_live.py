@@ -10,19 +10,6 @@ from grpo_doctor_probes.record import layout, recorder
 from tests.unit.probes.conftest import Recorded
 
 
-def test_a_running_process_is_readable(recording: Recorded) -> None:
-    with step(4), phase("train"):
-        header = recording.header
-        assert header.step == 4
-        assert [(o.name, o.thread, o.kind) for o in header.open_spans] == [
-            ("step", 0, layout.STEP),
-            ("train", 0, layout.SPAN),
-        ]
-        assert header.threads[0] == "MainThread"
-        assert header.start_monotonic_ns < header.open_spans[0].start_ns
-        assert header.closed_ns == 0
-
-
 def test_when_the_latest_span_began_is_told_after_its_end_too(recording: Recorded) -> None:
     with step(0):
         with phase("rollout"):

@@ -11,14 +11,14 @@ from grpo_doctor_probes.procs.procstat import (
     EXITING,
     FORKED,
     KERNEL_THREAD,
-    parse_stat,
+    Stat,
     read_stat,
     state_of,
 )
 
 
 def test_a_name_with_brackets_does_not_shift_the_fields() -> None:
-    stat = parse_stat(b"7 (a) R 1 (b\n) S 1 2 3\n")
+    stat = Stat(b"7 (a) R 1 (b\n) S 1 2 3\n")
     assert stat.name == b"a) R 1 (b\n"
     assert (stat.state, stat.parent, stat.group, stat.session) == ("S", 1, 2, 3)
     with pytest.raises(IndexError):
@@ -28,11 +28,7 @@ def test_a_name_with_brackets_does_not_shift_the_fields() -> None:
 @pytest.mark.parametrize("text", [b"", b"7 (cut off"])
 def test_what_is_no_stat_record_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match="not found"):
-        parse_stat(text)
-
-
-def test_who_samples_can_stop_at_the_last_field_it_wants() -> None:
-    assert parse_stat(b"7 (a) S 1 2 3 4 5\n", fields=3).group == 2
+        Stat(text)
 
 
 def test_this_process_as_the_kernel_tells_it() -> None:
@@ -58,9 +54,9 @@ def test_an_image_is_hidden_where_either_part_is() -> None:
     fields = [b"0"] * 50
     for code, stack, expected in ((b"1", b"2", (1, 2)), (b"0", b"2", None), (b"1", b"0", None)):
         fields[23], fields[25] = code, stack
-        assert parse_stat(b"7 (a) " + b" ".join(fields)).image == expected
+        assert Stat(b"7 (a) " + b" ".join(fields)).image == expected
 
 
 def test_the_states_of_what_has_ended() -> None:
     for state in (b"Z", b"X", b"x", b"R", b"S", b"D", b"T"):
-        assert parse_stat(b"7 (a) " + state).dead is (state in b"ZXx")
+        assert Stat(b"7 (a) " + state).dead is (state in b"ZXx")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from grpo_doctor_probes.look.stackreading import native_stacks, stacks
 from grpo_doctor_probes.procs import stoppable
+from tests.unit.probes.conftest import until
 
 # Its main thread waits in an ioctl for ever, as for a GPU: for a notice of its own seccomp filter,
 # which lets everything through. A helper sleeps.
@@ -41,10 +41,7 @@ def caller(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]
             pytest.skip("needs the right to make a seccomp filter")
         number = str(stoppable._IOCTL)
         file = Path(f"/proc/{process.pid}/syscall")
-        deadline = time.monotonic() + 60
-        while file.read_text().split()[0] != number:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        until(lambda: file.read_text().split()[0] == number)
         yield process
         process.kill()
 

@@ -14,8 +14,6 @@ import pytest
 
 from grpo_doctor_probes.record import recorder
 from grpo_doctor_probes.record.collectives import watch_collectives
-from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
-from tests.recording import read_rows, spans_file
 from tests.unit.probes.conftest import Recorded
 
 
@@ -69,21 +67,6 @@ def records(recording: Recorded) -> list[tuple[str, str, str, float]]:
 
 
 WORLD, PAIR = '{"group": "world"}', '{"group": "pair"}'
-
-
-def test_each_group_numbers_its_own_in_the_order_of_entry(recording: Recorded, dist: Any) -> None:
-    assert watch_collectives()
-    pair = Group("pair")
-    dist.all_reduce(1)
-    dist.all_reduce(1, group=pair)
-    dist.all_reduce(1, pair)
-    dist.all_reduce(1, dist.group.WORLD)
-    assert records(recording) == [
-        ("collective", "all_reduce", WORLD, 1),
-        ("collective", "all_reduce", PAIR, 1),
-        ("collective", "all_reduce", PAIR, 2),
-        ("collective", "all_reduce", WORLD, 2),
-    ]
 
 
 def test_one_operation_of_the_users_is_one_record(recording: Recorded, dist: Any) -> None:
@@ -171,28 +154,6 @@ def test_without_a_recording_or_torch_nothing_is_wrapped(
     assert recorder.start(str(tmp_path))
     monkeypatch.delitem(sys.modules, "torch.distributed")
     assert not watch_collectives()
-
-
-def test_watching_begins_the_recording_that_the_environment_asks_for(
-    dist: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
-    assert watch_collectives()
-    dist.all_reduce(1)
-    assert [row.name for row in read_rows(spans_file(tmp_path))] == ["all_reduce"]
-
-
-def test_a_collective_begins_the_recording_of_a_forked_child(
-    recording: Recorded, dist: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has the parent's functions, and no recording of its own yet."""
-    watch_collectives()
-    recorder.stop()
-    monkeypatch.setattr(recorder._Start, "refused", None)
-    monkeypatch.setattr(recorder._Start, "inherited", (str(tmp_path / "child"), 0))
-    dist.all_reduce(1)
-    assert [row.name for row in read_rows(spans_file(tmp_path / "child"))] == ["all_reduce"]
-    assert records(recording) == []
 
 
 def test_calls_go_on_after_the_recording_has_ended(recording: Recorded, dist: Any) -> None:

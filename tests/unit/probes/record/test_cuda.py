@@ -1,18 +1,26 @@
-"""GPU times from events that complete later. A stand-in for torch.cuda plays the device."""
+"""GPU times from events that complete later, and the capture mode in which they are made.
+
+Stand-ins for torch.cuda and for CUDA's runtime play the device.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import shutil
+import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from grpo_doctor_probes import phase, step
-from grpo_doctor_probes.record import recorder
+from grpo_doctor_probes.record import cuda, recorder
+from grpo_doctor_probes.record.cuda import capture_mode
 from tests.recording import Row
 from tests.unit.probes.conftest import Recorded
 
@@ -102,22 +110,6 @@ def train(device: Device, number: int) -> None:
             device.tick(400)
 
 
-def test_times_are_recorded_when_the_device_gets_there(recording: Recorded, device: Device) -> None:
-    train(device, 0)  # CUDA is seen in use at the first step's begin
-    assert cuda_rows(recording) == []
-    device.done = 700
-    with step(1):
-        pass
-    assert [(r.name, r.value) for r in cuda_rows(recording)] == [("rollout", 600)]
-    device.done = 10_000
-    recorder.stop()
-    rows = [(r.name, r.value) for r in cuda_rows(recording)]
-    assert rows == [("rollout", 600), ("train", 400), ("step", 0)]
-    host = {(r.name, r.start_ns, r.end_ns, r.depth) for r in recording.rows if r.kind == "span"}
-    assert {(r.name, r.start_ns, r.end_ns, r.depth) for r in cuda_rows(recording)[:2]} == host
-    assert recording.header.dropped == 0
-
-
 @pytest.mark.parametrize(("done", "most"), [(1e12, 12), (0.0, 40)])
 def test_events_are_used_again_and_what_waits_is_bounded(
     recording: Recorded, device: Device, monkeypatch: pytest.MonkeyPatch, done: float, most: int
@@ -131,14 +123,6 @@ def test_events_are_used_again_and_what_waits_is_bounded(
     assert bool(dropped) is (not done)
     recorder.stop()  # what never completes is counted
     assert recording.header.dropped == dropped + (0 if done else 10)
-
-
-def test_deep_spans_get_no_events(recording: Recorded, device: Device) -> None:
-    device.done = 1e12
-    with step(0), phase("a"), phase("b"), phase("c"), phase("d"):
-        pass
-    recorder.stop()
-    assert {r.name for r in cuda_rows(recording)} == {"a", "b"}
 
 
 def test_nothing_is_asked_while_a_graph_is_captured(recording: Recorded, device: Device) -> None:
@@ -158,6 +142,16 @@ def test_nothing_is_asked_while_a_graph_is_captured(recording: Recorded, device:
     assert {r.name for r in cuda_rows(recording)} == {"rollout", "train", "step"}
     assert len(cuda_rows(recording)) == 3
     assert recording.header.errors == 0
+
+
+def test_a_recording_that_ends_within_a_capture_asks_nothing(
+    recording: Recorded, device: Device
+) -> None:
+    train(device, 0)
+    device.done, device.capturing = 1e12, True
+    recorder.stop()
+    assert (cuda_rows(recording), recording.header.errors) == ([], 0)
+    assert recording.header.dropped == 2
 
 
 def in_thread(work: Callable[[], object]) -> None:
@@ -265,3 +259,78 @@ def test_torch_without_cuda_is_left_alone(
     with step(1):
         pass
     assert recording.header.errors == 0
+
+
+RUNTIME = """
+int fails = 0;
+static __thread int mode = 0;
+int cudaThreadExchangeStreamCaptureMode(int *given) {
+    int before = mode;
+    if (fails) return fails;
+    mode = *given;
+    *given = before;
+    return 0;
+}
+int now(void) { return mode; }
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A runtime of which nothing is loaded yet."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc to build a library that stands in for CUDA's runtime")
+    folder = tmp_path_factory.mktemp("cuda")
+    (folder / "runtime.c").write_text(RUNTIME)
+    built = folder / "libcudart.so.12"
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-o", str(built), str(folder / "runtime.c")], check=True
+    )
+    return built
+
+
+@pytest.fixture
+def runtime(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ctypes.CDLL]:
+    """The runtime, loaded and the only one in what stands for our mappings."""
+    loaded = ctypes.CDLL(str(library))
+    lines = Path("/proc/self/maps").read_text().splitlines(keepends=True)
+    (tmp_path / "maps").write_text("".join(line for line in lines if str(library) in line))
+    monkeypatch.setattr(cuda, "MAPS", str(tmp_path / "maps"))
+    yield loaded
+    ctypes.c_int.in_dll(loaded, "fails").value = 0
+
+
+def test_a_thread_is_relaxed_within_and_as_before_afterwards(runtime: ctypes.CDLL) -> None:
+    mode = capture_mode()
+    assert mode is not None
+    for _ in range(2):
+        with mode:
+            assert runtime.now() == 2
+        assert runtime.now() == 0
+    with pytest.raises(ZeroDivisionError), mode:
+        _ = 1 / 0
+    assert runtime.now() == 0
+
+
+def test_where_the_runtime_refuses_nothing_is_asked(runtime: ctypes.CDLL) -> None:
+    mode = capture_mode()
+    assert mode is not None
+    ctypes.c_int.in_dll(runtime, "fails").value = 100
+    with pytest.raises(OSError, match="CUDA error 100"), mode:
+        pytest.fail("it was asked")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "7f00-7f01 r--p 00000000 08:01 7 /gone/libcudart.so.12\n", "7f00-7f01 r--p 0 0 0\n"],
+)
+def test_without_a_runtime_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "maps").write_text(text)
+    monkeypatch.setattr(cuda, "MAPS", str(tmp_path / "maps"))
+    assert capture_mode() is None
+    monkeypatch.setattr(cuda, "MAPS", str(tmp_path / "missing"))
+    assert capture_mode() is None

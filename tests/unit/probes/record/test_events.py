@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes import counter, describe, instant, metrics, phase
+from grpo_doctor_probes import counter, describe, instant, metrics, step
 from grpo_doctor_probes.record import recorder
 from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 from tests.recording import read_rows, spans_file
@@ -33,18 +33,6 @@ def _refuse(name: str) -> None:
     raise AssertionError(f"{name} is not JSON")
 
 
-def test_counters_and_instants(recording: Recorded) -> None:
-    counter("rollout/tokens", 12.5)
-    counter("rollout/tokens", math.nan)
-    with phase("train"):
-        instant("oom")
-    tokens, unknown, oom, _ = recording.rows
-    assert (tokens.kind, tokens.name, tokens.value) == ("counter", "rollout/tokens", 12.5)
-    assert tokens.start_ns == tokens.end_ns
-    assert math.isnan(unknown.value)
-    assert (oom.kind, oom.name, oom.depth) == ("instant", "oom", 1)
-
-
 def test_nothing_is_written_without_a_recording(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
@@ -63,11 +51,12 @@ def test_nothing_is_written_without_a_recording(
         lambda: instant("oom"),
         lambda: metrics(1, {"loss": 1}),
         lambda: describe("trl"),
+        step(3)(lambda: None),
     ],
-    ids=["counter", "instant", "metrics", "describe"],
+    ids=["counter", "instant", "metrics", "describe", "step"],
 )
 def test_the_first_word_starts_the_recording_that_the_environment_asks_for(
-    say: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    say: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
     say()
@@ -75,32 +64,6 @@ def test_the_first_word_starts_the_recording_that_the_environment_asks_for(
     assert spans_file(tmp_path).exists()
     written = [row.name for row in read_rows(spans_file(tmp_path))]
     assert written or (tmp_path / "metrics.jsonl").exists() or (tmp_path / "job.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("argument", "variable", "size"), [(None, "8", 8), (None, None, 1), (None, "0", 1), (4, "8", 4)]
-)
-def test_how_many_ranks_a_job_says_it_has(
-    recording: Recorded,
-    monkeypatch: pytest.MonkeyPatch,
-    argument: int | None,
-    variable: str | None,
-    size: int,
-) -> None:
-    if variable is not None:
-        monkeypatch.setenv("WORLD_SIZE", variable)
-    describe("verl", world_size=argument)
-    facts = job(recording)
-    assert (facts["world_size"], facts["config"], facts["versions"]) == (size, {}, {})
-
-
-def test_metrics_keep_what_is_no_number_for_json(recording: Recorded) -> None:
-    metrics(1, {"loss": 0.5, "reward": math.nan})
-    metrics(2, {"loss": math.inf, "kl": -math.inf, 3: 4})  # type: ignore[dict-item]
-    first, second = lines(recording)
-    assert (first["step"], first["metrics"]) == (1, {"loss": 0.5, "reward": "nan"})
-    assert second["metrics"] == {"loss": "inf", "kl": "-inf", "3": 4.0}
-    assert first["t_ns"] < second["t_ns"]
 
 
 def test_one_metric_that_is_no_number_costs_only_itself(recording: Recorded) -> None:

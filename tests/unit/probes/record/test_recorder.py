@@ -1,7 +1,8 @@
-"""Where a recording goes, and what happens where it can't go."""
+"""Where a recording goes, what happens where it can't, and the pauses that it counts."""
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import stat
@@ -13,6 +14,7 @@ import pytest
 from grpo_doctor_probes import counter, instant, phase, step
 from grpo_doctor_probes.procs import live
 from grpo_doctor_probes.record import recorder
+from grpo_doctor_probes.record.recorder import LONGEST, SECONDS, Pauses
 from grpo_doctor_probes.record.rundir import MAX_MB_VARIABLE, RUN_DIR_VARIABLE
 from tests.recording import read_rows, spans_file
 from tests.unit.probes.conftest import Recorded
@@ -42,70 +44,12 @@ def test_a_process_that_empties_its_environment_is_recorded_as_it_began(tmp_path
     assert not (tmp_path / "second").exists()
 
 
-def test_an_empty_variable_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(RUN_DIR_VARIABLE, "")
-    with phase("init"):
-        pass
-    assert recorder.ACTIVE is None
-
-
 def test_files_are_private_to_the_user(recording: Recorded) -> None:
     with phase("init"):
         pass
     for path in (recording.path, recording.path.with_suffix(".json")):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(recording.path.parent.stat().st_mode) == 0o700
-
-
-def test_a_relative_folder_stays_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    recorder.start("run")
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    recorder.stop()
-    assert live.read_header(spans_file(tmp_path / "run")).closed_ns > 0
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-def test_a_second_recording_goes_beside_the_first(tmp_path: Path) -> None:
-    for number in range(4):
-        assert recorder.start(str(tmp_path))
-        with phase(f"run {number}"):
-            pass
-        recorder.stop()
-    files = sorted((tmp_path / "ranks").glob("*.spans"))
-    assert len(files) == 4
-    assert sorted(read_rows(f)[0].name for f in files) == [f"run {n}" for n in range(4)]
-    assert len(list((tmp_path / "ranks").glob("*.json"))) == 4
-
-
-def test_ending_notes_the_time_and_the_clocks_again(
-    recording: Recorded, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert recording.header.closed_ns == 0
-    recorder.stop()
-    assert capsys.readouterr().err == ""
-    assert recording.header.closed_ns > recording.header.start_monotonic_ns
-    assert len(json.loads(recording.path.with_suffix(".json").read_text())["clocks"]) == 2
-
-
-def test_each_thread_has_its_name_in_its_own_slot(recording: Recorded) -> None:
-    def work() -> None:
-        with phase("dataload"):
-            assert recording.header.threads[:3] == ("MainThread", "loader", "")
-            opened = [(span.name, span.thread) for span in recording.header.open_spans]
-            assert opened == [("train", 0), ("dataload", 1)]
-
-    with phase("train"):
-        thread = threading.Thread(target=work, name="loader")
-        thread.start()
-        thread.join()
-    assert sorted((row.name, row.thread) for row in recording.rows) == [
-        ("dataload", 1),
-        ("train", 0),
-    ]
 
 
 def test_after_the_end_nothing_starts_by_itself(
@@ -200,3 +144,36 @@ def test_a_signal_handler_may_record_wherever_it_interrupts(
     assert [r.name for r in recording.rows] == ["(unnamed)"]
     handle()
     assert recording.rows[-1].name == "checkpoint"
+
+
+class Node:
+    """One of many objects that a collection has to look at."""
+
+    def __init__(self, next_node: Node | None) -> None:
+        self.next = next_node
+
+
+def many_objects() -> list[Node]:
+    return [Node(None) for _ in range(200_000)]
+
+
+def test_the_pauses_of_a_step_are_its_counters(recording: Recorded) -> None:
+    objects = many_objects()
+    with step(1), phase("train"):
+        gc.collect()
+        gc.collect()
+    assert len(objects) == 200_000
+    *_, total, longest, end = recording.rows
+    assert (total.name, longest.name, end.name) == (SECONDS, LONGEST, "step")
+    # Two collections of 200,000 objects: some 4 ms each, and never the whole step.
+    assert 1e-3 < longest.value < total.value < (end.end_ns - end.start_ns) / 1e9
+    assert end.start_ns < total.start_ns < end.end_ns
+
+
+def test_a_collection_that_had_begun_before_is_not_counted() -> None:
+    pauses = Pauses()
+    try:
+        pauses._heard("stop", {})
+        assert pauses.take() is None
+    finally:
+        pauses.close()

@@ -48,9 +48,3 @@ def test_a_folder_of_another_user_is_refused(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(PermissionError, match="belongs to another user"):
         make_private(str(folder))
-
-
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError):
-        make_private(str(tmp_path / "file"))

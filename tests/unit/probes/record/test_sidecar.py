@@ -12,14 +12,6 @@ import pytest
 from grpo_doctor_probes.record import sidecar
 
 
-def test_a_file_is_replaced_in_one_step(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    sidecar.write_json(str(path), {"a": 1})
-    sidecar.write_json(str(path), {"b": "ü"})
-    assert json.loads(path.read_text(encoding="utf-8")) == {"b": "ü"}
-    assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
-
-
 def test_a_link_planted_in_the_folder_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,17 +38,6 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         sidecar.write_json(str(path), {"b": 2})
     assert json.loads(path.read_text()) == {"a": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
-
-
-def test_writes_that_take_only_a_part_are_continued(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda file, data: write(file, bytes(data[:7])))
-    sidecar.write_json(str(tmp_path / "run.json"), {"numbers": list(range(50))})
-    sidecar.append_line(str(tmp_path / "lines"), {"numbers": list(range(50))})
-    for name in ("run.json", "lines"):
-        assert json.loads((tmp_path / name).read_text()) == {"numbers": list(range(50))}
 
 
 def test_a_rank_file_that_can_not_be_written_is_no_error(
@@ -97,11 +78,3 @@ def test_a_line_is_always_one_of_its_own(
         path.write_text(before)
     sidecar.append_line(str(path), "one")
     assert path.read_text().replace('"one"', "one").splitlines() == after
-
-
-@pytest.mark.parametrize(("text", "number"), [("7", 7), ("-1", -1), ("", None), ("7b", None)])
-def test_numbers_of_the_environment(
-    monkeypatch: pytest.MonkeyPatch, text: str, number: int | None
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", text)
-    assert sidecar.number("WORLD_SIZE") == number

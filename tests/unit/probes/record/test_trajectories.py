@@ -8,13 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_doctor.trace.merge import merge, merged
-from grpo_doctor.trace.parts import MAIN, packed, read_part, unpacked
-from grpo_doctor.trace.processes import read_recording
-from grpo_doctor.trace.read import read_trace
+from grpo_doctor.trace.merge import merge
 from grpo_doctor.trace.spanfile import TRAJECTORY_KINDS, read_span_file
 from grpo_doctor.trace.trajectories.table import Table, table_of
-from grpo_doctor.trace.write import write_trace
 from grpo_doctor_probes.record import layout, recorder
 from grpo_doctor_probes.record.trajectories import (
     ABORTED,
@@ -52,28 +48,6 @@ def begun() -> Trajectory:
     one = begin()
     assert one is not None
     return one
-
-
-def test_a_trajectory_and_its_parts_are_completed_in_place(recording: Recorded) -> None:
-    one = begun()
-    one.note(group=7, staleness=None)
-    with one.part("generate"):
-        pass
-    one.end()
-    one.end(FAILED)  # an end counts once
-    table = rows(recording.run_dir)
-    assert [table.names[name] for name in table.name] == ["trajectory", "group", "generate"]
-    assert table.kind.tolist() == [layout.TRAJECTORY, layout.FACT, layout.PART]
-    assert table.value.tolist() == [DONE, 7.0, DONE]
-    assert set(table.of.tolist()) == {1}
-    assert (table.end_ns >= table.start_ns).all()
-
-
-def test_what_never_ends_is_open_until_its_process_was_seen_last(recording: Recorded) -> None:
-    begun().part("tool/search")
-    table = rows(recording.run_dir)
-    assert table.value.tolist() == [OPEN, OPEN]
-    assert table.end_ns.tolist() == [NEVER, NEVER]
 
 
 def test_an_error_says_how_a_part_ended(recording: Recorded) -> None:
@@ -115,9 +89,7 @@ def test_without_a_recording_or_a_trajectory_nothing_happens(tmp_path: Path) -> 
     assert not list((tmp_path / "ranks").glob("*.trajectories"))
 
 
-def test_a_name_is_cut_and_a_model_that_makes_up_names_fills_one_table(
-    recording: Recorded,
-) -> None:
+def test_a_name_is_cut_and_a_model_that_makes_up_names_fills_one_table(recording: Recorded) -> None:
     one = begun()
     for name in ("<b>" * 4000, *(f"{number:0200}" for number in range(1000))):
         one.part(f"tool/{name}").end()
@@ -125,25 +97,6 @@ def test_a_name_is_cut_and_a_model_that_makes_up_names_fills_one_table(
     assert max(map(len, table.names)) <= layout.MAX_NAME_BYTES
     assert "(unnamed)" in {table.names[name] for name in table.name}
     assert len(table.of) == 1002
-
-
-def test_the_oldest_make_room_and_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRPO_DOCTOR_MAX_MB", "1")
-    recorder.start(str(tmp_path))
-    early = begun()
-    held = early.part("generate")
-    for _ in range(5 * layout.SEGMENT_RECORDS):
-        early.part("tool/search").end()
-    late = begun().part("queue")
-    held.end()  # its segment is the first, which stays
-    (path,) = (tmp_path / "ranks").glob("*.trajectories")
-    table, lost = of_file(path)
-    assert lost > layout.SEGMENT_RECORDS
-    assert table.value[table.called("generate")].tolist() == [DONE]
-    late.end()
-    assert path.stat().st_size <= 1 << 20
 
 
 def test_a_row_whose_segment_is_used_again_is_not_written_over(
@@ -173,27 +126,6 @@ def test_a_file_that_another_program_cuts_ends_its_trajectories(recording: Recor
     one.part("generate").end()
     one.end()
     assert path.stat().st_size == 100
-
-
-def test_a_cut_file_is_read_as_far_as_it_goes(recording: Recorded) -> None:
-    one = begun()
-    for _ in range(10):
-        one.part("generate").end()
-    recorder.stop()
-    (path,) = (recording.run_dir / "ranks").glob("*.trajectories")
-    kept = layout.HEADER_BYTES + layout.SEGMENT_HEADER_BYTES + 4 * layout.RECORD_BYTES
-    os.truncate(path, kept)
-    spans = path.with_suffix(".spans")
-    read = read_recording(spans)
-    assert read.recording is not None
-    assert read.recording.trajectories is not None
-    assert len(read.recording.trajectories.records) == 4
-    assert read.problems == ("00000.trajectories: cut off; the records that are there are used",)
-    os.truncate(path, 50)
-    read = read_recording(spans)
-    assert read.recording is not None
-    assert read.recording.trajectories is None
-    assert "half-written" in read.problems[0]
 
 
 def test_a_forked_child_leaves_the_file_of_its_parent_alone(recording: Recorded) -> None:
@@ -229,18 +161,3 @@ def test_a_number_beyond_all_sense_is_bounded(recording: Recorded) -> None:
     trace = merge(recording.run_dir)
     assert trace.trajectories is not None
     assert trace.trajectories.outcomes == {"trained": 1}
-
-
-def test_what_another_host_reads_and_what_is_written_are_the_same(recording: Recorded) -> None:
-    one = begun()
-    one.part("tool/<b>").end(FAILED)
-    one.end()
-    recorder.stop()
-    name = recording.path.name
-    sent = unpacked(packed([read_part(recording.run_dir, MAIN, [name])]))
-    here, there = merge(recording.run_dir), merged("there", sent)
-    assert here.trajectories == there.trajectories
-    assert here.trajectories is not None
-    assert here.trajectories.count == 1
-    write_trace(here, recording.run_dir / "trace.json")
-    assert read_trace(recording.run_dir / "trace.json").trajectories == here.trajectories

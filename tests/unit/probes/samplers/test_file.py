@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.gpu.device import GpuRow
-from grpo_doctor_probes.samplers.file import RowWriter, SampleFile, encode, sample_path
+from grpo_doctor_probes.samplers.file import RowWriter, SampleFile, sample_path
 from grpo_doctor_probes.samplers.tracks import Reading, Track
 
 UTIL = Track("gpu.util", "%", gpu="GPU-1")
 MEMORY = Track("gpu.process_memory", "bytes", gpu="GPU-1", pid=4242)
 RANK = Track("rank.cpu", "%", pid=4242, rank=3)
-HOST = Track("host.load1", "load")
+HOST = Track("host.psi_io", "%")
 S = 1_000_000_000
 
 
@@ -42,19 +42,6 @@ def test_lines_are_appended_and_private(path: Path) -> None:
     assert file.size_bytes == 4
     assert path.stat().st_mode & 0o777 == 0o600
     assert file.problem is None
-
-
-def test_a_full_disk_ends_the_writing_without_an_exception(path: Path) -> None:
-    path.parent.mkdir()
-    path.symlink_to("/dev/full")
-    file = SampleFile(path)
-    file.open()
-    file.write(b"1\n")
-    assert file.problem is not None
-    assert ": No space left on device; the run continues" in file.problem
-    assert str(path) in file.problem
-    file.write(b"2\n")
-    file.close()
 
 
 def test_a_folder_that_cannot_be_made_is_a_problem(tmp_path: Path) -> None:
@@ -89,41 +76,41 @@ def test_half_a_line_is_taken_back(path: Path) -> None:
 
 def test_a_recording_is_written_exactly_like_this() -> None:
     rows = RowWriter()
-    gpu = GpuRow("GPU-1", 0, "NVIDIA H200", 150, None, None, True, ("gpm: not supported",))
-    mig = GpuRow("MIG-1", 1, "A100 MIG 1g.5gb", None, "1g.5gb", "GPU-2", False, ())
+    gpu = GpuRow("GPU-1", 0, "NVIDIA H200", 150, None, True, ("gpm: not supported",))
+    mig = GpuRow("GPU-2", 1, "A100", None, "on", False, ())
     written = [
         rows.header("a", 10.0, 123, 456, "boot/time"),
         rows.tick(
             1 * S,
             [
-                Reading({HOST: 0.123}, [], ["no PSI"]),
+                Reading({HOST: 0.12}, [], ["no PSI"]),
                 Reading({UTIL: 45.04, MEMORY: 7e9, RANK: 99.96}, [gpu, mig]),
             ],
         ),
-        rows.tick(2 * S, [Reading({HOST: 0.124, UTIL: None, MEMORY: 7e9}, libraries=["torch"])]),
+        rows.tick(2 * S, [Reading({HOST: 0.14, UTIL: None, MEMORY: 7e9}, libraries=["torch"])]),
         rows.note(2 * S, "half the rate", hz=5.0),
-        rows.end(3 * S, 2, 1),
+        rows.end(3 * S, 2),
     ]
     assert b"".join(written).decode().splitlines() == [
         '{"format":1,"host":"a","clock":"monotonic","clock_id":"boot/time","t_ns":123,"unix_ns":456,"hz":10.0}',
         '{"note":"no PSI","t":1000000000}',
-        '{"track":0,"name":"host.load1","unit":"load"}',
+        '{"track":0,"name":"host.psi_io","unit":"%"}',
         (
             '{"gpu":"GPU-1","index":0,"name":"NVIDIA H200","memory_total_bytes":150,"mig":null,'
             '"visible":true,"missing":["gpm: not supported"]}'
         ),
         (
-            '{"gpu":"MIG-1","index":1,"name":"A100 MIG 1g.5gb","memory_total_bytes":null,'
-            '"mig":"1g.5gb","visible":false,"missing":[],"parent":"GPU-2"}'
+            '{"gpu":"GPU-2","index":1,"name":"A100","memory_total_bytes":null,'
+            '"mig":"on","visible":false,"missing":[]}'
         ),
         '{"track":1,"name":"gpu.util","unit":"%","gpu":"GPU-1"}',
         '{"track":2,"name":"gpu.process_memory","unit":"bytes","gpu":"GPU-1","pid":4242}',
         '{"track":3,"name":"rank.cpu","unit":"%","pid":4242,"rank":3}',
-        '{"t":1000000000,"v":{"0":0.12,"1":45.0,"2":7000000000,"3":100.0}}',
+        '{"t":1000000000,"v":{"0":0.1,"1":45.0,"2":7000000000,"3":100.0}}',
         '{"libraries":["torch"],"t":2000000000}',
         '{"t":2000000000,"v":{"1":null}}',
         '{"note":"half the rate","t":2000000000,"hz":5.0}',
-        '{"end":true,"t":3000000000,"ticks":2,"late_ticks":1}',
+        '{"end":true,"t":3000000000,"ticks":2}',
     ]
 
 
@@ -149,8 +136,3 @@ def test_what_json_cannot_say_is_null(value: float) -> None:
     rows = RowWriter()
     rows.tick(0, [Reading({UTIL: 1.0})])
     assert json.loads(rows.tick(1, [Reading({UTIL: value})]))["v"] == {"0": None}
-
-
-def test_a_row_with_nan_is_refused() -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        encode({"hz": math.nan})

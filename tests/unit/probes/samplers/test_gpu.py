@@ -118,7 +118,7 @@ def test_a_child_that_ended_is_no_source_any_more(clock: Clock) -> None:
 
 
 def test_rows_of_gpus_arrive_as_they_were_sent(clock: Clock) -> None:
-    row = GpuRow("GPU-a", 0, "H100", 80, None, None, True, ("gpm: no",))
+    row = GpuRow("GPU-a", 0, "H100", 80, None, True, ("gpm: no",))
     FakeChild.answers = [Sample(gpus=[row], notes=["a"]).line()]
     reading = sampler(clock).read(1)
     assert (reading.gpus, reading.notes) == ([row], ["a"])

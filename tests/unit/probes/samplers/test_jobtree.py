@@ -11,8 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup, rank_groups
 
@@ -67,22 +65,6 @@ def test_which_processes_are_a_rank(
     assert rank_groups(members(*tree), declared) == groups
 
 
-@given(
-    st.dictionaries(
-        st.integers(1, 12),
-        st.tuples(st.integers(0, 12), st.none() | st.integers(0, 3), st.booleans()),
-    )
-)
-def test_any_parents_even_cyclic_give_each_process_at_most_one_rank(
-    rows: dict[int, tuple[int, int | None, bool]],
-) -> None:
-    tree = members(*((pid, *row) for pid, row in rows.items()))
-    groups = rank_groups(tree, {})
-    pids = [pid for group in groups for pid in group.pids]
-    assert len(pids) == len(set(pids))
-    assert all(group.main in group.pids for group in groups)
-
-
 PARENT = """
 import subprocess, sys
 child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
@@ -129,42 +111,16 @@ def test_real_descendants_are_found_and_forgotten(
     parent.communicate()
     assert tree.scan(2 * S) == []
     assert tree.processes == {}
-    tree.close()
 
 
-def test_a_detached_worker_is_known_by_the_run_directory(tmp_path: Path) -> None:
-    environ = {**os.environ, "GRPO_DOCTOR_RUN_DIR": str(tmp_path), "RANK": "2"}
-    pipe = subprocess.PIPE
-    with (
-        subprocess.Popen(["cat"], stdin=pipe) as root,
-        subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, env=environ) as detached,
-    ):
-        assert detached.stdin is not None
-        assert detached.stdout is not None
-        detached.stdin.write(b"the kernel has set it up\n")
-        detached.stdin.flush()
-        detached.stdout.readline()
-        tree = JobTree(root.pid, Path(os.path.relpath(tmp_path)), "a")
-        assert tree.scan(0) == [RankGroup(2, detached.pid, (detached.pid,))]
-        tree.close()
-
-
-def test_what_an_earlier_run_left_in_the_same_run_directory_is_no_rank(tmp_path: Path) -> None:
-    """An engine has the environment of its rank, and would be the oldest of it."""
-    environ = {**os.environ, "GRPO_DOCTOR_RUN_DIR": str(tmp_path), "RANK": "0", "LOCAL_RANK": "0"}
-    pipe, echo = subprocess.PIPE, ["cat"]
-    with subprocess.Popen(echo, stdin=pipe, stdout=pipe, env=environ) as left:
-        assert left.stdin
-        assert left.stdout
-        left.stdin.write(b"the kernel has set it up\n")
-        left.stdin.flush()
-        left.stdout.readline()
-        time.sleep(2 / os.sysconf("SC_CLK_TCK"))  # /proc counts starts in ticks
-        with subprocess.Popen(echo, stdin=pipe, stdout=pipe, env=environ) as rank:
-            tree = JobTree(rank.pid, tmp_path, "a")
-            assert tree.scan(0) == [RankGroup(0, rank.pid, (rank.pid,))]
-            assert left.pid not in tree.processes
-            tree.close()
+def is_process(folder: Path, pid: int, parent: int, started_ticks: int, environment: str) -> None:
+    """A process of the /proc in this folder, or what it has become."""
+    own = folder / f"proc/{pid}"
+    own.mkdir(parents=True, exist_ok=True)
+    fields = f"S {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {started_ticks} 1000 25 0 0 0"
+    (own / "stat").write_text(f"{pid} (python) {fields}")
+    (own / "environ").write_text(environment)
+    (folder / "ranks").mkdir(exist_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -174,38 +130,23 @@ def test_what_an_earlier_run_left_in_the_same_run_directory_is_no_rank(tmp_path:
 def test_another_task_of_the_same_launch_is_ours_however_old(
     tmp_path: Path, step: str, task: str, *, ours: bool
 ) -> None:
-    def is_process(pid: int, started: int, environment: str) -> None:
-        folder = tmp_path / f"proc/{pid}"
-        folder.mkdir(parents=True, exist_ok=True)
-        fields = f"{pid} (python) S 5 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {started} 1000 25 0 0 0"
-        (folder / "stat").write_text(fields)
-        (folder / "environ").write_text(environment)
-
-    (tmp_path / "ranks").mkdir()
     launch = "SLURM_JOB_ID=7\0SLURM_STEP_ID={}\0SLURM_LOCALID={}\0RANK={}\0LOCAL_RANK={}"
-    is_process(10, 500, launch.format("0", "0", "0", "0"))
+    is_process(tmp_path, 10, 5, 500, launch.format("0", "0", "0", "0"))
     before = launch.format(step, task, "1", "1")
-    is_process(20, 100, before)  # `grpo-doctor run`, which will become the rank
+    is_process(tmp_path, 20, 5, 100, before)  # `grpo-doctor run`, which will become the rank
     tree = JobTree(10, tmp_path, "a", proc=tmp_path / "proc")
     assert tree.scan(0) == [RankGroup(0, 10, (10,))]
-    is_process(20, 100, f"{before}\0GRPO_DOCTOR_RUN_DIR={tmp_path}")
+    is_process(tmp_path, 20, 5, 100, f"{before}\0GRPO_DOCTOR_RUN_DIR={tmp_path}")
     assert tree.scan(1 * S) == [RankGroup(0, 10, (10,)), *([RankGroup(1, 20, (20,))] * ours)]
-    tree.close()
 
 
 def test_a_stranger_is_looked_at_again_while_it_may_still_become_ours(tmp_path: Path) -> None:
-    folder = tmp_path / "proc/77"
-    folder.mkdir(parents=True)
-    (tmp_path / "ranks").mkdir()
     just_now = round(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
-    fields = "77 (sh) S 5 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {} 1000 25 0 0 0"
-    (folder / "stat").write_text(fields.format(just_now))
-    (folder / "environ").write_text("PATH=/bin")  # of its parent, before exec
+    is_process(tmp_path, 77, 5, just_now, "PATH=/bin")  # of its parent, before exec
     tree = JobTree(1, tmp_path, "a", proc=tmp_path / "proc")
     assert tree.scan(0) == []
-    (folder / "environ").write_text(f"GRPO_DOCTOR_RUN_DIR={tmp_path}\0RANK=1")
+    is_process(tmp_path, 77, 5, just_now, f"GRPO_DOCTOR_RUN_DIR={tmp_path}\0RANK=1")
     assert tree.scan(1 * S) == [RankGroup(1, 77, (77,))]
-    tree.close()
 
 
 class Declared:
@@ -213,12 +154,8 @@ class Declared:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        fields = "{0} (python) S {1} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {0} 1000 25 0 0 0"
         for pid, parent in ((10, 1), (20, 10)):
-            (folder / f"proc/{pid}").mkdir(parents=True)
-            (folder / f"proc/{pid}/stat").write_text(fields.format(pid, parent))
-            (folder / f"proc/{pid}/environ").write_text("")
-        (folder / "ranks").mkdir()
+            is_process(folder, pid, parent, pid, "")
         (folder / "ranks/00009.json").write_text("{half")
         self.tree = JobTree(10, folder, "here", proc=folder / "proc")
 
@@ -240,7 +177,6 @@ def test_a_rank_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     assert job.mains() == {3: 10}
     job.file("00003.json", 20, at_s=2)
     assert job.mains() == {3: 20}
-    job.tree.close()
 
 
 def test_a_rank_file_of_another_host_is_read_once(tmp_path: Path) -> None:
@@ -250,7 +186,6 @@ def test_a_rank_file_of_another_host_is_read_once(tmp_path: Path) -> None:
     assert job.mains() == {4: 20}
     job.file("00003.json", 10, at_s=2)
     assert job.mains() == {4: 20}
-    job.tree.close()
 
 
 @pytest.mark.parametrize(
@@ -266,4 +201,3 @@ def test_which_files_name_a_rank(tmp_path: Path, name: str, size: int, *, counts
     job = Declared(tmp_path)
     job.file(name, 10, at_s=1, size=size)
     assert job.mains() == ({3: 10} if counts else {})
-    job.tree.close()

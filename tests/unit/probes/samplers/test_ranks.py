@@ -78,79 +78,6 @@ def read(sampler: RankSampler, at_s: float) -> dict[tuple[str, int | None], floa
     return {(track.name, track.rank): value for track, value in values if track.rank is not None}
 
 
-def test_the_job_is_never_less_than_its_ranks(job: Processes, sampler: RankSampler) -> None:
-    """Whoever starts or ends between two scans: all sums are of one reading of each process."""
-    job.has(JOB, 1, cpu_s=1, pages=2)
-    for number in range(1, 5):
-        job.has(20 + number, rank=number % 2, cpu_s=number, pages=5 * number)
-        if number == 3:
-            job.has(21, rank=1, state="Z")
-        values = sampler.read((100 + number) * S).values
-        of_ranks = [v or 0.0 for t, v in values.items() if t.name == "rank.rss"]
-        whole = {t.name: v or 0.0 for t, v in values.items() if t.rank is None}
-        assert whole["job.rss"] >= sum(of_ranks) + 2 * PAGE
-        assert whole["job.processes"] == 1 + (number if number < 3 else number - 1)
-    sampler.close()
-
-
-def test_a_rank_is_its_main_process_and_its_workers(job: Processes, sampler: RankSampler) -> None:
-    job.has(20, rank=0, cpu_s=10, faults=4, pages=3, threads=7, waited_s=1)
-    job.has(21, 20, rank=0, cpu_s=20, faults=9, pages=4, threads=2, waited_s=50)
-    job.has(30, rank=1)
-    first = read(sampler, 100)
-    assert first == {
-        ("rank.rss", 0): 7 * PAGE,
-        ("rank.threads", 0): 7,
-        ("rank.processors", 0): 20,
-        ("rank.rss", 1): PAGE,
-        ("rank.threads", 1): 1,
-        ("rank.processors", 1): 30,
-    }
-    job.has(20, rank=0, cpu_s=10.5, faults=6, pages=5, threads=8, waited_s=1.5)
-    job.has(21, 20, rank=0, cpu_s=20.2, faults=10, pages=4, waited_s=60)
-    assert read(sampler, 102) == {
-        ("rank.rss", 0): 9 * PAGE,
-        ("rank.threads", 0): 8,
-        ("rank.processors", 0): 20,
-        ("rank.cpu", 0): 35.0,
-        ("rank.major_faults", 0): 1.5,
-        ("rank.cpu_wait", 0): 25.0,
-        ("rank.rss", 1): PAGE,
-        ("rank.threads", 1): 1,
-        ("rank.processors", 1): 30,
-        ("rank.cpu", 1): 0.0,
-        ("rank.major_faults", 1): 0.0,
-    }
-    sampler.close()
-
-
-@pytest.mark.parametrize(("waited_s", "share"), [(9, 100.0), (3.5, 50.0), (3, 0.0), (1, 0.0)])
-def test_a_share_of_waiting_is_one_whatever_the_kernel_counts(
-    job: Processes, sampler: RankSampler, waited_s: float, share: float
-) -> None:
-    job.has(20, rank=0, waited_s=3)
-    read(sampler, 100)
-    job.has(20, rank=0, waited_s=waited_s)
-    assert read(sampler, 101)["rank.cpu_wait", 0] == share
-    sampler.close()
-
-
-def test_what_a_worker_had_used_before_it_was_found_does_not_count(
-    job: Processes, sampler: RankSampler
-) -> None:
-    job.has(20, rank=0, cpu_s=1)
-    read(sampler, 100)
-    job.has(20, rank=0, cpu_s=1.5)
-    job.has(21, 20, cpu_s=500, faults=500)
-    assert read(sampler, 101)["rank.cpu", 0] == 50.0
-    job.has(21, 20, cpu_s=500.5, faults=501)
-    third = read(sampler, 102)
-    assert (third["rank.cpu", 0], third["rank.major_faults", 0]) == (50.0, 1.0)
-    job.ends(21)
-    assert read(sampler, 103)["rank.cpu", 0] == 0.0
-    sampler.close()
-
-
 def test_a_rank_that_has_ended_has_no_values_once(job: Processes, sampler: RankSampler) -> None:
     job.has(20, rank=0, waited_s=1)
     job.has(21, 20, rank=0)  # a worker that outlives it is no rank
@@ -167,7 +94,6 @@ def test_a_rank_that_has_ended_has_no_values_once(job: Processes, sampler: RankS
     job.ends(20)
     job.ends(21)
     assert {rank for _, rank in read(sampler, 102)} == {1}
-    sampler.close()
 
 
 def test_ranks_are_sampled_five_times_a_second_and_looked_for_once(
@@ -181,7 +107,6 @@ def test_ranks_are_sampled_five_times_a_second_and_looked_for_once(
     job.has(30, rank=1)
     assert {rank for _, rank in read(sampler, 103.2)} == {0}
     assert {rank for _, rank in read(sampler, 104)} == {0, 1}
-    sampler.close()
 
 
 def test_a_job_is_sampled_as_a_whole_with_ranks_and_without(
@@ -212,4 +137,3 @@ def test_a_job_is_sampled_as_a_whole_with_ranks_and_without(
     assert {track.name for track, value in third.values.items() if value is not None} == {
         "rank.rss", "rank.threads", "rank.processors", "job.rss", "job.processes", "job.cpu",
     }  # fmt: skip
-    sampler.close()

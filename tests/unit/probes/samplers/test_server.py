@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from grpo_doctor_probes.procs.enginepages import parse_metrics
-from grpo_doctor_probes.samplers.server import (
-    Address,
-    ServerSampler,
-    named_servers,
-    serving_at,
-)
+from grpo_doctor_probes.samplers.server import Address, ServerSampler, named_servers, serving_at
+from tests.unit.probes.conftest import until
 
 PAGE = """# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0"} 3.0
@@ -112,32 +106,13 @@ def test_a_server_without_such_a_page_is_asked_once(server: Address) -> None:
 def test_what_a_server_says_is_summed_over_its_engines(server: Address) -> None:
     sampler = ServerSampler([server, Address("127.0.0.1", 9)])  # nobody is at the second
     try:
-        deadline = time.monotonic() + 60
-        while not (read := sampler.read(0).values):  # the first begins to ask
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        read = until(lambda: sampler.read(0).values)  # the first begins to ask
         values = {track.name: value for track, value in read.items()}
     finally:
         sampler.close()
     assert values["server.requests_running"] == 7
     assert values["server.requests_waiting"] == 12
     assert values["server.kv_cache"] == 25
-
-
-def test_sglangs_names_mean_the_same() -> None:
-    """As in its public documentation of `--enable-metrics`; no SGLang ran here."""
-    page = """# TYPE sglang:token_usage gauge
-sglang:token_usage{model_name="m"} 0.5
-sglang:num_running_reqs{model_name="m"} 6.0
-sglang:num_queue_reqs{model_name="m"} 2.0
-sglang:generation_tokens_total{model_name="m"} 1.5e+06
-"""
-    sampler = ServerSampler([])
-    sampler._take([parse_metrics(page)], 10**9)
-    values = {track.name: value for track, value in sampler.read(0).values.items()}
-    assert values == {
-        "server.requests_running": 6, "server.requests_waiting": 2, "server.kv_cache": 50,
-    }  # fmt: skip
 
 
 TOKENS = "generation_tokens_total"
@@ -156,12 +131,7 @@ TOKENS = "generation_tokens_total"
 def test_what_is_counted_is_a_rate(
     answers: list[tuple[int, list[float]]], rate: float | None
 ) -> None:
-    names = {
-        TOKENS: "generated_tokens", "prompt_tokens_total": "prompt_tokens",
-        "num_preemptions_total": "preemptions",
-        "prefix_cache_queries_total": "prefix_cache_queried_tokens",
-        "prefix_cache_hits_total": "prefix_cache_hit_tokens",
-    }  # fmt: skip
+    names = {TOKENS: "generated_tokens", "num_preemptions_total": "preemptions"}
     sampler = ServerSampler([])
     for at_s, totals in answers:
         sampler._take([dict.fromkeys(names, total) for total in totals], at_s * 10**9)
@@ -170,43 +140,3 @@ def test_what_is_counted_is_a_rate(
         names.values(), rate
     )
     assert (None in values.values()) is (not answers[-1][1])
-
-
-@pytest.mark.parametrize(
-    ("page", "expected"),
-    [
-        # vLLM 0.8 to 0.10 said them by both names.
-        (
-            """vllm:gpu_cache_usage_perc{engine="0"} 0.5
-vllm:kv_cache_usage_perc{engine="0"} 0.5
-vllm:gpu_prefix_cache_queries_total{engine="0"} 7.0
-vllm:prefix_cache_queries_total{engine="0"} 7.0
-vllm:gpu_prefix_cache_hits_total{engine="0"} 3.0
-vllm:prefix_cache_hits_total{engine="0"} 3.0
-""",
-            {
-                "kv_cache_usage": 0.5, "prefix_cache_queries_total": 7.0,
-                "prefix_cache_hits_total": 3.0,
-            },
-        ),
-        # SGLang: all priorities, one of them, and what each rank of one model says.
-        (
-            """sglang:num_running_reqs{priority="",tp_rank="0"} 6.0
-sglang:num_running_reqs{priority="",tp_rank="1"} 6.0
-sglang:num_running_reqs{priority="3",tp_rank="0"} 4.0
-sglang:num_queue_reqs{dp_rank="0",tp_rank="0"} 1.0
-sglang:num_queue_reqs{dp_rank="1",tp_rank="0"} 2.0
-sglang:num_retracted_requests_total{priority=""} 5.0
-sglang:num_retracted_reqs{priority=""} 9.0
-sglang:cached_tokens_total{cache_source="device"} 2.0
-sglang:cached_tokens_total{cache_source="host"} 1.0
-""",
-            {
-                "num_requests_running": 6.0, "num_requests_waiting": 3.0,
-                "num_preemptions_total": 5.0, "prefix_cache_hits_total": 3.0,
-            },
-        ),
-    ],
-)  # fmt: skip
-def test_no_number_counts_twice(page: str, expected: dict[str, float]) -> None:
-    assert parse_metrics(page) == expected

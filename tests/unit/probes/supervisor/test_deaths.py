@@ -1,4 +1,4 @@
-"""The ends of real processes, heard from beside them."""
+"""The ends of real processes, whether the kernel killed for memory, and who died first in words."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from grpo_doctor_probes.supervisor import deaths
-from grpo_doctor_probes.supervisor.deaths import Death, DeathWatch, OomCounters, Subject
+from grpo_doctor_probes.supervisor.deaths import (
+    Death,
+    DeathWatch,
+    OomCounters,
+    Subject,
+    as_facts,
+    kernel_line,
+    obituary,
+)
+from tests.unit.probes.conftest import until
 
 PATIENCE_S = 30
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def reaped_at_once(watch: DeathWatch, process: subprocess.Popen[bytes]) -> Death
     watch.watch(Subject(process.pid, "rank 0", 0))
     process.kill()
     process.wait()
-    wait_for(lambda: bool(watch.deaths))
+    until(lambda: bool(watch.deaths))
     return watch.deaths[0]
 
 
@@ -50,7 +51,7 @@ def test_deaths_are_told_in_their_order(sleepers: list[subprocess.Popen[bytes]])
         watch.watch(Subject(process.pid, f"rank {rank}", rank))
     for count, (rank, number) in enumerate([(2, signal.SIGKILL), (0, signal.SIGTERM)], start=1):
         sleepers[rank].send_signal(number)
-        wait_for(lambda count=count: len(watch.deaths) == count)  # type: ignore[misc]
+        until(lambda count=count: len(watch.deaths) == count)  # type: ignore[misc]
     sleepers[1].kill()  # just before the end
     sleepers[1].wait()
     noted = watch.close()
@@ -67,19 +68,9 @@ def test_deaths_are_told_in_their_order(sleepers: list[subprocess.Popen[bytes]])
 def test_a_process_that_its_parent_collects_at_once_still_tells(
     sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deaths, "_of_zombie", lambda _pid, _proc: None)
+    monkeypatch.setattr(deaths, "read_stat", lambda _: SimpleNamespace(state="X"))
     watch = DeathWatch()
     assert reaped_at_once(watch, sleepers[0]).signal == "SIGKILL"
-    watch.close()
-
-
-def test_an_end_of_which_nothing_is_left_is_still_told(
-    sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deaths, "wait_status", lambda *_: None)
-    watch = DeathWatch()
-    death = reaped_at_once(watch, sleepers[0])
-    assert (death.status, death.signal, death.in_order) == (None, None, False)
     watch.close()
 
 
@@ -109,7 +100,7 @@ def test_what_killed_it_is_asked_where_it_may_have_been_the_kernel(
     watch.watch(Subject(process.pid, "rank 0", 0))
     assert process.stdin is not None
     process.stdin.close()
-    wait_for(lambda: bool(watch.deaths))
+    until(lambda: bool(watch.deaths))
     (death,) = watch.close()
     process.wait()
     assert death.status == status
@@ -193,7 +184,7 @@ def test_one_that_is_gone_already_and_one_watched_twice_are_no_trouble(
     watch.watch(Subject(sleepers[0].pid, "a helper"))
     watch.watch(Subject(sleepers[0].pid, "rank 0", 0))
     sleepers[0].kill()
-    wait_for(lambda: bool(watch.deaths))
+    until(lambda: bool(watch.deaths))
     (death,) = watch.close()
     assert death.subject.role == "rank 0"
 
@@ -226,7 +217,7 @@ def test_a_process_that_the_kernel_kills_for_memory_is_told(tmp_path: Path) -> N
         watch = DeathWatch()
         watch.watch(Subject(process.pid, "rank 1", 1))
         process.communicate(b"x", timeout=PATIENCE_S)
-        wait_for(lambda: bool(watch.deaths))
+        until(lambda: bool(watch.deaths))
         (death,) = watch.close()
         assert (death.signal, death.oom_kills) == ("SIGKILL", 1)
         assert f"illed process {process.pid} " in death.kernel
@@ -245,7 +236,7 @@ def test_one_with_the_number_of_an_ended_one_is_watched_as_well(
     watch = DeathWatch(tmp_path)
     watch.watch(Subject(number, "the helper of rank 0"))
     sleepers[0].kill()
-    wait_for(lambda: len(watch.deaths) == 1)
+    until(lambda: len(watch.deaths) == 1)
     watch.watch(Subject(number, "rank 0", 0))  # not collected yet: the same one still
     assert watch.watches(number)
     stat.write_text(f"{number} (python) S 1\n")
@@ -253,5 +244,183 @@ def test_one_with_the_number_of_an_ended_one_is_watched_as_well(
     watch.watch(Subject(number, "rank 1", 1))
     assert watch.watches(number)
     sleepers[1].kill()
-    wait_for(lambda: len(watch.deaths) == 2)
+    until(lambda: len(watch.deaths) == 2)
     assert [death.subject.role for death in watch.close()] == ["the helper of rank 0", "rank 1"]
+
+
+class Groups:
+    """Processes 7 and 8 in one group, whose counts a test sets."""
+
+    def __init__(self, folder: Path, cgroup: str) -> None:
+        self.proc, self.sys = folder / "proc", folder / "sys"
+        for pid in (7, 8):
+            (self.proc / str(pid)).mkdir(parents=True)
+            (self.proc / str(pid) / "cgroup").write_text(cgroup)
+        (self.sys / "fs/cgroup").mkdir(parents=True)
+
+    def count(self, name: str, text: str | int) -> None:
+        path = self.sys / "fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"oom 9\noom_kill {text}\n")
+
+    def counters(self) -> OomCounters:
+        return OomCounters(self.proc, self.sys)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "name"),
+    [
+        ("0::/job\n", "job/memory.events"),
+        ("0::/job\n", "memory.events"),  # a container sees its own group at the top
+        ("4:memory:/job\n0::/\n", "memory/job/memory.oom_control"),
+        ("4:memory:/host/path\n0::/\n", "memory/memory.oom_control"),
+    ],
+)
+def test_kills_since_a_process_was_noted(tmp_path: Path, cgroup: str, name: str) -> None:
+    groups = Groups(tmp_path, cgroup)
+    groups.count(name, 3)
+    counters = groups.counters()
+    counters.note(7)
+    groups.count(name, 5)
+    assert counters.grown(7) == 2
+    assert counters.grown(7) == 0  # its number may be another's by now
+    counters.note(99)  # of no group
+    assert [counters.grown(pid) for pid in (8, 99)] == [0, 0]
+
+
+def record(at_s: float, text: str) -> bytes:
+    return f"3,1,{round(at_s * 1e6)},-;{text}\n".encode()
+
+
+SAID = "Out of memory: Killed process 77 (python) total-vm:9kB"
+
+
+@pytest.mark.parametrize(
+    ("records", "line"),
+    [
+        ([record(100, SAID)], SAID),
+        ([record(40, SAID)], SAID),
+        ([record(39.9, SAID)], ""),  # a minute ago its number may have been another's
+        ([record(100, SAID.replace("77", "770"))], ""),
+        ([record(100, "Memory cgroup out of memory: Killed process 77 (a)")] * 2, None),
+        ([record(98, SAID), record(99, "usb 1-1: new device")], SAID),
+        ([record(98, SAID), record(99, SAID + " again")], SAID + " again"),
+        ([b"Killed process 77 (python)"], ""),
+        ([], ""),
+    ],
+)
+def test_what_the_kernel_said_lately_of_a_process(
+    monkeypatch: pytest.MonkeyPatch, records: list[bytes], line: str | None
+) -> None:
+    monkeypatch.setattr(deaths, "records", lambda _: iter(records))
+    monkeypatch.setattr(deaths, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    text = kernel_line(77)
+    assert text == (records[0].partition(b";")[2].decode().strip() if line is None else line)
+
+
+S = 1_000_000_000
+
+
+def rank(number: int, at_s: float, status: int | None, **more: object) -> Death:
+    subject = Subject(100 + number, f"rank {number}", number)
+    return Death(subject, round(at_s * S), status, **more)  # type: ignore[arg-type]
+
+
+def helper(at_s: float, status: int | None, *, serves: bool = False, oom_kills: int = 0) -> Death:
+    role = "the rollout engine" if serves else "a helper (gcc)"
+    return Death(Subject(7, role, None, serves), round(at_s * S), status, oom_kills)
+
+
+def test_the_first_is_named_with_signal_phase_and_memory() -> None:
+    deaths = [rank(0, 10.4, 1 << 8), rank(1, 10.0, signal.SIGKILL, oom_kills=1)]
+    first, then = obituary(deaths, {101: "reward"})
+    assert first == (
+        "rank 1 (pid 101) died first, by SIGKILL, while in reward; "
+        "the kernel killed it for memory (memory.events oom_kill +1)"
+    )
+    assert then == "then rank 0 (pid 100) 0.4 s later, with exit code 1"
+
+
+def test_the_kernels_own_words_are_told_where_the_group_has_no_counter() -> None:
+    killed = rank(
+        1, 10.0, signal.SIGKILL, kernel="Out of memory: Killed process 101 (python)\x1b[2J"
+    )
+    (sentences,) = obituary([killed], {})
+    assert sentences.endswith("the kernel says: Out of memory: Killed process 101 (python)?[2J")
+
+
+@pytest.mark.parametrize(
+    ("earlier_s", "serves", "mentioned"),
+    [(60.0, True, True), (60.1, True, False), (1.0, False, False), (0.0, True, True)],
+)
+def test_a_helper_that_ended_shortly_before_is_told_if_ranks_need_it(
+    earlier_s: float, *, serves: bool, mentioned: bool
+) -> None:
+    engine = helper(100.0 - earlier_s, 3 << 8, serves=serves)
+    sentences = obituary([engine, rank(0, 100.0, 1 << 8)], {})
+    before = f"the rollout engine (pid 7) had ended {earlier_s:.1f} s before that, with exit code 3"
+    assert sentences[1:] == [before] * mentioned
+
+
+@pytest.mark.parametrize(
+    ("status", "kernel", "cause"),
+    [
+        (signal.SIGSEGV, "", True),
+        (signal.SIGABRT, "", True),
+        (signal.SIGKILL, "", False),
+        (signal.SIGTERM, "", False),
+        (1 << 8, "", False),
+        (signal.SIGKILL, "Out of memory: Killed process 7 (gcc)", True),
+    ],
+)
+def test_of_what_a_helper_must_die_to_be_the_first(
+    status: int, kernel: str, *, cause: bool
+) -> None:
+    death = Death(Subject(7, "a helper (gcc)"), 9 * S, status, kernel=kernel)
+    first, *_ = obituary([rank(0, 10.0, 1 << 8), death], {})
+    assert first.startswith("a helper (gcc) (pid 7) died first" if cause else "rank 0 (pid 100)")
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(5 << 8, "ended first, with exit code 5"), (None, "ended first, cause unknown")],
+)
+def test_an_exit_code_or_an_unknown_end_is_no_death(status: int | None, words: str) -> None:
+    assert obituary([rank(2, 1, status)], {}) == [f"rank 2 (pid 102) {words}"]
+
+
+@pytest.mark.parametrize(
+    ("followers", "words"), [(1, ""), (3, ""), (4, " and 1 more"), (8, " and 5 more")]
+)
+def test_three_followers_are_named(followers: int, words: str) -> None:
+    first, then = obituary([rank(n, 10 + n, signal.SIGTERM) for n in range(followers + 1)], {})
+    assert first == "rank 0 (pid 100) died first, by SIGTERM"
+    listed = [
+        f"rank {n} (pid {100 + n}) {n}.0 s later, by SIGTERM" for n in range(1, followers + 1)
+    ]
+    assert then == f"then {', '.join(listed[:3])}{words}"
+
+
+def test_followers_are_ranks_that_failed() -> None:
+    deaths = [rank(0, 10, 1 << 8), helper(11, signal.SIGSEGV), rank(1, 12, 0), rank(2, 13, None)]
+    assert obituary(deaths, {})[1:] == ["then rank 2 (pid 102) 3.0 s later, cause unknown"]
+    assert len(obituary(deaths[:3], {})) == 1
+
+
+@pytest.mark.parametrize("deaths", [[], [rank(0, 1, 0)], [helper(1, None)]])
+def test_nothing_is_said_of_a_good_end(deaths: list[Death]) -> None:
+    assert obituary(deaths, {}) == []
+
+
+def test_all_that_is_known_of_a_death_is_a_fact() -> None:
+    killed = rank(1, 2, signal.SIGKILL, oom_kills=1, kernel="Out of memory")
+    assert as_facts([rank(0, 3, 5 << 8), killed], {101: "train"}) == [
+        {
+            "pid": 101, "role": "rank 1", "rank": 1, "at_ns": 2 * S, "wait_status": 9,
+            "signal": "SIGKILL", "phase": "train", "oom_kills": 1, "kernel": "Out of memory",
+        },
+        {
+            "pid": 100, "role": "rank 0", "rank": 0, "at_ns": 3 * S, "wait_status": 5 << 8,
+            "signal": None, "phase": None, "oom_kills": 0, "kernel": None,
+        },
+    ]  # fmt: skip

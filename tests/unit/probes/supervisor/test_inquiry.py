@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from grpo_doctor_probes.procs.procstat import state_of
 from grpo_doctor_probes.supervisor import inquiry
 from grpo_doctor_probes.supervisor.inquiry import Answer, Inquiry, made_with_room
+from tests.unit.probes.conftest import until
 
 PATIENCE_S = 60
 
@@ -54,12 +51,6 @@ def test_a_bundle_is_where_it_was_wanted_or_among_temporary_files(
     assert (tmp_path / "hangs" / "0").exists() is (parent == "hangs")
 
 
-def test_room_is_what_a_bundle_of_all_ranks_may_take(tmp_path: Path) -> None:
-    free = shutil.disk_usage(tmp_path).free
-    assert inquiry._has_room(tmp_path, 1)
-    assert not inquiry._has_room(tmp_path, free // inquiry._PER_RANK_BYTES * 2)
-
-
 def ask(folder: Path, code: str, **more: float) -> Inquiry:
     return Inquiry([4711, 4712], folder, command=(sys.executable, "-c", code), **more)
 
@@ -77,12 +68,6 @@ def answer(inquiry: Inquiry) -> Answer:
 
 def printing(verdict: dict[str, object]) -> str:
     return f"print({json.dumps({'verdict': verdict})!r})"
-
-
-def test_it_is_asked_about_the_pids_and_told_where_to_put_the_bundle(tmp_path: Path) -> None:
-    code = "import json, sys; print(json.dumps({'verdict': {'summary': ' '.join(sys.argv[1:])}}))"
-    reply = answer(ask(tmp_path / "0", code))
-    assert reply.summary == f"4711 4712 -o {tmp_path / '0'} --json"
 
 
 @pytest.mark.parametrize(
@@ -103,13 +88,6 @@ def test_a_verdict_is_read(
 ) -> None:  # fmt: skip
     reply = answer(ask(tmp_path / "0", printing(verdict)))
     assert (reply.state, reply.hangs, reply.culprits) == (state, hangs, culprits)
-
-
-@pytest.mark.parametrize(("code", "state"), [(4, "refused"), (5, "gone"), (1, "failed")])
-def test_without_a_verdict_the_last_line_says_why(tmp_path: Path, code: int, state: str) -> None:
-    text = f"import sys; print('grpo-doctor: no.\\n\\n', file=sys.stderr); sys.exit({code})"
-    reply = answer(ask(tmp_path / "0", text))
-    assert (reply.state, reply.summary, reply.hangs) == (state, "no.", False)
 
 
 @pytest.mark.parametrize(
@@ -135,29 +113,11 @@ def test_one_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -
         "time.sleep(600)"
     )
     inquiry = ask(tmp_path / "0", code, at_most_s=0.5)
-    wait_for(lambda: written.exists() and written.read_text())
-    reply = wait_for(inquiry.poll)
+    until(lambda: written.exists() and written.read_text())
+    reply = until(inquiry.poll)
     assert (reply.state, reply.folder) == ("failed", tmp_path / "0")
     assert "more than" in reply.summary
-    wait_for(lambda: state_of(f"/proc/{written.read_text()}") in ("", "Z"))
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return value
-
-
-def test_one_that_has_time_left_is_waited_for(tmp_path: Path) -> None:
-    inquiry = ask(tmp_path / "0", "import time; time.sleep(600)", at_most_s=600)
-    try:
-        assert inquiry.poll() is None
-        assert inquiry.wait(0.01) is None
-    finally:
-        inquiry.cancel()
-        inquiry.discard()
+    until(lambda: state_of(f"/proc/{written.read_text()}") in ("", "Z"))
 
 
 def test_without_room_anywhere_there_is_a_verdict_and_no_bundle(
@@ -170,7 +130,7 @@ def test_without_room_anywhere_there_is_a_verdict_and_no_bundle(
     assert "no space" in found.not_kept
     failed = answer(ask(tmp_path / "0", "raise SystemExit(1)"))
     slow = ask(tmp_path / "1", "import time; time.sleep(600)", at_most_s=0)
-    given_up = wait_for(slow.poll)
+    given_up = until(slow.poll)
     assert (failed.folder, given_up.folder) == (tmp_path / "0", tmp_path / "1")
 
 
@@ -201,11 +161,3 @@ def test_a_verdict_whose_bundle_could_not_be_written_says_why(tmp_path: Path) ->
     assert (reply.state, reply.not_kept) == ("stuck", "no space left.")
     second_reply = answer(ask(tmp_path / "1", printing({"state": "stuck", "class": "unknown"})))
     assert second_reply.not_kept == ""
-
-
-def test_what_it_prints_is_kept_where_python_has_no_files_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "memfd_create")
-    reply = answer(ask(tmp_path / "0", printing({"state": "stuck", "class": "unknown"})))
-    assert reply.state == "stuck"

@@ -166,13 +166,6 @@ def test_it_is_ending_for_half_a_minute_after_it_was_asked_to(
     ]
 
 
-def test_it_is_looked_at_in_even_periods_whatever_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    arriving = Arriving(monkeypatch, (0.7, USR1, False), (0.8, USR1, False), (2.6, USR1, False))
-    arriving.wait()
-    assert arriving.ticks == [0.5, 1.0, 1.5, 2.0, 2.5]
-    assert [number for _, number in arriving.sent] == [USR1] * 3
-
-
 def test_a_job_that_hangs_has_its_time_to_end_and_its_launcher_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from grpo_doctor_probes.record.rundir import (
-    HOOKS_VARIABLE,
-    LOG_METRICS_VARIABLE,
-    MAX_MB_VARIABLE,
-    RUN_DIR_VARIABLE,
-)
+from grpo_doctor_probes.record.rundir import HOOKS_VARIABLE, MAX_MB_VARIABLE, RUN_DIR_VARIABLE
 from grpo_doctor_probes.supervisor import launch
 from grpo_doctor_probes.supervisor.launch import STARTUP, CannotStartError, plan
 
@@ -37,10 +31,10 @@ def test_flags_or_nothing_go_to_the_bundled_trainer(tmp_path: Path, arguments: l
 def test_a_command_is_started_as_it_is(tmp_path: Path) -> None:
     planned = plan(["sleep", "--help"], tmp_path)
     assert planned.command == ("sleep", "--help")
-    options = {MAX_MB_VARIABLE, LOG_METRICS_VARIABLE}
+    options = {MAX_MB_VARIABLE}
     assert not options & planned.environment.keys()
-    asked = plan(["sleep"], tmp_path, max_mb=7, log_metrics=True).environment
-    assert (asked[MAX_MB_VARIABLE], asked[LOG_METRICS_VARIABLE]) == ("7", "1")
+    asked = plan(["sleep"], tmp_path, max_mb=7).environment
+    assert asked[MAX_MB_VARIABLE] == "7"
     assert not planned.bundled
     assert planned.world_size is None
     assert planned.environment[RUN_DIR_VARIABLE] == str(tmp_path.resolve())
@@ -118,21 +112,3 @@ def test_visible_gpus_are_counted(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
     assert launch.visible_gpus() == count
     assert plan([], tmp_path).world_size == (count or launch.DEFAULT_RANKS_WITHOUT_GPU)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "users_own", "threads"),
-    [(1, None, "8"), (3, None, "2"), (8, None, "1"), (9, None, "1"), (3, "5", "5")],
-)
-def test_cores_are_shared_by_the_ranks_of_the_bundled_trainer(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    ranks: int,
-    users_own: str | None,
-    threads: str,
-) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if users_own is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", users_own)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    assert plan([], tmp_path, ranks=ranks).environment["OMP_NUM_THREADS"] == threads

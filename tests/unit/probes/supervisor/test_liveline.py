@@ -18,15 +18,6 @@ from grpo_doctor_probes.supervisor.liveline import LiveLine, Now, Watch, compose
 from tests.unit.probes.supervisor.headers_in_code import S, header, span
 
 
-def test_shares_and_step_time_are_of_the_same_steps_however_many_ranks() -> None:
-    watch = Watch()
-    for number in range(12):
-        for phase in ("rollout", "rollout", "train", ""):
-            ranks = [at(number, phase, rank) for rank in range(256)]
-            now = watch.look(ranks)
-    assert dict(now.shares) == {"rollout": 0.5, "train": 0.25, "unattributed": 0.25}
-
-
 def at(number: int, phase: str, rank: int) -> Header:
     spans = [span("step", 0, layout.STEP), *([span(phase, 0)] if phase else [])]
     return replace(header(*spans, rank=rank), step=number)
@@ -109,20 +100,6 @@ def test_a_small_screen_and_one_of_another_program_are_left_to_them(
     assert bool(screen.shown()) is shown
 
 
-@pytest.mark.parametrize(
-    ("seconds", "clock", "age_s", "slowest"),
-    [
-        (0, "0:00", 0.99, ""), (59.9, "0:59", 1.0, " · rank 2 in train 1 s"), (60, "1:00", 0.4, ""),
-        (3599, "59:59", 61.0, " · rank 2 in train 61 s"), (3600, "1:00:00", 0.0, ""),
-    ],
-)  # fmt: skip
-def test_the_clock_of_the_line_and_spans_from_a_second_on(
-    seconds: float, clock: str, age_s: float, slowest: str
-) -> None:
-    line = compose(Now(1, None, (), (2, "train", age_s), 4), {}, seconds)
-    assert line == f"grpo-doctor {clock} · step 1{slowest}"
-
-
 class Watching:
     """A watch, and the clock that it looks at."""
 
@@ -139,25 +116,6 @@ class Watching:
 @pytest.fixture
 def watching(monkeypatch: pytest.MonkeyPatch) -> Watching:
     return Watching(monkeypatch)
-
-
-@pytest.mark.parametrize(
-    ("steps", "step_time_s"),
-    [
-        ([(3, 0)], None),
-        ([(3, 0), (3, 9)], None),
-        ([(3, 0), (4, 2)], 2.0),
-        ([(3, 0), (3, 1), (4, 2), (6, 6)], 2.0),
-        ([(3, 0), (4, 2), (3, 4)], None),  # it went back to a checkpoint
-        ([(3, 0), (4, 2), (1, 4)], None),
-    ],
-)
-def test_a_step_takes_what_lies_between_its_begin_and_the_latest(
-    watching: Watching, steps: list[tuple[int, float]], step_time_s: float | None
-) -> None:
-    looks = [watching.look(at(number, "train", 0), at_s=500 + at_s) for number, at_s in steps]
-    assert looks[-1].step_time_s == step_time_s
-    assert looks[-1].step == steps[-1][0]
 
 
 def test_the_step_is_that_of_the_rank_that_is_behind(watching: Watching) -> None:
@@ -220,13 +178,6 @@ def test_the_slowest_is_the_rank_whose_span_is_oldest(watching: Watching) -> Non
         header(span("train", began_s), rank=r) for r, began_s in enumerate((990, 970, 980, 970))
     ]
     assert watching.look(*ranks, at_s=1000).slowest == (1, "train", 30.0)
-
-
-def test_four_shares_are_shown_the_largest_first(watching: Watching) -> None:
-    for phase, count in zip("abcdef", (2, 5, 1, 4, 3, 1)):
-        for _ in range(count):
-            now = watching.look(at(0, phase, 0))
-    assert now.shares == (("b", 5 / 16), ("d", 4 / 16), ("e", 3 / 16), ("a", 2 / 16))
 
 
 class Log:

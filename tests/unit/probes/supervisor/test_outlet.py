@@ -35,21 +35,6 @@ def pipe() -> Iterator[tuple[int, TextIO]]:
             os.close(reader)
 
 
-def test_what_is_read_is_written_whole(pipe: tuple[int, TextIO]) -> None:
-    reader, stream = pipe
-    text, received = "Ränge " * 40_000, bytearray()
-
-    def read() -> None:
-        while len(received) < len(text.encode()):
-            received.extend(os.read(reader, 1000))
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    assert Outlet(60.0).write(stream, text)
-    thread.join()
-    assert received.decode() == text
-
-
 def test_a_pipe_that_is_full_for_a_moment_is_waited_for(pipe: tuple[int, TextIO]) -> None:
     reader, stream = pipe
     fill(stream.fileno())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from grpo_doctor_probes.supervisor.standing import (
     GONE,
     OF_TIMEOUT,
     OUTSIDE_OF_PHASES,
-    PATIENCE,
     SILENT,
     SPINNING,
     STANDSTILL_S,
@@ -29,7 +27,6 @@ from grpo_doctor_probes.supervisor.standing import (
     Lengths,
     MainThread,
     Standing,
-    place_of,
 )
 from tests.recording import write_recording
 from tests.unit.probes.supervisor.headers_in_code import S, header, span
@@ -84,12 +81,6 @@ def test_which_file_is_a_ranks(
     assert [h.pid for h in Headers(tmp_path, tmp_path / "proc").read(ranks)] == pids
 
 
-def test_headers_are_in_the_order_of_ranks(tmp_path: Path) -> None:
-    for rank in (2, 0, 1):
-        write_recording(tmp_path, rank, pid=10 + rank)
-    assert [h.rank for h in Headers(tmp_path).read()] == [0, 1, 2]
-
-
 def at(place: str, *, first: bool = False, waits: bool = False) -> Standing:
     return Standing(0, 7, place, 0, first, waits)
 
@@ -117,14 +108,6 @@ def test_limits_follow_from_what_was_seen(
     assert lengths.limit_s(at("rollout", first=first)) == limit_s
     assert lengths.limit_s(at("train")) == FLOOR_S
     assert lengths.limit_s(at(GONE)) == lengths.limit_s(at(STOPPED)) == STANDSTILL_S
-
-
-def test_a_wrong_suspicion_makes_the_limit_twice_the_age_and_never_smaller() -> None:
-    lengths = Lengths()
-    for age_s in (50.0, 10.0):
-        lengths.tolerate("reward", age_s)
-        assert lengths.limit_s(at("reward")) == PATIENCE * 50
-    assert lengths.limit_s(at("train", first=True)) == FIRST_S
 
 
 def test_the_users_limit_holds_for_all_until_it_was_wrong() -> None:
@@ -156,25 +139,6 @@ class Known(Lengths):
     def learn(self, name: str, length_s: float) -> None:
         super().learn(name, length_s)
         self.taught.append((name, length_s))
-
-
-def test_places_are_named_after_the_innermost_phase() -> None:
-    gather = span("all_gather", 4, layout.COLLECTIVE)
-    assert place_of(()) == OUTSIDE_OF_PHASES
-    assert place_of((STEP,)) == BETWEEN_PHASES
-    assert place_of((STEP, span("rollout", 2), span("rollout/generate", 3))) == "rollout/generate"
-    assert place_of((STEP, span("reward", 2), gather)) == "reward, in all_gather"
-    assert place_of((gather,)) == "all_gather"
-
-
-def test_a_span_that_has_ended_is_learned_with_its_length() -> None:
-    lengths = Known()
-    follower = Follower(lengths)
-    follower.follow(header(STEP, span("rollout", 2)), 3 * S)
-    follower.follow(header(STEP, span("rollout", 2)), 9 * S)
-    assert lengths.taught == []
-    follower.follow(header(STEP, span("reward", 10)), 11 * S)
-    assert lengths.taught == [("rollout", 9.0)]
 
 
 GATHER, ROLLOUT = layout.COLLECTIVE, ("rollout", "reward")
@@ -223,47 +187,6 @@ def test_where_a_rank_is_after_some_looks(
         standing = follower.follow(latest, round(at_s * S))
     assert (standing.place, standing.since_ns / S) == (place, since_s)
     assert (standing.first, standing.waits) == (first, waits)
-
-
-def test_each_span_of_a_stack_is_learned_when_it_ends() -> None:
-    lengths = Known()
-    follower = Follower(lengths)
-    gather = span("all_gather", 4, layout.COLLECTIVE)
-    train, rollout = span("train", 2), span("rollout", 3)
-    follower.follow(header(), 1 * S)
-    follower.follow(header(STEP, train, rollout, gather), 5 * S)
-    assert lengths.taught.pop() == (OUTSIDE_OF_PHASES, 4.0)
-    follower.follow(header(STEP, train, rollout), 7 * S)
-    assert lengths.taught == [("rollout, in all_gather", 3.0)]
-    follower.follow(header(STEP, train), 9 * S)
-    assert lengths.taught[1:] == [("rollout", 6.0)]
-    follower.follow(header(STEP), 12 * S)
-    assert lengths.taught[2:] == [("train", 10.0)]
-    follower.follow(header(span("step", 13, layout.STEP), span("train", 13)), 14 * S)
-    assert lengths.taught[3:] == [(BETWEEN_PHASES, 2.0)]
-
-
-def test_a_header_that_tells_no_begin_has_none() -> None:
-    latest = replace(header(STEP, span("train", 2)), begun_ns=())
-    assert Follower(Lengths()).follow(latest, 3 * S).begun_ns == 0
-
-
-def test_phases_that_came_and_went_between_two_looks_are_not_overlooked() -> None:
-    follower = Follower(Lengths())
-    follower.follow(header(STEP, begun_s=2), 3 * S)
-    standing = follower.follow(header(STEP, begun_s=2), 50 * S)
-    assert (standing.place, standing.since_ns) == (BETWEEN_PHASES, 3 * S)
-    moved = follower.follow(header(STEP, begun_s=52), 60 * S)
-    assert (moved.place, moved.since_ns) == (BETWEEN_PHASES, 60 * S)
-    assert moved.mark != standing.mark
-
-
-def test_what_began_and_ended_within_a_phase_is_a_move_and_leaves_its_age() -> None:
-    follower = Follower(Lengths())
-    before = follower.follow(header(STEP, span("train", 2)), 10 * S)
-    after = follower.follow(header(STEP, span("train", 2), begun_s=11), 12 * S)
-    assert (before.since_ns, after.since_ns) == (2 * S, 2 * S)
-    assert before.mark != after.mark
 
 
 def test_what_began_before_the_end_of_a_hang_or_an_absence_is_no_example() -> None:

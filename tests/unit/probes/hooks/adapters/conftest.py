@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from grpo_doctor_probes.hooks import boot, describing
-from grpo_doctor_probes.hooks.adapters import openrlhf_steps, swift, swift_megatron, vllm
+from grpo_doctor_probes.hooks.adapters import openrlhf, swift, vllm
 from grpo_doctor_probes.hooks.coverage import Coverage
-from grpo_doctor_probes.hooks.longspans import LongSpan
-from grpo_doctor_probes.hooks.spans import STEPS, open_spans
+from grpo_doctor_probes.hooks.spans import _OPEN, STEPS, LongSpan
 from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.conftest import Recorded
 from tests.unit.probes.hooks.adapters.framework import Job
@@ -23,17 +22,16 @@ def _as_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in (("_name", None), ("_pid", 0)):
         monkeypatch.setattr(ROLE, name, value)
     for name, start in (("number", 1), ("is_due", True)):
-        monkeypatch.setattr(openrlhf_steps._Loop, name, start)
+        monkeypatch.setattr(openrlhf._Loop, name, start)
     for span in ("_BUSY", "_PAUSED"):
         monkeypatch.setattr(vllm, span, LongSpan(getattr(vllm, span)._name))
-    monkeypatch.setattr(swift_megatron, "_LAST", [])
     parsed: dict[str, Any] = {}  # one for both, as in the job
     for module in (swift, describing):
         monkeypatch.setattr(module, "PARSED", parsed)
     monkeypatch.setattr(boot, "COVERAGE", Coverage())
     yield
     STEPS.drop()
-    open_spans().clear()
+    _OPEN.names.clear()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.hooks.adapters.framework import Job, hooked
 
-OPENRLHF, SWIFT, VERL = "openrlhf.trainer.ray", "swift.ray.megatron", "verl.workers.rollout"
+OPENRLHF, VERL = "openrlhf.trainer.ray", "verl.workers.rollout"
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,6 @@ OPENRLHF, SWIFT, VERL = "openrlhf.trainer.ray", "swift.ray.megatron", "verl.work
         (f"{OPENRLHF}.vllm_engine", "", ("batch_vllm_engine_call", [], "resume_generation"),
          ["sync/resume"], None),
         (f"{OPENRLHF}.vllm_engine", "", ("batch_vllm_engine_call", [], "get_load"), [], None),
-        (f"{SWIFT}.megatron_worker", "MegatronWorker", ("train_step", []), ["train"], "actor"),
-        (f"{SWIFT}.worker_group", "WorkerGroup", ("execute", "compute_logps"), ["logprob/old"],
-         None),
-        (f"{SWIFT}.worker_group", "WorkerGroup", ("execute", "update_weights"), ["sync/send"],
-         None),
-        (f"{SWIFT}.worker_group", "WorkerGroup", ("execute", "ping"), [], None),
         ("swift.template.base", "Template", ("encode", []), [], None),  # no batch is prepared
         ("verl.single_controller.base.worker", "Worker", ("any",), [], "actor"),
         (f"{VERL}.vllm_rollout.vllm_async_server", "vLLMHttpServer", ("sleep",), ["offload"],

@@ -84,13 +84,6 @@ def test_the_drivers_timer_has_steps_and_phases(job: Job, timers: Any, loops: An
     assert ROLE.of_this_process() == "driver"
 
 
-def test_a_step_that_finds_too_few_samples_goes_on(job: Job, timers: Any, loops: Any) -> None:
-    loops.async_grpo_train(timers.Timer(), 0, (False, False, True, True))
-    assert job.steps == [1, 2]
-    waits = ["rollout/wait"]
-    assert job.spans == ["init", *waits * 3, "train", *waits, "train"]
-
-
 def test_timers_of_other_parts_say_nothing(job: Job, timers: Any, loops: Any) -> None:
     with timers.Timer().time("generation"):
         pass

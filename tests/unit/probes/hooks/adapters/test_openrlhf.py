@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.hooks.adapters.openrlhf_steps import flat
+from grpo_doctor_probes.hooks.adapters.openrlhf import flat
 from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.hooks.adapters.framework import Job, hooked
 

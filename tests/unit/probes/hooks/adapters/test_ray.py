@@ -27,7 +27,7 @@ def init(monkeypatch: pytest.MonkeyPatch) -> Any:
         None if address in (None, "local") else "10.0.0.1:6379"
     )
     monkeypatch.setitem(sys.modules, "ray._private.services", services)
-    for name in ("GRPO_DOCTOR_RUN_DIR", "GRPO_DOCTOR_LOG_METRICS", "RAY_JOB_CONFIG_JSON_ENV_VAR"):
+    for name in ("GRPO_DOCTOR_RUN_DIR", "RAY_JOB_CONFIG_JSON_ENV_VAR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GRPO_DOCTOR", "1")
     return hooked("ray._private.worker", CONNECTING).init

@@ -91,7 +91,7 @@ def test_a_step_is_a_wait_for_rollouts_and_what_is_trained_on_them(job: Job, act
     assert actor.init(ARGS, "actor", with_ref=True) == 3
     for rollout_id in (3, 4):
         actor.update_weights()
-        assert actor.train(rollout_id, "data") == "data"
+        assert actor.train(rollout_id, {}) == {}
     assert (job.steps, job.spans, job.errors) == ([3, 4], STEP * 2, 0)
     assert ROLE.of_this_process() is None
     facts = job.facts
@@ -103,7 +103,7 @@ def test_a_step_is_a_wait_for_rollouts_and_what_is_trained_on_them(job: Job, act
 def test_a_critics_ranks_have_a_role_and_no_steps(job: Job, actors: Any) -> None:
     critic = actors.MegatronTrainRayActor(0)
     critic.init(ARGS, role="critic")
-    critic.train(3, "data")
+    critic.train(3, {})
     assert ROLE.of_this_process() == "critic"
     assert (job.steps, job.facts, job.errors) == ([], None, 0)
 

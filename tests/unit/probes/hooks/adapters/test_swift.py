@@ -1,16 +1,13 @@
-"""ms-swift's trainers: over transformers' loop, on Megatron, and with a Ray driver."""
+"""ms-swift's trainers: over transformers' loop, and on Megatron."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from grpo_doctor_probes.hooks import describing
-from grpo_doctor_probes.hooks.spans import HookedSpan
-from grpo_doctor_probes.record.sidecar import ROLE
 from tests.unit.probes.hooks.adapters.framework import Job, hooked
 
 MIXIN = """
@@ -34,15 +31,6 @@ def test_turns_of_a_scheduler_are_tools(job: Job) -> None:
     assert made._prepare_scheduler() == "prepared"
     assert made.multi_turn_scheduler.step() == "turn"
     assert (job.spans, job.errors) == (["rollout/tools"], 0)
-
-
-def test_encoding_is_a_phase_where_a_batch_is_prepared(job: Job) -> None:
-    code = "class Template:\n    def encode(self, inputs): return inputs"
-    template = hooked("swift.template.base", code).Template()
-    template.encode([1])
-    with HookedSpan("rollout/prepare"):
-        assert template.encode([1]) == [1]
-    assert job.spans == ["rollout/prepare", "rollout/encode"]
 
 
 LAUNCH = """
@@ -103,13 +91,6 @@ def test_a_step_on_megatron_begins_with_train_step(job: Job, megatron: Any) -> N
     assert (job.spans, job.errors) == (["train", "optimizer"], 0)
 
 
-def test_a_worker_of_a_driver_has_no_steps(job: Job, megatron: Any) -> None:
-    ROLE.take("actor")
-    megatron.train_step()
-    assert job.recording.header.step is None
-    assert job.spans == ["train"]
-
-
 @pytest.mark.parametrize(("rank", "first"), [(None, True), ("0", True), ("1", False)])
 def test_the_first_rank_describes_the_run_and_writes_its_metrics(
     job: Job, megatron: Any, monkeypatch: pytest.MonkeyPatch, rank: str | None, first: bool
@@ -129,59 +110,3 @@ def test_batches_are_timed_and_an_iterator_that_is_none_stays_so(job: Job, megat
     assert evaluation is None
     assert list(train) == [1, 2]
     assert job.spans == ["dataload"] * 3  # that there is no more takes time too
-
-
-DRIVER = """
-def extract_iteration(results):
-    return results
-
-class GRPOTrainer:
-    def _train_loop(self, tg, train_iters, iteration):
-        for done in tg.results:
-            work()
-            extract_iteration(done)
-        return "trained"
-"""
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "results", "steps"),
-    [
-        (0, 2, [1, 2], [1, 2]),
-        (0, 3, [1, 2], [1, 2, 3]),  # the next one has begun
-        (4, 5, [5], [5]),
-    ],
-)
-def test_a_driver_has_steps_until_the_last_iteration(
-    job: Job, first: int, last: int, results: list[int], steps: list[int]
-) -> None:
-    lengths: list[int | None] = []
-    module = hooked(
-        "swift.ray.megatron.grpo_trainer", DRIVER,
-        work=lambda: lengths.append(job.recording.header.step),
-    )  # fmt: skip
-    trainer = module.GRPOTrainer()
-    trainer.args = SimpleNamespace(lr=1)
-    group = SimpleNamespace(world_size=4, results=results)
-    assert trainer._train_loop(group, last, first) == "trained"
-    assert (job.steps, job.errors) == (steps, 0)
-    assert lengths == steps[: len(results)]
-    assert ROLE.of_this_process() == "driver"
-    assert job.facts is not None
-    assert job.facts["world_size"] == 4
-
-
-def test_the_loader_of_a_driver_is_timed(job: Job) -> None:
-    def build() -> Iterator[int]:
-        return iter([1])
-
-    code = """
-    class BaseRayTrainer:
-        def _build_dataloader(self):
-            self._data_iter = build()
-            return "built"
-    """
-    trainer = hooked("swift.ray.megatron.base_trainer", code, build=build).BaseRayTrainer()
-    assert trainer._build_dataloader() == "built"
-    assert list(trainer._data_iter) == [1]
-    assert job.spans == ["dataload", "dataload"]

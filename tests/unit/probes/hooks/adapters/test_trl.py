@@ -96,10 +96,6 @@ def test_a_wait_is_written_where_its_length_is_told(
     assert (job.spans, job.errors) == (spans, 0)
 
 
-def test_without_a_recording_metrics_are_passed_on(loop: Any) -> None:
-    assert loop._push_metrics({"rollout/backpressure_s": 1.0}) == {"rollout/backpressure_s": 1.0}
-
-
 def test_unsloths_copy_of_the_trainer_has_the_same_phases(job: Job) -> None:
     code = """
     class _UnslothGRPOTrainer:

@@ -136,20 +136,6 @@ def test_a_trainers_class_tells_who_makes_the_workers(job: Job, name: str, role:
     assert ROLE.of_this_process() == role
 
 
-def test_the_process_that_makes_the_workers_has_the_steps_until_its_loop_ends(
-    job: Job, timers: Any
-) -> None:
-    code = """
-    class PPOTrainer:
-        def init(self): return "made"
-        def fit(self, work): return work("step")
-    """
-    trainer = hooked("verl.trainer.ppo.v1.trainer_base", code).PPOTrainer()
-    assert trainer.init() == "made"
-    trainer.fit(PPOTrainer(timers).work)
-    assert (job.spans, job.steps, ROLE.of_this_process()) == (["init"], [7], "driver")
-
-
 TRACKING = """
 class Tracking:
     def __init__(self, project, experiment, backend="console", config=None):

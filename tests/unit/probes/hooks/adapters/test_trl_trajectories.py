@@ -85,10 +85,7 @@ class RolloutQueueDataset:
                 continue
             yield sample
 """
-NAMES = {
-    "trl.experimental.async_grpo.async_grpo_trainer": DATASET,
-    "transformers.trainer": TRAINER,
-}
+NAMES = {"trl.experimental.async_grpo.async_grpo_trainer": DATASET, "transformers.trainer": TRAINER}
 JOB = """
 import time
 from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
