@@ -1,8 +1,8 @@
 """Runs many configurations of the trainer inside one job: one start-up for all of them.
 
 `run_configs` starts the job, forked from a process that has imported torch; run as a script, this
-file is what each of its ranks runs. What a configuration leaves behind in a process (accelerate's
-and transformers' singletons) is undone between two of them, the process group stays.
+file is what each of its ranks runs. What a configuration leaves behind in a process (transformers'
+configuration of DeepSpeed) is undone between two of them, the process group stays.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def _outcome(flags: list[str], ranks: Any) -> Outcome:
     import io
     import logging
 
+    from grpo_doctor_trainer import steplog
+    from grpo_doctor_trainer.console import LOG
     from grpo_doctor_trainer.errors import TrainerError
     from grpo_doctor_trainer.flags import parse
-    from grpo_doctor_trainer.logs import steplog
-    from grpo_doctor_trainer.logs.console import LOG
     from grpo_doctor_trainer.loop import train
     from grpo_doctor_trainer.setup import set_up
 
@@ -118,11 +118,8 @@ def _outcome(flags: list[str], ranks: Any) -> Outcome:
 
 def forget() -> None:
     """Undoes what one configuration leaves behind in this process."""
-    from accelerate.state import AcceleratorState, GradientState
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
     unset_hf_deepspeed_config()
     gc.collect()
 

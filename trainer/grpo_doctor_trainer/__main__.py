@@ -7,29 +7,31 @@ Anything else is a defect and keeps its traceback.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import warnings
 from typing import TYPE_CHECKING
 
 from grpo_doctor_probes import phase, watch_collectives
+from grpo_doctor_trainer import interrupts
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.console import LOG, set_up_console
 from grpo_doctor_trainer.errors import TrainerError
 from grpo_doctor_trainer.flags import parse
-from grpo_doctor_trainer.interrupts import (
-    Interrupted,
-    catch_signals,
-    interrupted_by,
-    only_note_signals,
-)
-from grpo_doctor_trainer.logs.console import LOG, complain, set_up_console
 
 if TYPE_CHECKING:
+    from grpo_doctor_trainer.loop import Run
     from grpo_doctor_trainer.ranks import Ranks
-    from grpo_doctor_trainer.run import Run
 
 _USER_ERROR = 2
 _SIGNAL_CODE = 128
+# What gloo and NCCL say in the ranks that go on when one is gone.
+_LOST_CONNECTION = re.compile("(?i)connection (?:closed|reset) by peer|remote process exited")
+_LEFT_ALONE = (
+    "lost its connection to a rank that ended first: what that one says is the cause. If it says "
+    "nothing, the system killed it (dmesg names what ran out of memory)"
+)
 
 
 def main() -> int:
@@ -40,20 +42,21 @@ def main() -> int:
         config = parse(sys.argv[1:], world_size)
     except TrainerError as error:
         return _user_error(error, rank, everywhere=True)
-    catch_signals()
+    interrupts.catch_signals()
     try:
         _run(config)
     except TrainerError as error:
         return _user_error(error, rank, everywhere=False)
-    except Interrupted as stop:
+    except interrupts.Interrupted as stop:
         return _stopped(stop.signal_number, rank)
     except Exception as error:
         # A rank that was stopped closes its connections, and the others fail on that first.
-        if (signal_number := interrupted_by()) is not None:
+        if (signal_number := interrupts.interrupted_by()) is not None:
             return _stopped(signal_number, rank)
-        if not _is_lost_connection(error):
+        if not _LOST_CONNECTION.search(str(error)):
             raise
-        return _left_alone(rank)
+        print(f"error: rank {rank} {_LEFT_ALONE}", file=sys.stderr, flush=True)  # noqa: T201
+        return 1
     return 0
 
 
@@ -75,11 +78,8 @@ def _run(config: TrainerConfig) -> None:
 def _set_up_and_train(config: TrainerConfig, ranks: Ranks) -> None:
     with phase("init"):
         # After join_ranks, which tells DeepSpeed about the device.
+        from grpo_doctor_trainer import memory  # noqa: PLC0415
         from grpo_doctor_trainer.loop import train  # noqa: PLC0415
-        from grpo_doctor_trainer.memory import (  # noqa: PLC0415
-            explain_out_of_memory,
-            is_out_of_memory,
-        )
         from grpo_doctor_trainer.setup import set_up  # noqa: PLC0415
 
     run: Run | None = None
@@ -88,12 +88,12 @@ def _set_up_and_train(config: TrainerConfig, ranks: Ranks) -> None:
             run = set_up(config, ranks)
         train(run)
     except Exception as error:
-        only_note_signals()
-        if not is_out_of_memory(error):
+        interrupts.only_note_signals()
+        if not memory.is_out_of_memory(error):
             raise
-        raise explain_out_of_memory(error, config, ranks) from error
+        raise memory.explain_out_of_memory(error, config, ranks) from error
     finally:
-        only_note_signals()
+        interrupts.only_note_signals()
         if run is not None:
             run.close()
 
@@ -111,23 +111,8 @@ def _user_error(error: TrainerError, rank: int, *, everywhere: bool) -> int:
         # torchrun stops the others at the first exit: rank 0 has to get its message out.
         time.sleep(2)
     else:
-        complain(str(error))
+        print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - a command
     return _USER_ERROR
-
-
-def _is_lost_connection(error: Exception) -> bool:
-    # What gloo and NCCL say in the ranks that go on when one is gone.
-    signs = ("connection closed by peer", "connection reset by peer", "remote process exited")
-    text = str(error).lower()
-    return any(sign in text for sign in signs)
-
-
-def _left_alone(rank: int) -> int:
-    complain(
-        f"rank {rank} lost its connection to a rank that ended first: what that one says is the "
-        "cause. If it says nothing, the system killed it (dmesg names what ran out of memory)"
-    )
-    return 1
 
 
 def _stopped(signal_number: int, rank: int) -> int:

@@ -92,14 +92,13 @@ class TrainerConfig:
     heading("data")
     dataset: list[str] = option(
         [],
-        "local .jsonl/.json/.parquet files or Hugging Face names, each with an optional #N to "
-        "sample N rows; none: generated arithmetic",
+        "local .jsonl/.json/.parquet files or Hugging Face names; none: generated arithmetic",
     )
     max_length: int = option(2048, "longest prompt in tokens; longer ones lose their start", ge=1)
     max_pixels: int | None = option(
         None,
         "vision-language: largest area of an image in pixels, larger ones are scaled down; none: "
-        "the variable MAX_PIXELS, else the model's own limit",
+        "the model's own limit",
         ge=1,
     )
     dataloader_num_workers: int = option(1, "processes that tokenize ahead; 0: none", ge=0)
@@ -108,7 +107,7 @@ class TrainerConfig:
     heading("rewards")
     reward_funcs: list[str] = option(
         [],
-        "accuracy, format, length, arithmetic, or path/to/file.py:function; "
+        "accuracy, format, arithmetic, or path/to/file.py:function; "
         "none: accuracy, with arithmetic for generated arithmetic",
     )
     reward_weights: list[float] = option([], "one weight per reward function; none: 1 each")
@@ -278,24 +277,11 @@ class TrainerConfig:
     heading("distribution")
     deepspeed: str | None = option(
         None,
-        "zero0, zero1, zero2, zero3, zero2_offload, zero3_offload, or a DeepSpeed .json file; "
-        "none: plain DDP",
+        "DeepSpeed's ZeRO stage, and what it offloads to host memory; none: plain DDP",
+        choices=("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"),
         embedded="zero2",
     )
     ddp_timeout: int = option(1800, "seconds until a stuck collective is an error", ge=1)
-
-    heading("evaluation")
-    eval_steps: int = option(
-        0,
-        "optimizer steps between evaluations, which leave the run as it would be without them; "
-        "the last step has one too; 0: none",
-        ge=0,
-    )
-    val_dataset: list[str] = option(
-        [],
-        "what is evaluated, one completion per row, given like --dataset; none: as many rows of "
-        "--dataset as a rollout has completions",
-    )
 
     heading("output")
     output_dir: str = option("grpo-doctor-out/train", "folder of checkpoints and completions")
@@ -325,6 +311,11 @@ class TrainerConfig:
     def served(self) -> bool:
         """Whether vLLM runs as a server."""
         return self.use_vllm and self.vllm_mode == "server"
+
+    @property
+    def zero_stage(self) -> int | None:
+        """The ZeRO stage of `--deepspeed`; none without DeepSpeed."""
+        return None if self.deepspeed is None else int(self.deepspeed[4])
 
     @property
     def passes_per_generation(self) -> int:

@@ -1,34 +1,26 @@
-"""What turns a loss into new weights: accelerate, with DeepSpeed or with plain DDP.
+"""What turns a loss into new weights: DeepSpeed, or plain DDP.
 
 Both engines keep the backward pass and the optimizer step apart, because these are two phases.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-from contextlib import AbstractContextManager, nullcontext, suppress
-from importlib import import_module
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from accelerate import Accelerator, DeepSpeedPlugin
 from torch.nn.parallel import DistributedDataParallel
 
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.ranks import Ranks
-from grpo_doctor_trainer.validation import DEEPSPEED_PRESETS
 
 _ADAM_BETAS = (0.9, 0.95)  # ms-swift's defaults
 
-_OWN_SECTIONS = ("optimizer", "scheduler")
-
 
 class Engine:
-    """The wrapped model and its optimizer.
+    """The wrapped model and its optimizer; here those of torch's DDP, or of a single rank.
 
     Attributes:
         model: what forward passes go through.
@@ -39,20 +31,26 @@ class Engine:
         name: for the log.
     """
 
-    model: Any
-    module: Any
-    optimizer: torch.optim.Optimizer
-    device: torch.device
     zero_stage: int | None = None
-    name: str
+    name = "no DeepSpeed (plain DDP)"
+
+    def __init__(
+        self, model: Any, optimizer: Any, device: torch.device, config: TrainerConfig
+    ) -> None:
+        self.model, self.module = model, getattr(model, "module", model)
+        self.optimizer: torch.optim.Optimizer = optimizer
+        self.device = device
+        self._config = config
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
         """Surround one forward and backward pass; the last one of a step adds up over ranks."""
-        raise NotImplementedError
+        alone = last or not hasattr(self.model, "no_sync")
+        context: AbstractContextManager[None] = nullcontext() if alone else self.model.no_sync()
+        return context
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of `loss` / accumulation steps to what is accumulated."""
-        raise NotImplementedError
+        torch.autograd.backward(loss / self._config.gradient_accumulation_steps)
 
     def step(self, learning_rate: float) -> float:
         """Clip gradients, change the weights, and return the gradients' norm before clipping."""
@@ -61,58 +59,21 @@ class Engine:
         return self._stepped()
 
     def _stepped(self) -> float:
-        raise NotImplementedError
-
-
-def make_engine(accelerator: Any, policy: Any, config: TrainerConfig, ranks: Ranks) -> Engine:
-    """Wrap the policy for training and make its optimizer."""
-    policy.train()  # from_pretrained leaves it in eval mode, without gradient checkpointing
-    groups = _parameter_groups(policy, config.weight_decay)
-    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=_ADAM_BETAS)
-    if config.deepspeed is None:
-        policy.to(accelerator.device)
-    else:
-        zero = accelerator.state.deepspeed_plugin.deepspeed_config["zero_optimization"]
-        fill_sizes(zero, policy.config.get_text_config().hidden_size)
-    model, optimizer = accelerator.prepare(policy, optimizer)
-    if config.deepspeed is None:
-        if ranks.world_size > 1:  # alone, it may be either
-            _require(type(model), DistributedDataParallel)
-        return DdpEngine(accelerator, model, optimizer, config)
-    import deepspeed  # noqa: PLC0415
-
-    _require(type(model), deepspeed.DeepSpeedEngine)
-    return DeepSpeedEngine(model, ranks.device)
-
-
-def _require(actual: type, expected: type) -> None:
-    # accelerate decides from environment variables, and ranks that train apart look healthy.
-    if not issubclass(actual, expected):
-        raise RuntimeError(
-            f"accelerate made a {actual.__name__} where {expected.__name__} was asked for"
-        )
-
-
-def _parameter_groups(policy: Any, weight_decay: float) -> list[dict[str, Any]]:
-    trained = [weight for weight in policy.parameters() if weight.requires_grad]
-    # Norms and biases are not decayed. ZeRO-3 hides the shape of partitioned weights in ds_shape.
-    matrices = [weight for weight in trained if len(getattr(weight, "ds_shape", weight.shape)) > 1]
-    vectors = [weight for weight in trained if len(getattr(weight, "ds_shape", weight.shape)) <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
+        trained = [weight for weight in self.module.parameters() if weight.requires_grad]
+        limit = self._config.max_grad_norm or float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(trained, limit)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return float(norm)
 
 
 class DeepSpeedEngine(Engine):
     """DeepSpeed's engine, which accumulates, clips and keeps the optimizer by itself."""
 
-    def __init__(self, engine: Any, device: torch.device) -> None:
-        self.model, self.module, self.optimizer = engine, engine.module, engine.optimizer
-        self.device = device
-        self.zero_stage = engine.zero_optimization_stage()
-        zero = engine.config["zero_optimization"]
+    def __init__(self, model: Any, device: torch.device, config: TrainerConfig) -> None:
+        super().__init__(model, model.optimizer, device, config)
+        self.zero_stage = model.zero_optimization_stage()
+        zero = model.config["zero_optimization"]
         parts = [part for part in ("optimizer", "param") if zero.get(f"offload_{part}")]
         moved = f", {' and '.join(parts)} offload" if parts else ""
         self.name = f"DeepSpeed ZeRO-{self.zero_stage}{moved}"
@@ -137,34 +98,49 @@ class DeepSpeedEngine(Engine):
         return own_norm if norm is None else float(norm)
 
 
-class DdpEngine(Engine):
-    """torch's DistributedDataParallel, or the bare model on a single rank."""
+def make_engine(deepspeed: Any | None, policy: Any, config: TrainerConfig, ranks: Ranks) -> Engine:
+    """Wrap the policy for training and make its optimizer.
 
-    name = "no DeepSpeed (plain DDP)"
+    Args:
+        deepspeed: what `prepare_deepspeed` gave.
+        policy: the model to train.
+        config: of the run.
+        ranks: the ranks of this job.
+    """
+    policy.train()  # from_pretrained leaves it in eval mode, without gradient checkpointing
+    groups = _parameter_groups(policy, config.weight_decay)
+    if deepspeed is None:
+        model = policy.to(ranks.device)
+        if ranks.world_size > 1:
+            devices = None if ranks.device.index is None else [ranks.device.index]
+            model = DistributedDataParallel(policy, device_ids=devices)
+        optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=_ADAM_BETAS)
+        return Engine(model, optimizer, ranks.device, config)
+    from deepspeed import initialize  # noqa: PLC0415 - seconds, and not for plain DDP
 
-    def __init__(self, accelerator: Any, model: Any, optimizer: Any, config: TrainerConfig) -> None:
-        self.model, self.module = model, accelerator.unwrap_model(model)
-        self.device = accelerator.device
-        self.optimizer = optimizer.optimizer
-        self._trained = [weight for weight in self.module.parameters() if weight.requires_grad]
-        self._accumulation = config.gradient_accumulation_steps
-        self._clip_at = config.max_grad_norm or float("inf")
+    adam: Any = torch.optim.AdamW
+    zero = deepspeed.config["zero_optimization"]
+    fill_sizes(zero, policy.config.get_text_config().hidden_size)
+    if "offload_optimizer" in zero and ranks.device.type != "cpu":
+        # It is compiled at start-up; without a GPU torch's AdamW is on the CPU anyway.
+        from deepspeed.ops.adam import DeepSpeedCPUAdam  # noqa: PLC0415
 
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        """Keep gradients on this rank until the last pass."""
-        alone = last or not hasattr(self.model, "no_sync")
-        context: AbstractContextManager[None] = nullcontext() if alone else self.model.no_sync()
-        return context
+        adam = DeepSpeedCPUAdam
+    optimizer = adam(groups, lr=config.learning_rate, betas=_ADAM_BETAS)
+    model, *_ = initialize(model=policy, optimizer=optimizer, config=deepspeed.config)
+    return DeepSpeedEngine(model, ranks.device, config)
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Run the backward pass."""
-        torch.autograd.backward(loss / self._accumulation)
 
-    def _stepped(self) -> float:
-        norm = torch.nn.utils.clip_grad_norm_(self._trained, self._clip_at)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return float(norm)
+def _parameter_groups(policy: Any, weight_decay: float) -> list[dict[str, Any]]:
+    trained = [weight for weight in policy.parameters() if weight.requires_grad]
+    # Norms and biases are not decayed. ZeRO-3 hides the shape of partitioned weights in ds_shape.
+    matrices = [weight for weight in trained if len(getattr(weight, "ds_shape", weight.shape)) > 1]
+    vectors = [weight for weight in trained if len(getattr(weight, "ds_shape", weight.shape)) <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def stepped_optimizer(engine: Engine) -> Any:
@@ -177,71 +153,66 @@ def local_weights(model: Any) -> list[torch.Tensor]:
     return [getattr(weight, "ds_tensor", weight) for weight in model.parameters()]
 
 
-def frozen_engine(reference: Any, engine: Engine, accelerator: Any) -> Any:
+def frozen_engine(reference: Any, engine: Engine, deepspeed: Any | None) -> Any:
     """Put the reference model where the policy is: on the device, or partitioned like it."""
-    if engine.zero_stage != 3:
-        return reference.to(accelerator.device)
-    import deepspeed  # noqa: PLC0415
+    if deepspeed is None or engine.zero_stage != 3:
+        return reference.to(engine.device)
+    from deepspeed import initialize  # noqa: PLC0415 - has been imported with the engine
 
-    settings = accelerator.state.deepspeed_plugin.deepspeed_config
-    needed = {
-        *("train_micro_batch_size_per_gpu", "train_batch_size"),
-        *("bf16", "fp16", "zero_optimization"),
-    }
-    wrapped, *_ = deepspeed.initialize(
-        model=reference, config={name: value for name, value in settings.items() if name in needed}
-    )
+    needed = ("train_micro_batch_size_per_gpu", "train_batch_size", "bf16", "zero_optimization")
+    settings = {name: deepspeed.config[name] for name in needed}
+    wrapped, *_ = initialize(model=reference, config=settings)
     wrapped.eval()
     return wrapped
+
+
+def prepare_deepspeed(config: TrainerConfig, ranks: Ranks, dtype: torch.dtype) -> Any | None:
+    """Make DeepSpeed's configuration, before the model: ZeRO-3 partitions weights as they load.
+
+    Returns:
+        the configuration as transformers' `HfDeepSpeedConfig`, which holds as long as it is
+        referred to; None without DeepSpeed.
+    """
+    # `accelerate launch` puts its own options and its configuration file into the environment, and
+    # transformers reads FSDP's there: the decisions are those of this trainer's flags.
+    for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:
+        del os.environ[name]
+    if config.deepspeed is None:
+        return None
+    _quiet_deepspeed()
+    from transformers.integrations import HfDeepSpeedConfig  # noqa: PLC0415 - imports DeepSpeed
+
+    settings = deepspeed_config(
+        config,
+        world_size=ranks.world_size,
+        dtype=str(dtype).removeprefix("torch."),
+        on_gpu=ranks.device.type != "cpu",
+    )
+    return HfDeepSpeedConfig(settings)
 
 
 def deepspeed_config(
     config: TrainerConfig, *, world_size: int, dtype: str, on_gpu: bool
 ) -> dict[str, Any]:
-    """Make the whole configuration for `--deepspeed`, with nothing left on `auto` that we know."""
-    choice = config.deepspeed or "zero0"
-    if choice in DEEPSPEED_PRESETS:
-        settings: dict[str, Any] = {"zero_optimization": _zero(choice, on_gpu)}
-    else:
-        settings = _read(Path(choice))
+    """Make the whole configuration for `--deepspeed`."""
     micro, accumulation = config.per_device_train_batch_size, config.gradient_accumulation_steps
-    derived = {
+    return {
+        "zero_optimization": _zero(config.deepspeed or "zero0", on_gpu),
         "train_micro_batch_size_per_gpu": micro,
         "gradient_accumulation_steps": accumulation,
         "train_batch_size": micro * accumulation * world_size,
         "gradient_clipping": config.max_grad_norm,
+        "bf16": {"enabled": dtype == "bfloat16"},
+        # torch's AdamW offloaded, on a machine without a GPU.
+        "zero_force_ds_cpu_optimizer": on_gpu,
     }
-    for name, value in derived.items():
-        _fill(settings, name, value, choice)
-    for section, name in (("bf16", "bfloat16"), ("fp16", "float16")):
-        _fill(settings.setdefault(section, {}), "enabled", dtype == name, f"{choice}, {section}")
-    # DeepSpeedCPUAdam is compiled at start-up; on a machine without a GPU torch's AdamW is on the
-    # CPU anyway, so no compiler is asked for.
-    settings.setdefault("zero_force_ds_cpu_optimizer", on_gpu)
-    return settings
-
-
-def zero_stage(config: TrainerConfig) -> int | None:
-    """Return the stage that `--deepspeed` asks for, and none without DeepSpeed."""
-    if config.deepspeed is None:
-        return None
-    if config.deepspeed in DEEPSPEED_PRESETS:
-        return int(config.deepspeed[4])
-    return int(_read(Path(config.deepspeed))["zero_optimization"].get("stage", 0))
 
 
 def fill_sizes(zero: dict[str, Any], hidden_size: int) -> None:
-    """Fill the sizes that are still `auto`, as accelerate does where it finds the hidden size.
-
-    It looks for that at the top of the model's configuration; a vision-language model has it below.
-    """
-    square = hidden_size * hidden_size
-    sizes = {
-        "reduce_bucket_size": square,
-        "stage3_prefetch_bucket_size": int(0.9 * square),
-        "stage3_param_persistence_threshold": 10 * hidden_size,
-    }
-    zero.update({name: size for name, size in sizes.items() if zero.get(name) == "auto"})
+    """Fill ZeRO-3's sizes, as accelerate does where it finds the hidden size."""
+    if zero["stage"] == 3:
+        zero["reduce_bucket_size"] = hidden_size * hidden_size
+        zero["stage3_param_persistence_threshold"] = 10 * hidden_size
 
 
 def _zero(preset: str, on_gpu: bool) -> dict[str, Any]:
@@ -253,8 +224,6 @@ def _zero(preset: str, on_gpu: bool) -> dict[str, Any]:
         zero |= {"reduce_bucket_size": 200_000_000, "allgather_bucket_size": 200_000_000}
     if stage == 3:
         zero |= {
-            "reduce_bucket_size": "auto",
-            "stage3_param_persistence_threshold": "auto",
             # Rollout and training run through the modules in different orders, and prefetching
             # from the other's order fails: huggingface/trl and ms-swift (#3237) switch it off too.
             "stage3_prefetch_bucket_size": 0,
@@ -268,74 +237,12 @@ def _zero(preset: str, on_gpu: bool) -> dict[str, Any]:
     return zero
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise ConfigError(f"--deepspeed {path} cannot be read as JSON: {error}") from None
-    if not isinstance(settings, dict) or not isinstance(settings.get("zero_optimization"), dict):
-        raise ConfigError(
-            f"--deepspeed {path} has no section zero_optimization; add at least a stage"
-        )
-    for section in _OWN_SECTIONS:
-        if section in settings:
-            raise ConfigError(
-                f"--deepspeed {path}: take the section {section} out; this trainer makes AdamW and "
-                "its schedule itself (--learning_rate, --weight_decay, --lr_scheduler_type)"
-            )
-    return settings
-
-
-def _fill(settings: dict[str, Any], name: str, value: Any, source: str) -> None:
-    written = settings.get(name, "auto")
-    if written == "auto":
-        settings[name] = value
-    elif written != value:
-        raise ConfigError(
-            f"--deepspeed {source}: {name} is {written}, but the flags of this launch make it "
-            f'{value}; write "auto" there, or change the flag'
-        )
-
-
 def default_dtype(config: TrainerConfig, device: torch.device) -> torch.dtype:
     """Resolve `--torch_dtype`."""
     if config.torch_dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     dtype: torch.dtype = getattr(torch, config.torch_dtype)
     return dtype
-
-
-def make_accelerator(config: TrainerConfig, ranks: Ranks, dtype: torch.dtype) -> Any:
-    """Make the Accelerator. With DeepSpeed this comes before the model is loaded (ZeRO-3 init)."""
-    on_cpu = ranks.device.type == "cpu"
-    _forget_launchers_choices()
-    if config.deepspeed is None:
-        # Without cpu=True accelerate takes gloo ranks for a single process and wraps nothing.
-        return Accelerator(cpu=on_cpu)
-    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
-    _quiet_deepspeed()
-    _import_muon_uncompiled()
-    settings = deepspeed_config(
-        config,
-        world_size=ranks.world_size,
-        dtype=str(dtype).removeprefix("torch."),
-        on_gpu=not on_cpu,
-    )
-    # Here not cpu=True: that quietly turns DeepSpeed into plain DDP.
-    return Accelerator(
-        deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=settings),
-        gradient_accumulation_steps=config.gradient_accumulation_steps,
-    )
-
-
-def _forget_launchers_choices() -> None:
-    """Leave the decisions to this trainer's flags, however it was launched.
-
-    `accelerate launch` puts its own options and its configuration file into the environment, and
-    Accelerator takes mixed precision, DeepSpeed, FSDP and more from there before its arguments.
-    """
-    for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:
-        del os.environ[name]
 
 
 def _quiet_deepspeed() -> None:
@@ -346,19 +253,3 @@ def _quiet_deepspeed() -> None:
     # A C++ extension for tensor-parallel inference on CPUs: compiled for half a minute at start-up,
     # and never used in training.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-
-
-def _import_muon_uncompiled() -> None:
-    """Import DeepSpeed's Muon, which nothing here trains with, without torch's compiler.
-
-    DeepSpeed imports it to look at any optimizer, and its decorated functions import Inductor at
-    once: 550 modules, 1.5 s of each rank's start-up.
-    """
-    with suppress(ImportError, AttributeError):  # a DeepSpeed without either is left as it is
-        compiler: Any = import_module("deepspeed.runtime.compiler")
-        compiles = compiler.compile
-        compiler.compile = lambda: lambda function: function
-        try:
-            import_module("deepspeed.runtime.zero.muon.original_muon")
-        finally:
-            compiler.compile = compiles

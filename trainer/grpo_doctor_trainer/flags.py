@@ -1,6 +1,9 @@
 """The command line of the trainer, made from its options.
 
 Parsing, defaults, `--help`, and errors that name the flag, the value and what is allowed.
+`python -m grpo_doctor_trainer.flags FLAGS` says whether flags are right for WORLD_SIZE ranks: exit
+code 0, or 2 with one message. It imports no torch and takes a moment: a launcher asks here first,
+because torchrun shows a mistake in a flag as a page of tracebacks.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ import argparse
 import dataclasses
 import difflib
 import math
+import os
+import sys
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -51,6 +56,8 @@ _REMOVED = {
     "fit, --use_vllm true generates",
     "group_by_length": "--share_prompts true, the default, which leaves no padding",
     "vllm_tensor_parallel_size": "--vllm_mode server, whose command takes --tensor-parallel-size",
+    "eval_steps": "a run with --model CHECKPOINT --dataset HELD_OUT --learning_rate 0 evaluates",
+    "val_dataset": "a run with --model CHECKPOINT --dataset HELD_OUT --learning_rate 0 evaluates",
     "vllm_enable_lora": "adapters are merged into what vLLM gets; leave it out",
     "vllm_max_lora_rank": "adapters are merged into what vLLM gets; leave it out",
 }
@@ -68,7 +75,7 @@ def parse(arguments: Sequence[str], world_size: int) -> TrainerConfig:
 
 def with_defaults(flags: dict[str, Any]) -> dict[str, Any]:
     """Add what was not given and is not the same for every run."""
-    # `--val_dataset none`, as for options of one value.
+    # `--reward_weights none`, as for options of one value.
     values = {name: [] if value == [_NONE] else value for name, value in flags.items()}
     if values.get("model") in {None, EMBEDDED_VL}:
         embedded = {o.name: o.metadata["embedded"] for o in dataclasses.fields(TrainerConfig)}
@@ -190,3 +197,17 @@ def _unknown_message(argument: str) -> str:
     close = difflib.get_close_matches(name.replace("-", "_"), names, n=1, cutoff=0.5)
     hint = f"did you mean --{close[0]}?" if close else "see --help for all flags"
     return f"unknown flag --{name}: {hint}"
+
+
+def main() -> int:
+    """Check the command line of this process; returns the exit code."""
+    try:
+        parse(sys.argv[1:], int(os.environ.get("WORLD_SIZE", "1")))
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - a command
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

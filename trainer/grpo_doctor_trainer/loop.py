@@ -1,11 +1,11 @@
-"""The training loop: one step of GRPO, from prompts to new weights, read from top to bottom.
-
-Evaluation samples as training does, one completion per row, from a seed of its own: two evaluations
-differ by the weights alone, and the run continues as if none had been."""
+"""The training loop: one step of GRPO, from prompts to new weights, read from top to bottom."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -13,30 +13,57 @@ from grpo_doctor_probes import counter, step
 from grpo_doctor_trainer.algorithm.logprobs import logprobs_in_parts
 from grpo_doctor_trainer.algorithm.loss import (
     check_gap,
-    deviation,
     group_advantages,
     grpo_loss,
     tokens_in_loss,
 )
-from grpo_doctor_trainer.checkpoint import Progress
+from grpo_doctor_trainer.checkpoint import Checkpointer, Progress
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, Feed, TokenBatch
-from grpo_doctor_trainer.data.prompts import Evaluation, PromptBatch
+from grpo_doctor_trainer.data.prompts import PromptBatch
+from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.interrupts import stop_if_asked
-from grpo_doctor_trainer.logs.metrics import (
+from grpo_doctor_trainer.memory import Offload, report_memory
+from grpo_doctor_trainer.model.load import reference_weights
+from grpo_doctor_trainer.phases import phase
+from grpo_doctor_trainer.ranks import Ranks, gather_rows, settle
+from grpo_doctor_trainer.rewards.scoring import Rewards, combine
+from grpo_doctor_trainer.rollout import RolloutEngine
+from grpo_doctor_trainer.steplog import (
     Metrics,
+    StepLog,
     completion_metrics,
+    decode,
     loss_metrics,
     reward_metrics,
+    write_completions,
 )
-from grpo_doctor_trainer.logs.steplog import decode, write_completions
-from grpo_doctor_trainer.memory import report_memory
-from grpo_doctor_trainer.model.load import reference_weights
-from grpo_doctor_trainer.phases import phase, within
-from grpo_doctor_trainer.ranks import gather_rows, settle
-from grpo_doctor_trainer.rewards.scoring import combine
-from grpo_doctor_trainer.rollout import seeded
-from grpo_doctor_trainer.run import Run
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything the loop uses."""
+
+    config: TrainerConfig
+    ranks: Ranks
+    steps: int
+    prompts: Generator[PromptBatch, None, None]
+    tokenizer: Any
+    end_tokens: tuple[int, ...]
+    engine: Engine
+    reference: Any | None
+    rollout: RolloutEngine
+    offload: Offload
+    rewards: Rewards
+    checkpoints: Checkpointer
+    log: StepLog
+    start: Progress
+
+    def close(self) -> None:
+        """End what runs alongside the loop; also after an error."""
+        self.prompts.close()  # or its workers live until the last frame that saw them is gone
+        self.rewards.close()
+        self.rollout.close()
 
 
 def train(run: Run) -> None:
@@ -77,7 +104,6 @@ def train(run: Run) -> None:
                 report_memory(run.ranks.device)
                 run.log.write(number, values, time.perf_counter() - started)
 
-            evaluate_if_due(run, number)
             if run.checkpoints.due(number, run.steps):
                 with phase("checkpoint"):
                     run.checkpoints.save(Progress(number, feed, values, run.log.state()))
@@ -181,46 +207,3 @@ def earlier_logprobs(
         with phase("logprob/reference"), reference_weights(run.engine, run.reference) as model:
             reference = logprobs_in_parts(model, tokens, temperature, size, share_prompts=share)
     return old, reference
-
-
-def evaluate_if_due(run: Run, number: int) -> None:
-    """Evaluate after every `--eval_steps` steps and after the last, as phase `eval`."""
-    every = run.config.eval_steps
-    if run.evaluation is None or (number % every and number != run.steps):
-        return
-    started = time.perf_counter()
-    seed = run.config.seed + run.ranks.rank
-    with within("eval"), seeded(seed, run.ranks.device):
-        values = evaluate(run, run.evaluation)
-        settle(run.ranks.device)
-    run.log.evaluated(number, values | {"eval_runtime": time.perf_counter() - started})
-
-
-def evaluate(run: Run, evaluation: Evaluation) -> Metrics:
-    """Answer each row once, score the answers, and take means over all ranks."""
-    run.rollout.sync()
-    answered = []
-    with run.offload.during_rollout(), run.rollout.awake():
-        for numbers in evaluation.batches:
-            with phase("dataload"):
-                prompts = evaluation.batch(numbers)
-            with phase("rollout"):
-                answered.append((numbers, prompts, run.rollout.generate(prompts).tokens))
-    parts = []
-    for numbers, prompts, tokens in answered:
-        with phase("reward"):
-            scored = score(run, prompts, tokens, decode(run.tokenizer, tokens))
-        first_time = torch.tensor([[float(number < evaluation.rows)] for number in numbers])
-        parts.append(torch.cat([scored, first_time], dim=1))
-    every = gather_rows(torch.cat(parts), run.ranks)
-    every = every[every[:, -1] > 0]
-    scores, lengths, ends = every[:, :-3], every[:, -3], every[:, -2]
-    rewards = combine(scores, run.config.weights)
-    means = zip(run.rewards.names, scores.nanmean(dim=0).tolist(), strict=True)
-    return {
-        "eval_reward": float(rewards.nanmean()),
-        "eval_reward_std": float(deviation(rewards)),
-        **{f"eval_rewards/{name}/mean": mean for name, mean in means},
-        "eval_completions/mean_length": float(lengths.mean()),
-        "eval_completions/clipped_ratio": float(1 - ends.mean()),
-    }

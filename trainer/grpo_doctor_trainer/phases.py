@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import grpo_doctor_probes
 
 _NOTE = "grpo_doctor_phase"
-
-
-_within: list[str] = []
-
-
-@contextmanager
-def within(name: str) -> Iterator[None]:
-    """A phase whose inner phases are its parts: `reward/x` within `eval` is `eval/reward/x`."""
-    with phase(name):
-        _within.append(f"{name}/")
-        try:
-            yield
-        finally:
-            _within.pop()
 
 
 class phase(grpo_doctor_probes.phase):  # noqa: N801 - reads like the recorder's
@@ -30,8 +13,8 @@ class phase(grpo_doctor_probes.phase):  # noqa: N801 - reads like the recorder's
     __slots__ = ("_name",)
 
     def __init__(self, name: str, /, **args: object) -> None:
-        self._name = "".join((*_within, name))
-        super().__init__(self._name, **args)
+        self._name = name
+        super().__init__(name, **args)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is not None:

@@ -12,27 +12,32 @@ from grpo_doctor_probes import describe
 from grpo_doctor_probes.record.modelsizes import model_sizes, weight_counts
 from grpo_doctor_trainer import __version__
 from grpo_doctor_trainer.algorithm.logprobs import reason_not_to_share
-from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, check_writable, find_checkpoint
-from grpo_doctor_trainer.checkpoint.resume import Resume
+from grpo_doctor_trainer.checkpoint import (
+    Checkpointer,
+    Progress,
+    Resume,
+    check_writable,
+    find_checkpoint,
+)
 from grpo_doctor_trainer.config import EMBEDDED_VL, TrainerConfig
-from grpo_doctor_trainer.data.prompts import make_evaluation, prompt_loader, steps_in
+from grpo_doctor_trainer.console import LOG
+from grpo_doctor_trainer.data.prompts import prompt_loader, steps_in
 from grpo_doctor_trainer.data.rows import check_images, load_rows
 from grpo_doctor_trainer.engine import (
     Engine,
     default_dtype,
     frozen_engine,
-    make_accelerator,
     make_engine,
+    prepare_deepspeed,
 )
-from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.logs.steplog import StepLog
+from grpo_doctor_trainer.loop import Run
 from grpo_doctor_trainer.memory import Offload
 from grpo_doctor_trainer.model.load import LoadedModel, load_model
 from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.rewards.functions import find_rewards
 from grpo_doctor_trainer.rewards.scoring import Rewards
 from grpo_doctor_trainer.rollout import RolloutEngine
-from grpo_doctor_trainer.run import Run
+from grpo_doctor_trainer.steplog import StepLog
 
 _MODELS = {
     None: "embedded tiny Qwen2 with random weights",
@@ -58,7 +63,7 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
         check_writable(config)
     resume = find_checkpoint(config, ranks)
     torch.manual_seed(config.seed)  # the same on every rank: LoRA adapters start equal
-    rows = load_rows(config.dataset, config.seed, with_images=config.model == EMBEDDED_VL)
+    rows = load_rows(config.dataset, with_images=config.model == EMBEDDED_VL)
     check_images(rows, ranks)
     functions = find_rewards(config.reward_funcs, {name for row in rows for name in row.columns})
     rewards = Rewards(functions, config)  # its processes start before there are threads
@@ -72,15 +77,15 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
     )
     if resume is not None:
         resume.check(config, ranks)
-    accelerator = make_accelerator(config, ranks, dtype)
+    deepspeed = prepare_deepspeed(config, ranks, dtype)
     loaded = load_model(config, dtype, trained=resume.folder if resume else None)
     rollouts_done = resume.rollouts(config) if resume else 0
     prompts = prompt_loader(rows, loaded, config, ranks, skip=rollouts_done)
     undo.callback(prompts.close)
-    engine = make_engine(accelerator, loaded.policy, config, ranks)
+    engine = make_engine(deepspeed, loaded.policy, config, ranks)
     reference = loaded.reference
     if reference is not None:
-        reference = frozen_engine(reference, engine, accelerator)
+        reference = frozen_engine(reference, engine, deepspeed)
     shared = with_sharing(config, engine, loaded, ranks)
     rollout = _make_rollout(shared, engine, loaded, ranks)
     undo.callback(rollout.close)
@@ -98,7 +103,6 @@ def _build(config: TrainerConfig, ranks: Ranks, undo: ExitStack) -> Run:
         rollout=rollout,
         offload=Offload(config, engine, reference, rollout),
         rewards=rewards,
-        evaluation=make_evaluation(rows, loaded, config, ranks),
         checkpoints=Checkpointer(config, engine, loaded.saved_with_weights, ranks),
         log=StepLog(config, config.max_steps, writes=ranks.is_main, saved=start.log),
         start=start,

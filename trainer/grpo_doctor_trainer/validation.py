@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.errors import ConfigError
 
-DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
-"""The values of `--deepspeed` that are not files."""
 NOTHING_TO_TRAIN = (
     "--freeze_vit, --freeze_aligner and --freeze_llm together leave no weight to train; "
     "set one of them to false"
 )
-
-
-_PIXELS_VARIABLE = "MAX_PIXELS"
 _MOST_SHOWN = 12
 
 
 def validate(config: TrainerConfig, world_size: int) -> None:
     """Hold the trainer's options against each other; imports no torch."""
     _check_batch(config, world_size)
-    _check_deepspeed(config.deepspeed)
     _check_rewards(config)
     if config.freeze_vit and config.freeze_aligner and config.freeze_llm:
         raise ConfigError(NOTHING_TO_TRAIN)
-    pixel_limit(config)
     if config.colocated:
         _check_colocated(config)
     if config.served and config.sleep_level:
@@ -41,18 +32,6 @@ def validate(config: TrainerConfig, world_size: int) -> None:
             "--rollout_importance_sampling_mode corrects for vLLM's log-probs: add "
             "--use_vllm true, or leave it out"
         )
-
-
-def pixel_limit(config: TrainerConfig) -> int | None:
-    """Resolve `--max_pixels`, which wins over the variable MAX_PIXELS."""
-    name, value = "--max_pixels", str(config.max_pixels)
-    if config.max_pixels is None:
-        name, value = f"the variable {_PIXELS_VARIABLE}", os.environ.get(_PIXELS_VARIABLE, "")
-        if not value:
-            return None
-    if not value.isdecimal() or int(value) < 1:
-        raise ConfigError(f"{name} {value} must be a whole number of pixels above 0, as 1003520")
-    return int(value)
 
 
 def _check_batch(config: TrainerConfig, world_size: int) -> None:
@@ -84,16 +63,6 @@ def _nearest_divisors(target: int, batch: int) -> list[int]:
     small = [n for n in range(1, math.isqrt(batch) + 1) if batch % n == 0]
     divisors = {n for divisor in small for n in (divisor, batch // divisor)} - {1}
     return sorted(sorted(divisors, key=lambda n: abs(n - target))[:_MOST_SHOWN])
-
-
-def _check_deepspeed(choice: str | None) -> None:
-    if choice is None or choice in DEEPSPEED_PRESETS:
-        return
-    presets = ", ".join(DEEPSPEED_PRESETS)
-    if not choice.endswith(".json"):
-        raise ConfigError(f"--deepspeed {choice} is neither one of {presets} nor a .json file")
-    if not Path(choice).is_file():
-        raise ConfigError(f"--deepspeed {choice}: there is no such file")
 
 
 def _check_rewards(config: TrainerConfig) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from grpo_doctor_trainer import check
+from grpo_doctor_trainer import flags
 
 SIZES = ("--per_device_train_batch_size", "4", "--num_generations", "8")
 
@@ -20,7 +20,7 @@ def test_what_fits_two_ranks_may_not_fit_one(
     if ranks is not None:
         monkeypatch.setenv("WORLD_SIZE", ranks)
     monkeypatch.setattr(sys, "argv", ["check", *SIZES, "--steps_per_generation", "1"])
-    assert check.main() == code
+    assert flags.main() == code
     errors = capsys.readouterr().err
     if code == 0:
         assert errors == ""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from importlib import resources
-from pathlib import Path
 
 import pytest
 
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.errors import ConfigError
 from grpo_doctor_trainer.flags import build_parser, parse, with_defaults
 
 OPTIONS = dataclasses.fields(TrainerConfig)
@@ -56,34 +52,6 @@ def test_booleans(arguments: list[str], value: bool) -> None:
     assert build_parser().parse_args(arguments).use_vllm is value
 
 
-def test_every_boolean_takes_both_values() -> None:
-    for option in OPTIONS:
-        if isinstance(option.default, bool):
-            for text, value in (("true", True), ("false", False)):
-                options = build_parser().parse_args([f"--{option.name}", text])
-                assert getattr(options, option.name) is value
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--learning_rte", "1"], "unknown flag --learning_rte: did you mean --learning_rate?"),
-        (["--num-generations=4"], "unknown flag --num-generations: did you mean --num_generations"),
-        (["--lear", "1"], "unknown flag --lear"),
-        (["--xyzzy"], "unknown flag --xyzzy: see --help for all flags"),
-        (["--overlap_sync", "true"], "--overlap_sync is gone: weights go to vLLM's own server in"),
-        (["--report_to", "wandb"], "--report_to is gone: metrics.jsonl of a recorded run has"),
-        (["--vllm_enable_lora"], "--vllm_enable_lora is gone: adapters are merged into what"),
-        (["surplus"], "'surplus' does not belong to a flag"),
-        (["--reward_funcs"], "expected at least one argument"),
-    ],
-)
-def test_mistakes_are_named(arguments: list[str], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        parsed(*arguments)
-    assert message in str(error.value)
-
-
 def test_embedded_model_has_defaults_of_its_own() -> None:
     config = parsed()
     for option in OPTIONS:
@@ -116,18 +84,3 @@ def test_lists_and_optional_numbers() -> None:
     assert config.weights == [1.0, 0.5]
     assert config.epsilon_high == 0.28
     assert parsed().weights == [1.0, 1.0]
-
-
-def test_lists_are_not_shared_between_configurations() -> None:
-    first = TrainerConfig()
-    first.dataset.append("rows.jsonl")
-    assert TrainerConfig().dataset == []
-
-
-def test_a_wrong_flag_is_one_message_and_exit_code_2(tmp_path: Path) -> None:
-    process = subprocess.run(
-        [sys.executable, "-m", "grpo_doctor_trainer", "--learning_rte", "1"],
-        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert process.returncode == 2
-    assert process.stderr == ("error: unknown flag --learning_rte: did you mean --learning_rate?\n")

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import pytest
 import torch
 
+from grpo_doctor_trainer import steplog
+from grpo_doctor_trainer.console import LOG
 from grpo_doctor_trainer.flags import parse
-from grpo_doctor_trainer.logs import steplog
-from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.loop import train
 from grpo_doctor_trainer.ranks import Ranks
 from grpo_doctor_trainer.setup import set_up
@@ -28,17 +28,15 @@ SMALL = """--deepspeed none --max_steps 4 --num_generations 4 --per_device_train
 
 @dataclass
 class Trained:
-    """What a run recorded: by step, of evaluations by step, and its lines."""
+    """What a run recorded: by step, and its lines."""
 
     steps: dict[int, dict[str, float]] = field(default_factory=dict)
-    evaluations: dict[int, dict[str, float]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
     def note(self, number: int, values: dict[str, float]) -> None:
-        target = self.evaluations if "eval_reward" in values else self.steps
         # What depends on the clock is no result.
-        clock = {"tokens_per_second", "step_time", "eval_runtime"}
-        target[number] = {name: value for name, value in values.items() if name not in clock}
+        clock = {"tokens_per_second", "step_time"}
+        self.steps[number] = {name: value for name, value in values.items() if name not in clock}
 
     def lines_about(self, start: str) -> list[str]:
         return [line for line in self.lines if line.strip().startswith(start)]
@@ -77,7 +75,6 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Training:
 def test_a_rollout_feeds_its_steps_and_no_others(training: Training) -> None:
     trained = training()
     assert list(trained.steps) == [1, 2, 3, 4]
-    assert trained.evaluations == {}
     rewards = [values["reward"] for values in trained.steps.values()]
     assert rewards[0] == rewards[1] != rewards[2] == rewards[3]
     rates = [values["learning_rate"] for values in trained.steps.values()]
@@ -101,39 +98,23 @@ def test_a_rollout_feeds_its_steps_and_no_others(training: Training) -> None:
 
 
 def test_without_a_learning_rate_nothing_changes(training: Training) -> None:
-    trained = training("--learning_rate 0 --eval_steps 2 --num_iterations 2 --beta 0.1")
+    trained = training("--learning_rate 0 --num_iterations 2 --beta 0.1")
     assert [values["kl"] for values in trained.steps.values()] == pytest.approx([0] * 4, abs=1e-6)
     assert all(values["clip_ratio/region_mean"] == 0 for values in trained.steps.values())
     assert all(values["grad_norm"] > 0 for values in trained.steps.values())
-    assert list(trained.evaluations) == [2, 4]
-    assert trained.evaluations[2] == trained.evaluations[4]
-    values = trained.evaluations[2]
-    sums = values["eval_rewards/accuracy/mean"] + values["eval_rewards/arithmetic/mean"]
-    assert values["eval_reward"] == pytest.approx(sums, abs=1e-6)
-    assert 0 < values["eval_completions/mean_length"] <= 6
-
-
-def test_evaluations_leave_the_run_as_it_is(training: Training) -> None:
-    plain, evaluated = training(), training("--eval_steps 3")
-    assert list(evaluated.evaluations) == [3, 4]  # and after the last step
-    assert evaluated.steps == plain.steps
-    first, last = (values["eval_reward"] for values in evaluated.evaluations.values())
-    curve = f"evaluation {first:.3f} -> {last:.3f}"
-    assert evaluated.lines_about("evaluation")[-1].startswith(curve)
 
 
 def test_a_run_goes_on_as_if_it_had_not_been_interrupted(
     training: Training, tmp_path: Path
 ) -> None:
     """In the middle of a rollout and at its end."""
-    flags = "--save_steps 1 --save_total_limit 9 --eval_steps 2"
+    flags = "--save_steps 1 --save_total_limit 9"
     straight = training(flags, tmp_path / "whole")
     for step in (1, 2):
         saved = tmp_path / "whole" / f"checkpoint-{step}"
         resumed = training(f"{flags} --resume_from_checkpoint {saved}", tmp_path / f"rest-{step}")
         later = range(step + 1, 5)
         assert resumed.steps == {number: straight.steps[number] for number in later}
-        assert resumed.evaluations == {n: straight.evaluations[n] for n in (2, 4) if n > step}
         assert f"{step} of 4 steps done" in resumed.lines_about("resumed")[0]
     assert straight.lines_about("resumed") == []
 

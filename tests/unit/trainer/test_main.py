@@ -83,17 +83,6 @@ def test_what_fails_because_of_a_stop_is_a_stop(monkeypatch: pytest.MonkeyPatch)
     assert exit_code(monkeypatch, RuntimeError("Connection reset by peer")) == 128 + 15
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["Connection closed by peer [::1]", "connection reset by peer", "NCCL: Remote process exited"],
-)
-def test_a_rank_that_is_left_alone_points_to_the_others(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    assert exit_code(monkeypatch, RuntimeError(text), 1) == 1
-    assert capsys.readouterr().err.startswith("error: rank 1 lost its connection to a rank that")
-
-
 def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="sizes differ"):
         exit_code(monkeypatch, RuntimeError("sizes differ"))

@@ -14,8 +14,13 @@ import torch
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
-from grpo_doctor_trainer.algorithm.inputs import model_inputs, needs_companion, packed_inputs
-from grpo_doctor_trainer.algorithm.packing import IMPLEMENTATION, pack
+from grpo_doctor_trainer.algorithm.inputs import (
+    IMPLEMENTATION,
+    model_inputs,
+    needs_companion,
+    pack,
+    packed_inputs,
+)
 from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch
 from grpo_doctor_trainer.model.vision import VisionLayout, rope_positions
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 import random
@@ -20,15 +19,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from grpo_doctor_probes import counter
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.console import LOG
 from grpo_doctor_trainer.data.experience import ImageFeatures
-from grpo_doctor_trainer.data.images import BadImageError, read_image
-from grpo_doctor_trainer.data.rows import Row, check_images, describe_image, load_rows
+from grpo_doctor_trainer.data.rows import BadImageError, Row, describe_image, read_image
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
-from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.model.vision import VisionLayout, rope_positions
 from grpo_doctor_trainer.ranks import Ranks
-from grpo_doctor_trainer.validation import pixel_limit
 
 Key = tuple[int, int]  # which row, how many completions of it this rank makes
 
@@ -115,7 +112,7 @@ class PromptMaker:
             prompt_limit(config, loaded.context),
             loaded.processor.image_processor if loaded.processor else None,
             loaded.vision,
-            pixel_limit(config),
+            config.max_pixels,
             keeps_pictures=config.use_vllm,
         )
 
@@ -278,37 +275,28 @@ class PromptDataset(Dataset["Prompt | str"]):
             return str(error)
 
 
-class GroupSampler:
-    """Yields, for each rollout, the rows this rank answers and how often.
+def rollout_keys(config: TrainerConfig, ranks: Ranks, rows: int) -> Iterator[list[Key]]:
+    """Yield, for each rollout, the rows this rank answers and how often; never ends.
 
-    All ranks walk through the same shuffled order. A rollout takes the next prompts of it, repeats
-    each `group` times, and gives every rank the same number of completions in a row: a group may
-    begin on one rank and end on the next.
+    All ranks walk through the same shuffled order, which is another one in each pass. A rollout
+    takes the next prompts of it, repeats each `--num_generations` times, and gives every rank the
+    same number of completions in a row: a group may begin on one rank and end on the next.
     """
+    per_rank, group = config.completions_per_rank, config.num_generations
+    order = _shuffled(rows, config.seed)
+    while True:
+        chosen = [next(order) for _ in range(ranks.world_size * per_rank // group)]
+        mine = range(ranks.rank * per_rank, (ranks.rank + 1) * per_rank)
+        copies = Counter(chosen_at // group for chosen_at in mine)
+        yield [(chosen[prompt], count) for prompt, count in copies.items()]
 
-    def __init__(  # noqa: PLR0913 - the six numbers that shape a rollout, by name
-        self, *, rows: int, per_rank: int, group: int, rank: int, ranks: int, seed: int
-    ) -> None:
-        self._rows = rows
-        self._group = group
-        self._slice = range(rank * per_rank, (rank + 1) * per_rank)
-        self._prompts = ranks * per_rank // group
-        self._seed = seed
 
-    def __iter__(self) -> Iterator[list[Key]]:
-        """Continue forever; each pass over the rows has an order of its own."""
-        order = self._order()
-        while True:
-            chosen = [next(order) for _ in range(self._prompts)]
-            copies = Counter(position // self._group for position in self._slice)
-            yield [(chosen[prompt], count) for prompt, count in copies.items()]
-
-    def _order(self) -> Iterator[int]:
-        shuffler = random.Random(self._seed)  # noqa: S311 - no secret
-        while True:
-            order = list(range(self._rows))
-            shuffler.shuffle(order)
-            yield from order
+def _shuffled(rows: int, seed: int) -> Iterator[int]:
+    shuffler = random.Random(seed)  # noqa: S311 - no secret
+    while True:
+        order = list(range(rows))
+        shuffler.shuffle(order)
+        yield from order
 
 
 def steps_in(config: TrainerConfig, rows: int, ranks: int) -> int:
@@ -330,18 +318,11 @@ def prompt_loader(
             f"{with_images.location} has an image, and --model {config.model or '(embedded)'} "
             "takes none: choose a vision-language model, or remove the column images"
         )
-    sampler = GroupSampler(
-        rows=len(rows),
-        per_rank=config.completions_per_rank,
-        group=config.num_generations,
-        rank=ranks.rank,
-        ranks=ranks.world_size,
-        seed=config.seed,
-    )
     workers, maker = config.dataloader_num_workers, PromptMaker.of(loaded, config)
     loader = DataLoader(
         PromptDataset(rows, maker),
-        batch_sampler=itertools.islice(sampler, skip, None),  # torch takes any iterable
+        # torch takes any iterable
+        batch_sampler=itertools.islice(rollout_keys(config, ranks, len(rows)), skip, None),
         collate_fn=maker.join,
         num_workers=workers,
         worker_init_fn=_leave_signals_to_rank,
@@ -373,49 +354,3 @@ def _leave_signals_to_rank(_worker: int) -> None:
     # worker killed by a signal would be an error there, so it exits with 0.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The rows that are evaluated, the same on every rank.
-
-    Attributes:
-        batches: of this rank, by the numbers of their rows. Every rank has as many, of one size: a
-            generation may be a collective. The last ones begin with the first row again.
-    """
-
-    rows: int
-    prompts: PromptDataset
-    maker: PromptMaker
-    batches: tuple[range, ...]
-
-    def batch(self, numbers: range) -> PromptBatch:
-        """Make the prompts of one batch."""
-        batch = self.maker.join([self.prompts[number % self.rows, 1] for number in numbers])
-        if isinstance(batch, str):
-            raise DatasetError(batch)
-        return batch
-
-
-def make_evaluation(
-    rows: list[Row], loaded: LoadedModel, config: TrainerConfig, ranks: Ranks
-) -> Evaluation | None:
-    """Load what `--val_dataset` names, or take rows of the training data; None if never."""
-    if not config.eval_steps:
-        return None
-    largest = config.completions_per_rank
-    evaluated = rows[: largest * ranks.world_size]
-    if config.val_dataset:
-        columns = dict.fromkeys(rows[0].columns)  # the reward functions were chosen by these
-        evaluated = [
-            dataclasses.replace(row, columns=columns | row.columns)
-            for row in load_rows(config.val_dataset, config.seed)
-        ]
-        check_images(evaluated, ranks)
-    if loaded.vision is None and any(row.images for row in evaluated):
-        raise DatasetError("--val_dataset has images, and the model takes none")
-    count, maker = len(evaluated), PromptMaker.of(loaded, config)
-    size = min(largest, -(-count // ranks.world_size))
-    starts = range(ranks.rank * size, count + ranks.rank * size, ranks.world_size * size)
-    batches = tuple(range(start, start + size) for start in starts)
-    return Evaluation(count, PromptDataset(evaluated, maker), maker, batches)

@@ -67,23 +67,29 @@ def tiny_tokenizer() -> Any:
 
 def tiny_model(tokenizer: Any, width: int = 128) -> Any:
     """Make the random model, in float32; the global random state is left as it was."""
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        tie_word_embeddings=False,
-        initializer_range=_WEIGHT_DEVIATION,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
+    config = Qwen2Config(**_language(tokenizer, width), tie_word_embeddings=False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_MODEL_SEED)
         return Qwen2ForCausalLM(config)
+
+
+def _language(tokenizer: Any, width: int) -> dict[str, Any]:
+    return {
+        "vocab_size": len(tokenizer),
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 2048,
+        "initializer_range": _WEIGHT_DEVIATION,
+        **_ends(tokenizer),
+    }
+
+
+def _ends(tokenizer: Any) -> dict[str, int | None]:
+    ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    return ends | {"bos_token_id": None}
 
 
 def tiny_processor() -> VisionProcessor:
@@ -119,27 +125,14 @@ def tiny_vl_model(tokenizer: Any, width: int = 128) -> Any:
         "vision_start_token_id": tokenizer.convert_tokens_to_ids(_VISION_START),
         "vision_end_token_id": tokenizer.convert_tokens_to_ids(_VISION_END),
     }
-    ends = {
-        "pad_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "bos_token_id": None,
-    }
     language = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": width,
-        "intermediate_size": 2 * width,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 2048,
-        "initializer_range": _WEIGHT_DEVIATION,
+        **_language(tokenizer, width),
         # Half of a head's values, shared out to time, height and width as in Qwen2.5-VL.
         "rope_parameters": {
             "rope_type": "default",
             "rope_theta": 1e6,
             "mrope_section": [width // 32, 3 * width // 64, 3 * width // 64],
         },
-        **ends,
     }
     vision = {
         "depth": 2,
@@ -155,7 +148,11 @@ def tiny_vl_model(tokenizer: Any, width: int = 128) -> Any:
         "initializer_range": _WEIGHT_DEVIATION,
     }
     config = Qwen2_5_VLConfig(
-        text_config=language, vision_config=vision, tie_word_embeddings=False, **tokens, **ends
+        text_config=language,
+        vision_config=vision,
+        tie_word_embeddings=False,
+        **tokens,
+        **_ends(tokenizer),
     )
     with torch.random.fork_rng(devices=[]), _unpartitioned():
         torch.manual_seed(_VL_SEED)

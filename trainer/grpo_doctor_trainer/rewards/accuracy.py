@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.console import LOG
 from grpo_doctor_trainer.errors import RewardError
-from grpo_doctor_trainer.logs.console import LOG
 
 # A comparison takes milliseconds; what takes longer is a simplification that may never end.
 _SECONDS_PER_ANSWER = 2

@@ -3,10 +3,6 @@
 `format`: 1 if a completion is `<think>...</think><answer>...</answer>` and nothing else, as for
 DeepSeek-R1 (arXiv 2501.12948, table 1). Where the chat template opens `<think>` in the prompt, the
 completion has to close it and may not open it again.
-
-`length`: the soft overlong punishment of DAPO (arXiv 2503.14476, equation 13). 0 up to a soft
-limit, then falling in a straight line to -1 at the longest completion there can be. DAPO punishes
-over the last 4096 of 20480 tokens; here it is the same share of `--max_completion_length`.
 """
 
 from __future__ import annotations
@@ -37,7 +33,6 @@ Columns = Mapping[str, list[Any]]
 _LAYOUT = re.compile(r"\s*<think>(.*?)</think>\s*<answer>(.*?)</answer>\s*", re.DOTALL)
 _TAG = re.compile(r"</?(?:think|answer)>")
 _THINK = "<think>"
-_PUNISHED_SHARE = 4096 / 20480
 _ALWAYS_THERE = ("completions", "prompts", "completion_ids")
 _LARGEST = 3.4e38  # rewards become float32
 _SHOWN = 80
@@ -56,28 +51,10 @@ def think_then_answer(
     return scores
 
 
-def make_length(config: TrainerConfig) -> Callable[..., list[float]]:
-    """Make the function for the limit of a run."""
-    longest = config.max_completion_length
-    punished = max(1, round(longest * _PUNISHED_SHARE))
-
-    def length(completion_ids: list[list[int]], **_columns: object) -> list[float]:
-        return [overlong_punishment(len(ids), longest, punished) for ids in completion_ids]
-
-    return length
-
-
-def overlong_punishment(tokens: int, longest: int, punished: int) -> float:
-    """Score a length from 0 down to -1 at `longest`, over the last `punished` tokens before it."""
-    excess = tokens - (longest - punished)
-    return 0.0 - min(1.0, max(0, excess) / punished)
-
-
 # Each is made for a run, because some need its limits.
 BUILT_IN: dict[str, Callable[[TrainerConfig], Callable[..., Any]]] = {
     "accuracy": make_accuracy,
     "format": lambda _config: think_then_answer,
-    "length": make_length,
     "arithmetic": lambda _config: arithmetic_reward,
 }
 

@@ -25,8 +25,8 @@ from typing import Any, NoReturn
 
 from grpo_doctor_probes import phase
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.console import set_up_console
 from grpo_doctor_trainer.errors import RewardError
-from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.rewards.accuracy import math_verify
 from grpo_doctor_trainer.rewards.functions import Answer, Columns, RewardFunction, answers, load
 

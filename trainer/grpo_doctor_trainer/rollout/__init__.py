@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ class Completions:
     logprobs: torch.Tensor | None
 
 
-class RolloutEngine(Protocol):
+class RolloutEngine:
     """Something that completes prompts with the policy's current weights.
 
     Attributes:
@@ -38,7 +37,7 @@ class RolloutEngine(Protocol):
             on the device while it runs.
     """
 
-    shares_weights: bool
+    shares_weights = False
 
     def sync(self) -> None:
         """Load the policy's weights, as phase `sync`; nothing to do where they are shared."""
@@ -48,9 +47,11 @@ class RolloutEngine(Protocol):
 
         Called inside `Offload.during_rollout`.
         """
+        return nullcontext()
 
     def generate(self, prompts: PromptBatch) -> Completions:
         """Make one completion per entry of `prompts`; called inside phase `rollout`."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """End what the engine started: processes, threads, connections. Can be called twice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,13 +19,13 @@ from transformers.generation import (
 
 from grpo_doctor_trainer.algorithm.inputs import generation_inputs, model_inputs
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.console import LOG
 from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch, mask_after_end
 from grpo_doctor_trainer.data.prompts import PromptBatch
 from grpo_doctor_trainer.engine import Engine
-from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.phases import phase
-from grpo_doctor_trainer.rollout import Completions
+from grpo_doctor_trainer.rollout import Completions, RolloutEngine
 
 # Of a model's own settings for generation: those that the options replace, or that say nothing.
 _REPLACED = {
@@ -37,7 +37,7 @@ _REPLACED = {
 _ENDED_SHARE = 8
 
 
-class TransformersRollout:
+class TransformersRollout(RolloutEngine):
     """Samples from the trained weights themselves."""
 
     shares_weights = True
@@ -55,16 +55,6 @@ class TransformersRollout:
                 )  # fmt: skip
             else:
                 self._sampler = Sampler(config, loaded)
-
-    def sync(self) -> None:
-        """Do nothing: these are the trained weights."""
-
-    def awake(self) -> AbstractContextManager[None]:
-        """Do nothing: the trained weights are always there."""
-        return nullcontext()
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to end."""
 
     @torch.no_grad()
     def generate(self, prompts: PromptBatch) -> Completions:
@@ -107,7 +97,7 @@ class TransformersRollout:
         if self._engine.zero_stage != 3:
             yield
             return
-        import deepspeed  # noqa: PLC0415 - has been imported by accelerate
+        import deepspeed  # noqa: PLC0415 - has been imported with the engine
 
         weights = list(self._engine.module.parameters())
         with deepspeed.zero.GatheredParameters(weights), without_hooks(self._engine.model):

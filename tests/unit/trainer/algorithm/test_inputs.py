@@ -76,11 +76,3 @@ def test_which_tokens_are_images_is_told_to_a_model_that_asks() -> None:
     assert "mm_token_type_ids" not in without
     silent = generation_inputs(tokens, mask, features((), (0,), companion=False))
     assert "mm_token_type_ids" not in silent
-
-
-def test_a_batch_is_cut_with_its_images() -> None:
-    full = batch(features((), (1, 0), companion=False))
-    assert full.places == 10
-    parts = list(full.parts(1))
-    assert [part.images.counts for part in parts if part.images] == [(0,), (2,)]
-    assert len(list(full.parts(2))) == 1

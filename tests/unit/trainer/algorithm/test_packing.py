@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from grpo_doctor_trainer.algorithm import logprobs as head
+from grpo_doctor_trainer.algorithm.inputs import pack
 from grpo_doctor_trainer.algorithm.logprobs import completion_logprobs, logprobs_in_parts
-from grpo_doctor_trainer.algorithm.packing import Segments, pack
 from grpo_doctor_trainer.data.experience import ImageFeatures, TokenBatch
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_processor, tiny_tokenizer, tiny_vl_model
 from grpo_doctor_trainer.model.vision import rope_positions, vision_layout
@@ -125,11 +125,6 @@ def test_logits_that_fit_are_computed_once(
     assert sum(counted) == 20 * passes
 
 
-@pytest.mark.parametrize(("lengths", "padded"), [([3, 3], False), ([3, 2], True), ([0], False)])
-def test_texts_of_one_length_have_no_padding(lengths: list[int], padded: bool) -> None:
-    assert Segments.of(torch.tensor(lengths), torch.device("cpu")).padded == padded
-
-
 @pytest.mark.parametrize("change", ["another kind of layer", "changed behind it", "gone around"])
 def test_logits_are_taken_as_they_are_where_the_last_layer_cannot_be_asked(
     model: Any, change: str, monkeypatch: pytest.MonkeyPatch
@@ -165,26 +160,6 @@ def test_a_prompt_without_tokens_is_left_to_the_padded_pass(model: Any) -> None:
     emptied = replace(batch, prompt_mask=batch.prompt_mask * torch.tensor([[1]] * 5 + [[0]]))
     assert pack(emptied) is None
     assert completion_logprobs(model, emptied, TEMPERATURE, share_prompts=True).chosen.any()
-
-
-def test_a_row_has_each_prompt_once_and_no_last_tokens() -> None:
-    packing = pack(BATCHES["groups that a pass cuts"])
-    assert packing is not None
-    assert packing.rows.tolist() == [0, 1, 2]
-    assert packing.prompt_of.tolist() == [0, 1, 2, 0, 0]
-    assert len(packing.prompts.flat) == 3 + 6 + 9
-    assert len(packing.completions.flat) == 4 + 1 + 3 + 0 + 1
-    assert packing.predicting.tolist()[:5] == [2, 18, 19, 20, 21]
-
-
-def test_segments_spread_and_gather() -> None:
-    segments = Segments.of(torch.tensor([2, 0, 3]), torch.device("cpu"))
-    values = torch.arange(10.0).view(1, 5, 2)
-    spread = segments.spread(values)
-    assert spread.shape == (3, 1, 3, 2)
-    assert spread[0, 0, :2].tolist() == values[0, :2].tolist()
-    assert spread[2, 0].tolist() == values[0, 2:].tolist()
-    assert segments.gathered(spread)[:, 0].tolist() == values[0].tolist()
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,15 @@ import pytest
 import torch
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, MistralConfig, MistralForCausalLM
 
+from grpo_doctor_trainer.algorithm.inputs import install
 from grpo_doctor_trainer.algorithm.logprobs import (
     largest_gap,
     logprobs_in_parts,
     reason_not_to_share,
 )
-from grpo_doctor_trainer.algorithm.packing import install
+from grpo_doctor_trainer.console import LOG
 from grpo_doctor_trainer.data.prompts import PromptBatch
 from grpo_doctor_trainer.flags import parse
-from grpo_doctor_trainer.logs.console import LOG
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_processor, tiny_tokenizer, tiny_vl_model
 from grpo_doctor_trainer.model.vision import vision_layout
 from grpo_doctor_trainer.ranks import Ranks

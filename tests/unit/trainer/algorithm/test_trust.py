@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the trainer extra")
-
 from grpo_doctor_trainer.algorithm.loss import LARGEST_MEAN_GAP, check_gap
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.flags import parse

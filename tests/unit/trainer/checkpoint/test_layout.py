@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from grpo_doctor_trainer.checkpoint import writer as layout
-from grpo_doctor_trainer.checkpoint.writer import checkpoints_in, report_sizes, step_of
-from grpo_doctor_trainer.logs.console import set_up_console
+from grpo_doctor_trainer import checkpoint as layout
+from grpo_doctor_trainer.checkpoint import checkpoints_in, report_sizes, step_of
+from grpo_doctor_trainer.console import set_up_console
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from grpo_doctor_trainer.checkpoint.state import (
-    _like,
-    capture,
-    is_replicated,
-    restore,
-)
+from grpo_doctor_trainer.checkpoint import _like, capture, is_replicated, restore
 from grpo_doctor_trainer.engine import Engine
 from grpo_doctor_trainer.errors import CheckpointError
 
@@ -75,10 +70,3 @@ def test_copies_of_other_weights_are_refused_and_nothing_is_changed() -> None:
     with pytest.raises(CheckpointError, match="belongs to other trained weights"):
         restore(new, saved)
     assert masters(new)[0].tolist() == [5.0] * 3
-
-
-def test_a_state_in_files_cannot_be_saved() -> None:
-    engine = partitioned(1.0)
-    cast("Any", engine).optimizer.swap_optimizer = True
-    with pytest.raises(CheckpointError, match="nvme"):
-        capture(engine)

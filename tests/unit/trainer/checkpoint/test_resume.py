@@ -6,25 +6,18 @@ import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the trainer extra")
-pytest.importorskip("deepspeed", reason="needs the trainer extra")
-
-from grpo_doctor_trainer.checkpoint import (  # noqa: E402
-    Checkpointer,
-    Progress,
-    Resume,
-    find_checkpoint,
-)
-from grpo_doctor_trainer.config import TrainerConfig  # noqa: E402
-from grpo_doctor_trainer.engine import Engine  # noqa: E402
-from grpo_doctor_trainer.errors import CheckpointError  # noqa: E402
-from grpo_doctor_trainer.flags import parse  # noqa: E402
-from grpo_doctor_trainer.logs.console import set_up_console  # noqa: E402
-from grpo_doctor_trainer.ranks import Ranks  # noqa: E402
+from grpo_doctor_trainer.checkpoint import Checkpointer, Progress, Resume, find_checkpoint
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.console import set_up_console
+from grpo_doctor_trainer.engine import Engine
+from grpo_doctor_trainer.errors import CheckpointError
+from grpo_doctor_trainer.flags import parse
+from grpo_doctor_trainer.ranks import Ranks
 
 ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
 
@@ -33,7 +26,7 @@ def engine(size: int = 3) -> Engine:
     """A module that can save itself as transformers' do, after one step."""
     from safetensors.torch import save_file
 
-    module = torch.nn.Linear(size, 2)
+    module: Any = torch.nn.Linear(size, 2)
     module.save_pretrained = lambda folder, **_options: save_file(
         module.state_dict(), folder / "model.safetensors"
     )
@@ -126,7 +119,7 @@ def test_a_later_format_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path) / "trainer_state.json"
     state = json.loads(path.read_text(encoding="utf-8")) | {"format": 99}
     path.write_text(json.dumps(state), encoding="utf-8")
-    assert "has format 99, this version reads 2" in refusal(tmp_path, path.parent)
+    assert "has format 99, this version reads 3" in refusal(tmp_path, path.parent)
 
 
 def check(tmp_path: Path, before: tuple[str, ...], now: tuple[str, ...], ranks: int = 1) -> str:

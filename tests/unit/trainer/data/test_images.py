@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from grpo_doctor_trainer.data.images import (
-    BadImageError,
-    image_sources,
-    probe,
-    read_image,
-    scaled,
-)
+from grpo_doctor_trainer.data.rows import BadImageError, image_sources, probe, read_image, scaled
 from grpo_doctor_trainer.errors import DatasetError
 
 

@@ -15,7 +15,7 @@ from grpo_doctor_trainer.errors import DatasetError
 from grpo_doctor_trainer.flags import parse
 from grpo_doctor_trainer.model.load import load_model
 
-PICTURE, *_, SUM = load_rows([], seed=1, with_images=True)
+PICTURE, *_, SUM = load_rows([], with_images=True)
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +56,6 @@ def test_a_prompt_with_images_that_just_fits_is_whole_and_a_longer_one_is_refuse
         dataclasses.replace(maker, limit=size - 1).make(PICTURE, 1)
 
 
-def test_text_alone_loses_its_start_with_a_vision_model_too(maker: PromptMaker) -> None:
-    uncut = maker.make(SUM, 1)
-    short = dataclasses.replace(maker, limit=len(uncut.tokens) - 2).make(SUM, 1)
-    assert (short.tokens, short.cut) == (uncut.tokens[2:], True)
-    assert short.positions[0].tolist() == list(range(len(short.tokens)))
-    assert len(short.pixel_values) == len(short.grid_thw) == 0
-
-
 def test_places_that_are_written_as_the_models_own_tokens_are_refused(maker: PromptMaker) -> None:
     text = Row([{"role": "user", "content": "<|image_pad|>"}], location="line 3")
     message = "line 3: the prompt has 1 places for 0 images"
@@ -73,12 +65,6 @@ def test_places_that_are_written_as_the_models_own_tokens_are_refused(maker: Pro
     more = dataclasses.replace(PICTURE, messages=[{"role": "user", "content": content}])
     with pytest.raises(DatasetError, match="the prompt has 2 places for 1 images"):
         maker.make(more, 1)
-
-
-def test_pictures_are_kept_where_an_engine_wants_them(maker: PromptMaker) -> None:
-    for keeps, count in ((False, 0), (True, 1)):
-        prompt = dataclasses.replace(maker, keeps_pictures=keeps).make(PICTURE, 1)
-        assert len(prompt.pictures) == count
 
 
 def test_without_a_chat_template_an_image_stands_where_its_part_is(maker: PromptMaker) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_trainer.data.images import ImageSource
-from grpo_doctor_trainer.data.rows import conversation
+from grpo_doctor_trainer.data.rows import ImageSource, conversation
 from grpo_doctor_trainer.errors import DatasetError
 
 A, B = Path("a.png"), Path("b.png")

@@ -11,18 +11,18 @@ import pytest
 import torch
 
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.console import set_up_console
 from grpo_doctor_trainer.data import prompts
 from grpo_doctor_trainer.data.prompts import (
-    GroupSampler,
     PromptBatch,
     PromptMaker,
     prompt_limit,
     prompt_loader,
+    rollout_keys,
     steps_in,
 )
 from grpo_doctor_trainer.data.rows import Row
 from grpo_doctor_trainer.errors import ConfigError, DatasetError
-from grpo_doctor_trainer.logs.console import set_up_console
 from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.model.tiny import tiny_tokenizer
 from grpo_doctor_trainer.ranks import Ranks
@@ -32,10 +32,13 @@ ROWS = [Row([{"role": "user", "content": "+" * n}], {"number": n}) for n in rang
 ALONE = Ranks(rank=0, world_size=1, local_rank=0, device=torch.device("cpu"), threads=1)
 
 
-def rollouts(count: int, *, rank: int, ranks: int, per_rank: int, group: int) -> list[list[int]]:
+def rollouts(
+    count: int, *, rank: int, ranks: int, per_rank: int, group: int, seed: int = 3
+) -> list[list[int]]:
     """Per rollout, the row of each completion of this rank."""
-    sampler = GroupSampler(rows=7, per_rank=per_rank, group=group, rank=rank, ranks=ranks, seed=3)
-    keys = itertools.islice(sampler, count)
+    config = TrainerConfig(per_device_train_batch_size=per_rank, num_generations=group, seed=seed)
+    of_rank = dataclasses.replace(ALONE, rank=rank, world_size=ranks)
+    keys = itertools.islice(rollout_keys(config, of_rank, 7), count)
     return [[row for row, copies in batch for _ in range(copies)] for batch in keys]
 
 
@@ -59,19 +62,11 @@ def test_each_pass_takes_every_row_once_in_another_order() -> None:
     assert flat[:7] != flat[7:]
 
 
-def test_more_prompts_than_rows_keeps_groups_apart() -> None:
-    (batch,) = rollouts(1, rank=0, ranks=1, per_rank=20, group=2)
-    assert len(batch) == 20
-    assert set(batch) == set(range(7))
-
-
 def test_order_follows_the_seed() -> None:
-    def order(seed: int) -> list[list[tuple[int, int]]]:
-        sampler = GroupSampler(rows=7, per_rank=4, group=2, rank=0, ranks=1, seed=seed)
-        return list(itertools.islice(sampler, 8))
-
-    assert order(1) == order(1)
-    assert order(1) != order(2)
+    one, same, other = (
+        rollouts(8, rank=0, ranks=1, per_rank=4, group=2, seed=seed) for seed in (1, 1, 2)
+    )
+    assert one == same != other
 
 
 def batches(workers: int, count: int, **options: int) -> list[PromptBatch]:

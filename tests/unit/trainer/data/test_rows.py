@@ -22,12 +22,12 @@ def jsonl(folder: Path, *rows: Any, name: str = "rows.jsonl") -> str:
 
 def refusal(source: str) -> str:
     with pytest.raises(DatasetError) as error:
-        load_rows([source], seed=1)
+        load_rows([source])
     return str(error.value)
 
 
 def test_without_a_dataset_arithmetic_is_generated() -> None:
-    rows = load_rows([], seed=1)
+    rows = load_rows([])
     assert rows[0] == Row([{"role": "user", "content": "0+0"}], {"solution": "0"})
 
 
@@ -40,7 +40,7 @@ def test_prompts_are_text_or_messages_and_the_rest_are_columns(tmp_path: Path) -
         {"messages": [USER, {"role": "assistant", "content": "2"}], "solution": "2", "level": 1},
         {"prompt": [USER], "solution": "2", "level": 1},
     )
-    rows = load_rows([path], seed=1)
+    rows = load_rows([path])
     assert [row.messages for row in rows] == [[USER], [system, USER], [USER], [USER]]
     assert rows[0].columns == {"solution": "2", "level": 3}
 
@@ -53,36 +53,16 @@ def test_json_and_parquet_hold_the_same_rows(tmp_path: Path) -> None:
     path.write_text(json.dumps(raws), encoding="utf-8")
     columns = tmp_path / "rows.parquet"
     pandas.DataFrame(raws).to_parquet(columns)
-    expected = load_rows([jsonl(tmp_path, *raws)], seed=1)
-    assert load_rows([str(path)], seed=1) == expected
-    assert load_rows([str(columns)], seed=1) == expected
+    expected = load_rows([jsonl(tmp_path, *raws)])
+    assert load_rows([str(path)]) == expected
+    assert load_rows([str(columns)]) == expected
 
 
 def test_joined_datasets_have_all_columns(tmp_path: Path) -> None:
     first = jsonl(tmp_path, {"prompt": "a", "solution": "1"}, name="one.jsonl")
     two = jsonl(tmp_path, {"prompt": "b", "key": 2}, name="two.jsonl")
-    columns = [row.columns for row in load_rows([first, two], seed=1)]
+    columns = [row.columns for row in load_rows([first, two])]
     assert columns == [{"solution": "1", "key": None}, {"solution": None, "key": 2}]
-
-
-def test_a_sample_is_the_same_for_one_seed(tmp_path: Path) -> None:
-    path = jsonl(tmp_path, *({"prompt": str(n), "solution": n} for n in range(100)))
-    first, again = load_rows([f"{path}#10"], seed=1), load_rows([f"{path}#10"], seed=1)
-    assert len(first) == 10
-    assert first == again
-    assert first != load_rows([f"{path}#10"], seed=2)
-    assert len({row.columns["solution"] for row in first}) == 10
-    every = load_rows([path], seed=1)
-    for count in (100, 101, 1000):
-        assert load_rows([f"{path}#{count}"], seed=1) == every
-    assert len(load_rows([f"{path}#99"], seed=1)) == 99
-    assert len(load_rows([f"{path}#1"], seed=1)) == 1
-
-
-@pytest.mark.parametrize("count", ["0", "-1", "ten", ""])
-def test_a_sample_needs_a_number(tmp_path: Path, count: str) -> None:
-    path = jsonl(tmp_path, {"prompt": "a"})
-    assert "what follows # must be a number of rows" in refusal(f"{path}#{count}")
 
 
 def test_empty_lines_are_skipped_and_lines_counted_with_them(tmp_path: Path) -> None:
@@ -115,6 +95,7 @@ def test_bad_rows_name_file_line_and_column(tmp_path: Path, row: Any, message: s
 def test_files_that_are_no_dataset(tmp_path: Path) -> None:
     assert "there is no such file" in refusal(str(tmp_path / "missing.jsonl"))
     assert "has no rows" in refusal(jsonl(tmp_path))
+    assert "#N is gone" in refusal(f"{jsonl(tmp_path)}#10")
     table = tmp_path / "rows.csv"
     table.write_text("prompt\n1+1\n", encoding="utf-8")
     assert "only .jsonl, .json, .parquet files can be read" in refusal(str(table))

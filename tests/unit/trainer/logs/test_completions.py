@@ -6,14 +6,12 @@ import json
 import math
 from pathlib import Path
 
-import pytest
 import torch
 
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import TokenBatch, mask_after_end
-from grpo_doctor_trainer.logs.console import LOG
-from grpo_doctor_trainer.logs.steplog import decode, write_completions
 from grpo_doctor_trainer.model.tiny import tiny_tokenizer
+from grpo_doctor_trainer.steplog import decode, write_completions
 
 TOKENIZER = tiny_tokenizer()
 
@@ -24,15 +22,6 @@ def test_text_stops_at_the_first_end_and_has_no_special_tokens() -> None:
     mask = mask_after_end(tokens, (TOKENIZER.eos_token_id,))
     batch = TokenBatch(tokens[:, :0], mask[:, :0], tokens, mask)
     assert decode(TOKENIZER, batch) == ["12", "4", ""]
-
-
-def test_parts_and_selections_keep_rows_together() -> None:
-    tokens = torch.arange(10).view(5, 2)
-    batch = TokenBatch(tokens, tokens + 10, tokens + 20, tokens + 30)
-    assert [len(part) for part in batch.parts(2)] == [2, 2, 1]
-    chosen = batch.select(torch.tensor([4, 0]))
-    assert chosen.prompt_tokens[0].tolist() == [8, 9]
-    assert chosen.completion_mask[1].tolist() == [30, 31]
 
 
 def test_rows_are_appended_as_json_without_nan(tmp_path: Path) -> None:
@@ -52,16 +41,3 @@ def test_rows_are_appended_as_json_without_nan(tmp_path: Path) -> None:
         "rewards": {"accuracy": 1.0, "mine": None},
         "advantage": 0.5,
     }
-
-
-def test_a_completion_without_an_advantage_is_neither_the_best_nor_the_worst(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LOG, "propagate", True)
-    config = TrainerConfig(output_dir=str(tmp_path), reward_funcs=["accuracy"])
-    advantages = torch.tensor([-0.5, math.nan, 0.5])
-    with caplog.at_level("INFO", LOG.name):
-        write_completions(config, 1, ["p"] * 3, ["x", "y", "z"], torch.ones(3, 1), advantages)
-    _, best, worst = (record.getMessage() for record in caplog.records)
-    assert '"completion": "z"' in best
-    assert '"completion": "x"' in worst

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from grpo_doctor_trainer import __version__
-from grpo_doctor_trainer.checkpoint.resume import Resume
+from grpo_doctor_trainer.checkpoint import Resume
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.console import set_up_console
 from grpo_doctor_trainer.flags import parse
-from grpo_doctor_trainer.logs.console import set_up_console
+from grpo_doctor_trainer.loop import Run
 from grpo_doctor_trainer.ranks import Ranks
-from grpo_doctor_trainer.run import Run
 from grpo_doctor_trainer.setup import introduce
 
 
@@ -63,14 +63,6 @@ def test_a_small_run_is_told_in_five_lines(capsys: pytest.CaptureFixture[str]) -
     )
     assert lines[3].endswith(", for 1 optimizer step")
     assert lines[4] == "  ranks    1 CPU rank, 1 thread each, one process"
-
-
-def test_several_are_told_in_the_plural(capsys: pytest.CaptureFixture[str]) -> None:
-    two = Ranks(0, 2, 0, torch.device("cpu"), threads=3)
-    lines = intro(capsys, config_of("--num_iterations", "2", ranks=2), ranks=two)
-    assert lines[3].startswith("  rollout  transformers, 4 prompts x 4 completions")
-    assert lines[3].endswith("for 2 optimizer steps")
-    assert lines[4].startswith("  ranks    2 CPU ranks, 3 threads each")
 
 
 def test_what_it_learns_from_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from grpo_doctor_trainer import steplog
 from grpo_doctor_trainer.algorithm.loss import SUMS
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.logs import steplog
-from grpo_doctor_trainer.logs.console import set_up_console, sparkline
-from grpo_doctor_trainer.logs.metrics import completion_metrics, loss_metrics, reward_metrics
-from grpo_doctor_trainer.logs.steplog import StepLog
+from grpo_doctor_trainer.console import set_up_console
 from grpo_doctor_trainer.ranks import Ranks
+from grpo_doctor_trainer.steplog import StepLog, completion_metrics, loss_metrics, reward_metrics
 
 FOUND = {
     "reward": 0.5, "reward_std": 0.1, "loss": 0.25, "completions/mean_length": 4.0,
@@ -142,8 +141,7 @@ def test_lines_and_the_curve_at_the_end(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("step  1/10 | reward 0.100 +-0.100 | loss +0.2500 | length 4.0 (50%")
     assert " | kl 0.0100 | ratio clip 2.0% | lr 1.0e-03 | 100 tok/s | 1.00 s" in lines[0]
-    assert lines[-1].startswith("reward 0.100 -> 1.000  ▁")
-    assert lines[-1].endswith("█")
+    assert lines[-1] == "reward 0.100 -> 1.000"
 
 
 def test_steps_without_a_reward_are_left_out_of_the_curve(
@@ -154,57 +152,7 @@ def test_steps_without_a_reward_are_left_out_of_the_curve(
     for number, reward in ((1, 0.5), (2, math.nan), (3, 1.0)):
         log.write(number, FOUND | {"reward": reward}, seconds=1.0)
     log.finish()
-    assert capsys.readouterr().out.splitlines()[-1] == "reward 0.500 -> 1.000  ▁█"
-
-
-@pytest.mark.parametrize(
-    ("values", "curve"),
-    [([], ""), ([1.0], "▁"), ([2.0, 2.0], "▁▁"), ([0.0, 1.0], "▁█"), ([0.0, 7.0, 3.0], "▁█▄")],
-)
-def test_sparkline(values: list[float], curve: str) -> None:
-    assert sparkline(values) == curve
-
-
-def test_a_long_curve_is_averaged_to_fit() -> None:
-    assert len(sparkline([float(n) for n in range(1000)], width=60)) == 60
-
-
-def evaluation(reward: float) -> dict[str, float]:
-    return {
-        "eval_reward": reward,
-        "eval_completions/mean_length": 4.25,
-        "eval_completions/clipped_ratio": 0.5,
-    }
-
-
-def test_evaluations_are_logged_and_drawn_at_the_end(
-    recorded: dict[int, dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    set_up_console(0)
-    log = StepLog(TrainerConfig(), 8, writes=True)
-    silent = StepLog(TrainerConfig(), 8, writes=False)
-    for number, reward in ((2, 0.25), (4, 0.75), (6, math.nan), (8, 0.5)):
-        for each in (log, silent):
-            each.evaluated(number, evaluation(reward))
-    for each in (log, silent):
-        each.finish()
-    assert capsys.readouterr().out.splitlines() == [
-        "evaluation after step 2 | reward 0.250 | length 4.2 (50% clipped)",
-        "evaluation after step 4 | reward 0.750 | length 4.2 (50% clipped)",
-        "evaluation after step 6 | reward nan | length 4.2 (50% clipped)",
-        "evaluation after step 8 | reward 0.500 | length 4.2 (50% clipped)",
-        "evaluation 0.250 -> 0.500  ▁█▅",
-    ]
-    assert list(recorded) == [2, 4, 6, 8]
-    assert recorded[2]["eval_reward"] == 0.25
-
-
-def test_steps_are_recorded_at_the_interval(recorded: dict[int, dict[str, Any]]) -> None:
-    log = StepLog(TrainerConfig(logging_steps=2), 5, writes=True)
-    for number in range(1, 6):
-        log.write(number, FOUND, seconds=1.0)
-    assert list(recorded) == [1, 2, 4, 5]
-    assert recorded[5]["num_tokens"] == 500
+    assert capsys.readouterr().out.splitlines()[-1] == "reward 0.500 -> 1.000"
 
 
 def test_the_curve_begins_and_ends_with_means_of_a_tenth(
@@ -215,17 +163,16 @@ def test_the_curve_begins_and_ends_with_means_of_a_tenth(
     for number in range(1, 21):
         log.write(number, FOUND | {"reward": float(number)}, seconds=1.0)
     log.finish()
-    assert capsys.readouterr().out.splitlines()[-1].startswith("reward 1.500 -> 19.500  ")
+    assert capsys.readouterr().out.splitlines()[-1] == "reward 1.500 -> 19.500"
 
 
 def test_a_log_goes_on_where_a_checkpoint_ends(recorded: dict[int, dict[str, Any]]) -> None:
     before = StepLog(TrainerConfig(), 9, writes=False)
-    assert before.state() == {"tokens": 0.0, "rewards": [], "evaluations": []}
+    assert before.state() == {"tokens": 0.0, "rewards": []}
     for number in (1, 2, 3):
         before.write(number, FOUND, seconds=1.0)
-    before.evaluated(2, evaluation(0.5))
     saved = before.state()
-    assert saved == {"tokens": 300.0, "rewards": [0.5] * 3, "evaluations": [0.5]}
+    assert saved == {"tokens": 300.0, "rewards": [0.5] * 3}
     after = StepLog(TrainerConfig(logging_steps=5), 9, writes=True, saved=saved)
     assert after.state() == saved
     for number in range(4, 10):

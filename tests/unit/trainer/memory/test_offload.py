@@ -7,17 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the trainer extra")
-pytest.importorskip("transformers", reason="needs the trainer extra")
-
-import grpo_doctor_trainer.memory as offload_module  # noqa: E402
-from grpo_doctor_trainer.flags import parse  # noqa: E402
-from grpo_doctor_trainer.memory import (  # noqa: E402
-    Offload,
-    _Moved,
-    _storages,
-)
+import grpo_doctor_trainer.memory as offload_module
+from grpo_doctor_trainer.flags import parse
+from grpo_doctor_trainer.memory import Offload, _Moved, _storages
 
 
 def engine_after_one_step() -> Any:
@@ -30,7 +24,7 @@ def engine_after_one_step() -> Any:
 
 def offload(engine: Any, *flags: str, reference: Any = None, shares_weights: bool = True) -> Any:
     config = parse(flags, 1)
-    rollout = SimpleNamespace(shares_weights=shares_weights)
+    rollout: Any = SimpleNamespace(shares_weights=shares_weights)
     return Offload(config, engine, reference, rollout)
 
 

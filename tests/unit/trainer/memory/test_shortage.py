@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the trainer extra")
-pytest.importorskip("deepspeed", reason="needs the trainer extra")
-
-import grpo_doctor_trainer.memory as shortage  # noqa: E402
-from grpo_doctor_trainer.config import TrainerConfig  # noqa: E402
-from grpo_doctor_trainer.flags import parse  # noqa: E402
-from grpo_doctor_trainer.memory import (  # noqa: E402
-    explain_out_of_memory,
-    is_out_of_memory,
-)
-from grpo_doctor_trainer.phases import phase, phase_of  # noqa: E402
-from grpo_doctor_trainer.ranks import Ranks  # noqa: E402
+import grpo_doctor_trainer.memory as shortage
+from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.flags import parse
+from grpo_doctor_trainer.memory import explain_out_of_memory, is_out_of_memory
+from grpo_doctor_trainer.phases import phase, phase_of
+from grpo_doctor_trainer.ranks import Ranks
 
 CPU = torch.device("cpu")
 THIRD = Ranks(rank=3, world_size=4, local_rank=3, device=CPU, threads=1)

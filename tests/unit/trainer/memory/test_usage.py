@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the trainer extra")
-
-import grpo_doctor_trainer.memory as shortage  # noqa: E402
+import grpo_doctor_trainer.memory as shortage
 
 
 def test_on_a_gpu_retries_and_peaks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

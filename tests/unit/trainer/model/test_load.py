@@ -89,16 +89,6 @@ def test_adapters_need_no_reference_and_have_their_base_in_a_folder(
     assert result.policy.peft_config["default"].base_model_name_or_path == str(base)
 
 
-@pytest.mark.parametrize(("rank", "writes"), [(0, True), (1, False)])
-def test_one_rank_writes_the_base(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rank: int, writes: bool
-) -> None:
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
-    loaded("--train_type", "lora", "--output_dir", str(tmp_path))
-    assert (tmp_path / "embedded_model").exists() == writes
-
-
 @pytest.mark.parametrize(
     ("model", "problem", "expected"),
     [
@@ -216,13 +206,6 @@ def test_rotary_frequencies_are_exact_whatever_the_dtype_of_the_weights(make: An
     buffers = dict(_with_exact_rotary(model).named_buffers())
     assert exact
     assert all(buffers[name].equal(buffer) for name, buffer in exact.items())
-
-
-def test_frequencies_that_nothing_says_how_to_make_are_left_alone() -> None:
-    part = torch.nn.Module()
-    part.register_buffer("inv_freq", torch.ones(2).bfloat16())
-    _with_exact_rotary(torch.nn.Sequential(part))
-    assert part.get_buffer("inv_freq").dtype == torch.bfloat16
 
 
 def test_what_cannot_be_loaded_is_said_with_what_to_do(tmp_path: Path) -> None:

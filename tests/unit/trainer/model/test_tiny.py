@@ -48,15 +48,6 @@ def test_weights_are_the_same_each_time_and_random_state_is_untouched() -> None:
     assert all(first[name].equal(second[name]) for name in first)
 
 
-def test_the_model_fits_its_tokenizer() -> None:
-    model = tiny_model(TOKENIZER)
-    assert model.config.vocab_size == len(TOKENIZER)
-    assert model.generation_config.eos_token_id == TOKENIZER.eos_token_id
-    assert model.generation_config.pad_token_id == TOKENIZER.pad_token_id
-    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
-    assert sum(weight.numel() for weight in model.parameters()) < 1_000_000
-
-
 def test_a_wider_model_has_more_to_move_and_still_computes() -> None:
     usual, wider = (tiny_model(TOKENIZER, width) for width in (128, 256))
     counts = [sum(weight.numel() for weight in model.parameters()) for model in (usual, wider)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,10 @@ import torch
 
 from grpo_doctor_trainer import engine as engine_module
 from grpo_doctor_trainer.config import TrainerConfig
-from grpo_doctor_trainer.engine import DdpEngine, DeepSpeedEngine, make_engine
+from grpo_doctor_trainer.engine import DeepSpeedEngine, Engine, make_engine
 from grpo_doctor_trainer.ranks import Ranks
+
+ALONE = Ranks(0, 1, 0, torch.device("cpu"), threads=1)
 
 
 def deepspeed(stage: int, norm: Any, **offload: Any) -> DeepSpeedEngine:
@@ -34,7 +37,7 @@ def deepspeed(stage: int, norm: Any, **offload: Any) -> DeepSpeedEngine:
         zero_optimization_stage=lambda: stage,
         get_global_grad_norm=lambda: norm,
     )
-    return DeepSpeedEngine(inner, torch.device("cpu"))
+    return DeepSpeedEngine(inner, torch.device("cpu"), TrainerConfig())
 
 
 @pytest.mark.parametrize(
@@ -50,14 +53,11 @@ def test_the_norm_is_deepspeeds_and_of_the_gradients_where_it_has_none(
     assert engine.module.bias.item() == pytest.approx(before - 0.5 * 4.0)
 
 
-def alone(config: TrainerConfig, model: Any | None = None) -> DdpEngine:
+def alone(config: TrainerConfig, model: Any | None = None) -> Engine:
     """A rank without DeepSpeed, whose model no one wraps."""
     module = model or torch.nn.Linear(2, 1)
-    accelerator = SimpleNamespace(
-        device=torch.device("cpu"), unwrap_model=lambda wrapped: getattr(wrapped, "module", wrapped)
-    )
     optimizer = torch.optim.SGD(module.parameters(), 1.0)
-    return DdpEngine(accelerator, module, SimpleNamespace(optimizer=optimizer), config)
+    return Engine(module, optimizer, torch.device("cpu"), config)
 
 
 @pytest.mark.parametrize(("limit", "step"), [(1.0, 1.0), (5.0, 5.0), (9.0, 5.0), (0.0, 5.0)])
@@ -116,33 +116,13 @@ class Decoder(torch.nn.Module):
         self.config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(hidden_size=10))
 
 
-def made(config: TrainerConfig, ranks: int, wrap: Any, zero: dict[str, Any]) -> tuple[Any, Any]:
-    """An engine, and the optimizer that it was given."""
-    losses: list[Any] = []
-
-    def prepare(policy: Any, optimizer: Any) -> tuple[Any, Any]:
-        losses.append(optimizer)
-        return wrap(policy), SimpleNamespace(optimizer=optimizer)
-
-    settings = {"zero_optimization": zero}
-    accelerator = SimpleNamespace(
-        device=torch.device("cpu"),
-        prepare=prepare,
-        unwrap_model=lambda model: model,
-        state=SimpleNamespace(deepspeed_plugin=SimpleNamespace(deepspeed_config=settings)),
-    )
-    world = Ranks(0, ranks, 0, torch.device("cpu"), threads=1)
-    engine = make_engine(accelerator, Decoder().eval(), config, world)
-    return engine, losses[0]
-
-
 def test_matrices_are_decayed_and_norms_and_biases_are_not() -> None:
     config = TrainerConfig(deepspeed=None, weight_decay=0.25, learning_rate=0.5)
-    engine, optimizer = made(config, 1, lambda policy: policy, {})
+    engine = make_engine(None, Decoder().eval(), config, ALONE)
     assert engine.module.training
     groups = [
         ([tuple(weight.shape) for weight in group["params"]], group["weight_decay"], group["lr"])
-        for group in optimizer.param_groups
+        for group in engine.optimizer.param_groups
     ]
     assert groups == [([(2, 2)], 0.25, 0.5), ([(2,)] * 3, 0.0, 0.5)]
 
@@ -157,41 +137,44 @@ def test_weights_that_are_cut_into_parts_are_decayed_by_their_whole_shape() -> N
     assert empty_shells(Decoder()) == [(2, 2)]
 
 
-def test_what_accelerate_made_must_be_what_was_asked_for() -> None:
-    plain = TrainerConfig(deepspeed=None)
-    made(plain, 1, lambda policy: policy, {})
-    with pytest.raises(RuntimeError, match="made a Decoder where DistributedDataParallel was"):
-        made(plain, 2, lambda policy: policy, {})
-    zero: dict[str, Any] = {"reduce_bucket_size": "auto"}
-    with pytest.raises(RuntimeError, match="made a Decoder where DeepSpeedEngine was asked for"):
-        made(TrainerConfig(deepspeed="zero2"), 1, lambda policy: policy, zero)
-    assert zero == {"reduce_bucket_size": 100}
+class Driven:
+    """What is looked at of DeepSpeed's engine."""
+
+    def __init__(self, model: Any, optimizer: Any, config: dict[str, Any]) -> None:
+        self.module, self.optimizer, self.config = model, optimizer, config
+        self.boundaries: list[bool] = []
+
+    def zero_optimization_stage(self) -> int:
+        return 2
+
+    def set_gradient_accumulation_boundary(self, *, is_boundary: bool) -> None:
+        self.boundaries.append(is_boundary)
 
 
-def test_a_deepspeed_engine_is_driven_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("device", "offload", "on_host"),
+    [("cpu", True, False), ("cuda", True, True), ("cuda", False, False)],
+)
+def test_a_deepspeed_engine_is_driven_as_one(
+    monkeypatch: pytest.MonkeyPatch, device: str, offload: bool, on_host: bool
+) -> None:
     package = pytest.importorskip("deepspeed", reason="needs the trainer extra")
-
-    class Driven:
-        """What is looked at of DeepSpeed's engine."""
-
-        def __init__(self, policy: Any) -> None:
-            self.module, self.optimizer, self.boundaries = policy, None, list[bool]()
-            self.config: dict[str, Any] = {"zero_optimization": {}}
-
-        def zero_optimization_stage(self) -> int:
-            return 2
-
-        def set_gradient_accumulation_boundary(self, *, is_boundary: bool) -> None:
-            self.boundaries.append(is_boundary)
-
-    monkeypatch.setattr(package, "DeepSpeedEngine", Driven)
-    engine, _ = made(TrainerConfig(deepspeed="zero2"), 2, Driven, {})
+    adam = import_module("deepspeed.ops.adam")
+    monkeypatch.setattr(package, "initialize", lambda **given: (Driven(**given), None, None, None))
+    compiled = type("OnHost", (torch.optim.AdamW,), {})
+    monkeypatch.setattr(adam, "DeepSpeedCPUAdam", compiled)
+    zero: dict[str, Any] = {"stage": 3} | ({"offload_optimizer": {}} if offload else {})
+    settings = SimpleNamespace(config={"zero_optimization": zero})
+    ranks = Ranks(0, 2, 0, torch.device(device), threads=1)
+    engine = make_engine(settings, Decoder(), TrainerConfig(deepspeed="zero2"), ranks)
     for last in (False, True):
         with engine.micro_batch(last=last):
             pass
     assert engine.model.boundaries == [False, True]
     assert engine.zero_stage == 2
     assert type(engine.module) is Decoder
+    assert isinstance(engine.optimizer, compiled) == on_host
+    assert zero["reduce_bucket_size"] == 100
 
 
 @pytest.mark.parametrize("stage", [None, 0, 2, 3])
@@ -206,13 +189,10 @@ def test_a_reference_is_partitioned_where_the_policy_is(
         return model.train(), None, None, None
 
     monkeypatch.setattr(package, "initialize", initialize)
-    settings = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 3}, "scheduler": {}}
-    accelerator = SimpleNamespace(
-        device=torch.device("cpu"),
-        state=SimpleNamespace(deepspeed_plugin=SimpleNamespace(deepspeed_config=settings)),
-    )
+    needed = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}
+    needed |= dict.fromkeys(("train_batch_size", "train_micro_batch_size_per_gpu"), 8)
+    settings = SimpleNamespace(config=needed | {"gradient_clipping": 1.0})
     reference = torch.nn.Linear(2, 2).eval()
-    engine: Any = SimpleNamespace(zero_stage=stage)
-    assert not engine_module.frozen_engine(reference, engine, accelerator).training
-    expected = {name: settings[name] for name in ("bf16", "zero_optimization")}
-    assert calls == ([expected] if stage == 3 else [])
+    engine: Any = SimpleNamespace(zero_stage=stage, device=torch.device("cpu"))
+    assert not engine_module.frozen_engine(reference, engine, settings).training
+    assert calls == ([needed] if stage == 3 else [])

@@ -1,4 +1,4 @@
-"""Built-in rewards: accuracy, format, length and arithmetic."""
+"""Built-in rewards: accuracy, format and arithmetic."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.rewards import accuracy
 from grpo_doctor_trainer.rewards.accuracy import is_correct, make_accuracy
-from grpo_doctor_trainer.rewards.functions import (
-    make_length,
-    overlong_punishment,
-    think_then_answer,
-)
+from grpo_doctor_trainer.rewards.functions import think_then_answer
 from grpo_doctor_trainer.tasks import arithmetic_reward, sums
 
 
@@ -149,17 +145,6 @@ def test_after_half_of_the_time_only_texts_and_numbers_are_compared() -> None:
 def test_a_row_without_solution_is_not_applicable() -> None:
     accuracy = make_accuracy(TrainerConfig())
     assert accuracy(["7", "7", "8"], ["7", None, 8.0]) == [1.0, None, 1.0]
-
-
-def test_length_is_equation_13_of_dapo() -> None:
-    # The paper's own numbers: 16384 tokens are free, at 20480 the punishment is full.
-    lengths = (1, 16384, 18432, 20480, 30000)
-    assert [overlong_punishment(n, 20480, 4096) for n in lengths] == [0, 0, -0.5, -1, -1]
-
-
-def test_length_knows_the_limit_of_the_run() -> None:
-    length = make_length(TrainerConfig(max_completion_length=100))
-    assert length(completion_ids=[[0] * n for n in (1, 80, 90, 100)]) == [0, 0, -0.5, -1]
 
 
 @settings(deadline=None, max_examples=60)

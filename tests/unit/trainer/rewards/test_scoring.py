@@ -56,7 +56,7 @@ def score(tmp_path: Path) -> Iterator[Score]:
         columns: dict[str, Any] = COLUMNS,
         **options: Any,
     ) -> torch.Tensor:
-        sources = [n if n in ("accuracy", "format", "length") else in_file(tmp_path, text, n)
+        sources = [n if n in ("accuracy", "format") else in_file(tmp_path, text, n)
                    for n in names or ("mine",)]  # fmt: skip
         config = TrainerConfig(reward_funcs=sources, reward_num_workers=workers, **options)
         rewards = Rewards(find_rewards(sources, set(columns)), config)
@@ -86,13 +86,10 @@ def refusal(score: Score, text: str, *names: str, **options: Any) -> str:
     return str(error.value)
 
 
-def test_built_in_functions_see_their_columns_and_the_limit(score: Score, workers: int) -> None:
+def test_built_in_functions_see_their_columns(score: Score, workers: int) -> None:
     completions = ("2", "3", "<think></think><answer>4/2</answer>")
-    scores = score(
-        "", "accuracy", "format", "length", workers=workers, completions=completions,
-        max_completion_length=2,
-    )  # fmt: skip
-    assert scores.tolist() == [[1, 0, -1], [0, 0, -1], [1, 1, -1]]
+    scores = score("", "accuracy", "format", workers=workers, completions=completions)
+    assert scores.tolist() == [[1, 0], [0, 0], [1, 1]]
 
 
 def test_functions_sync_and_async_and_of_trl_style(score: Score, workers: int) -> None:
@@ -198,7 +195,7 @@ def test_a_file_that_cannot_be_used_is_told_by_its_process(score: Score) -> None
 
 
 def test_names_that_lead_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(RewardError, match="neither one of accuracy, format, length, arithmetic"):
+    with pytest.raises(RewardError, match="neither one of accuracy, format, arithmetic"):
         find_rewards(["acuracy"], {"solution"})
     with pytest.raises(RewardError, match="there is no file"):
         find_rewards([f"{tmp_path}/missing.py:mine"], {"solution"})
@@ -315,14 +312,6 @@ def test_a_column_that_cannot_be_sent_is_named(score: Score) -> None:
     message = refusal(score, "def mine(completions, check): ...\n", columns=columns)
     assert "the columns solution, check, prompts, completions, completion_ids cannot be" in message
     assert "--reward_num_workers 0" in message
-
-
-def test_after_an_error_the_processes_are_gone(score: Score, tmp_path: Path) -> None:
-    source = in_file(tmp_path, "def mine(completions): raise KeyError\n")
-    rewards = Rewards(find_rewards([source], set()), TrainerConfig(reward_funcs=[source]))
-    with pytest.raises(RewardError, match="raised KeyError"):
-        rewards.score(*batch(2, {}), ["2", "3"])
-    rewards.close()
 
 
 def test_none_is_not_applicable_and_left_out_of_the_sum() -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the trainer extra")
-
-from grpo_doctor_trainer.flags import parse  # noqa: E402
+from grpo_doctor_trainer.flags import parse
 
 CPU = torch.device("cpu")
 

@@ -7,18 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the trainer extra")
-
-from grpo_doctor_trainer.errors import ConfigError, RolloutError  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm import engine as local_engine  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.engine import (  # noqa: E402
-    cache_bytes,
-    engine_options,
-    require_vllm,
-)
-from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence  # noqa: E402
-from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
+from grpo_doctor_trainer.errors import ConfigError, RolloutError
+from grpo_doctor_trainer.rollout.vllm import engine as local_engine
+from grpo_doctor_trainer.rollout.vllm.engine import cache_bytes, engine_options, require_vllm
+from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence
+from tests.unit.trainer.rollout.colocated import CPU, config
 
 
 def test_the_options_become_those_of_the_engine() -> None:

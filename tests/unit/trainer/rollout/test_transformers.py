@@ -7,17 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the trainer extra")
-pytest.importorskip("transformers", reason="needs the trainer extra")
-
-from grpo_doctor_trainer.algorithm.logprobs import completion_logits, token_logprobs  # noqa: E402
-from grpo_doctor_trainer.data.experience import ImageFeatures  # noqa: E402
-from grpo_doctor_trainer.data.prompts import PromptBatch  # noqa: E402
-from grpo_doctor_trainer.flags import parse  # noqa: E402
-from grpo_doctor_trainer.model.load import load_model  # noqa: E402
-from grpo_doctor_trainer.model.vision import rope_positions  # noqa: E402
-from grpo_doctor_trainer.rollout.transformers import TransformersRollout  # noqa: E402
+from grpo_doctor_trainer.algorithm.logprobs import completion_logits, token_logprobs
+from grpo_doctor_trainer.data.experience import ImageFeatures
+from grpo_doctor_trainer.data.prompts import PromptBatch
+from grpo_doctor_trainer.flags import parse
+from grpo_doctor_trainer.model.load import load_model
+from grpo_doctor_trainer.model.vision import rope_positions
+from grpo_doctor_trainer.rollout.transformers import TransformersRollout
 
 TEMPERATURE = 0.7
 

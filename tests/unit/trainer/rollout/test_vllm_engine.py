@@ -7,11 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the trainer extra")
-
-from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.colocate import load_in_parts, reload_at_once  # noqa: E402
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
+from grpo_doctor_trainer.rollout.vllm.colocate import load_in_parts, reload_at_once
 
 
 class Engine:

@@ -6,13 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the trainer extra")
-
-from grpo_doctor_trainer.errors import RolloutError  # noqa: E402
-from grpo_doctor_trainer.rollout import seeded  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm import requests  # noqa: E402
-from tests.unit.trainer.rollout.colocated import CPU, config  # noqa: E402
+from grpo_doctor_trainer.errors import RolloutError
+from grpo_doctor_trainer.rollout import seeded
+from grpo_doctor_trainer.rollout.vllm import requests
+from tests.unit.trainer.rollout.colocated import CPU, config
 
 
 def prompts(*lines: list[int]) -> Any:

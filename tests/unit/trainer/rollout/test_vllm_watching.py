@@ -8,15 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the trainer extra")
-
 from grpo_doctor_trainer.errors import RolloutError
-from grpo_doctor_trainer.rollout.vllm.engine import (
-    console_to_file,
-    explained,
-)
+from grpo_doctor_trainer.rollout.vllm.engine import EngineStatistics, console_to_file, explained
 from grpo_doctor_trainer.rollout.vllm.requests import Completion
-from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 
 
 def test_statistics_of_a_rollout_and_nothing_left_for_the_next(

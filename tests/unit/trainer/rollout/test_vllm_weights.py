@@ -5,13 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import peft
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="needs the trainer extra")
-peft = pytest.importorskip("peft", reason="needs the trainer extra")
-
-from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer  # noqa: E402
-from grpo_doctor_trainer.rollout.vllm.weights import policy_weights  # noqa: E402
+from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
+from grpo_doctor_trainer.rollout.vllm.weights import policy_weights
 
 
 def adapted() -> Any:

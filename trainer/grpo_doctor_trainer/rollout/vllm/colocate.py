@@ -16,8 +16,9 @@ from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.model.load import LoadedModel
 from grpo_doctor_trainer.phases import phase
 from grpo_doctor_trainer.ranks import Ranks, settle
-from grpo_doctor_trainer.rollout import Completions, seeded
+from grpo_doctor_trainer.rollout import Completions, RolloutEngine, seeded
 from grpo_doctor_trainer.rollout.vllm.engine import (
+    EngineStatistics,
     end_engine,
     engine_folder,
     explained,
@@ -35,16 +36,13 @@ from grpo_doctor_trainer.rollout.vllm.requests import (
     sampling_options,
     sampling_parameters,
 )
-from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
 from grpo_doctor_trainer.rollout.vllm.weights import policy_weights
 
 _SEEDS = 2**31
 
 
-class ColocatedRollout:
+class ColocatedRollout(RolloutEngine):
     """A vLLM engine in this process."""
-
-    shares_weights = False
 
     def __init__(
         self, engine: Engine, loaded: LoadedModel, config: TrainerConfig, ranks: Ranks

@@ -1,4 +1,4 @@
-"""An engine inside a rank: what it needs, how it starts, how it ends.
+"""An engine inside a rank: what it needs, how it starts, what it did, how it ends.
 
 Its weights all come with the first sync, so nothing is read from disk. vLLM's own format for that,
 `dummy`, fills every tensor that a checkpoint could have with random values, including buffers that
@@ -15,19 +15,19 @@ import os
 import secrets
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from grpo_doctor_probes.hooks.engine_load import EngineLoad, count_tokens
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.errors import ConfigError, RolloutError
 from grpo_doctor_trainer.model.load import LoadedModel, base_model
 from grpo_doctor_trainer.ranks import Ranks, from_main
-from grpo_doctor_trainer.rollout.vllm.requests import longest_sequence
-from grpo_doctor_trainer.rollout.vllm.statistics import EngineStatistics
+from grpo_doctor_trainer.rollout.vllm.requests import Completion, longest_sequence
 
 UNLOADED = "grpo_doctor_unloaded"
 """The value of `--load-format` that reads no weights."""
@@ -249,3 +249,58 @@ def explained(doing: str, log: Path) -> Iterator[None]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = " ".join((type(error).__name__ + ":", *lines[:3]))
         raise RolloutError(f"vLLM failed while {doing}: {reason} All of it is in {log}") from error
+
+
+TOTALS = ("preemptions", "prefix_cache_queried_tokens", "prefix_cache_hit_tokens")
+
+
+class EngineStatistics:
+    """vLLM's stat logger of an engine inside this rank.
+
+    vLLM's numbers are read with defaults: it says of them that they may change.
+    """
+
+    def __init__(self) -> None:
+        self.load = EngineLoad(*TOTALS)
+
+    def __call__(self, *_config_and_index: Any) -> EngineStatistics:
+        """Return itself: vLLM asks a factory for the logger of each engine, and there is one."""
+        return self
+
+    def record(
+        self, scheduler_stats: Any | None, iteration_stats: Any | None, *_: Any, **_more: Any
+    ) -> None:
+        """Add the numbers of one step, either of which may be missing; called by vLLM."""
+        totals = self.load.totals
+        totals["preemptions"] += getattr(iteration_stats, "num_preempted_reqs", 0)
+        if scheduler_stats is None:
+            return
+        prefix = getattr(scheduler_stats, "prefix_cache_stats", None)
+        totals["prefix_cache_queried_tokens"] += getattr(prefix, "queries", 0)
+        totals["prefix_cache_hit_tokens"] += getattr(prefix, "hits", 0)
+        waiting = getattr(scheduler_stats, "num_waiting_reqs", 0)
+        self.load.add(
+            getattr(scheduler_stats, "num_running_reqs", 0),
+            waiting + getattr(scheduler_stats, "num_skipped_waiting_reqs", 0),
+            getattr(scheduler_stats, "kv_cache_usage", 0.0),
+        )
+
+    def log_engine_initialized(self) -> None:
+        """Do nothing; called by vLLM."""
+
+    def log(self) -> None:
+        """Do nothing; called by vLLM."""
+
+    def record_sleep_state(self, *_: Any, **_more: Any) -> None:
+        """Do nothing, sleep is a phase of its own; called by vLLM."""
+
+    def finish(self, completions: Sequence[Completion]) -> None:
+        """Write the counters of one rollout, which gave these, and start the next."""
+        write_tokens(completions)
+        self.load.finish()
+
+
+def write_tokens(completions: Sequence[Completion]) -> None:
+    """Write the tokens of one rollout of one rank."""
+    prompt_tokens = sum(completion.prompt_tokens for completion in completions)
+    count_tokens(prompt_tokens, [len(completion.tokens) for completion in completions])

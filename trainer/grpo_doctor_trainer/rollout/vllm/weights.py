@@ -117,7 +117,7 @@ def _gathered(engine: Engine, part: list[_Weight]) -> Iterator[None]:
     if engine.zero_stage != 3 or not partitioned:
         yield
         return
-    import deepspeed  # noqa: PLC0415 - has been imported by accelerate
+    import deepspeed  # noqa: PLC0415 - has been imported with the engine
 
     with deepspeed.zero.GatheredParameters(list(partitioned.values())):
         yield

@@ -1,23 +1,110 @@
-"""Where a run is logged: the console, the recorder, completions.jsonl."""
+"""What a run says of its steps: numbers under TRL 1.16's names, the console, completions."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from grpo_doctor_probes import metrics
+from grpo_doctor_trainer.algorithm.loss import SUMS, deviation, groups_without_signal
 from grpo_doctor_trainer.config import TrainerConfig
+from grpo_doctor_trainer.console import LOG
 from grpo_doctor_trainer.data.experience import TokenBatch
-from grpo_doctor_trainer.logs.console import LOG, sparkline
-from grpo_doctor_trainer.logs.metrics import Metrics
+from grpo_doctor_trainer.ranks import Ranks, sum_over_ranks
 from grpo_doctor_trainer.rewards.functions import reward_names
 
+Metrics = dict[str, float]
+
+
+def reward_metrics(
+    rewards: torch.Tensor, scores: torch.Tensor, names: Sequence[str], group_size: int
+) -> Metrics:
+    """Sum up the rewards of one rollout.
+
+    Args:
+        rewards: [completions of all ranks], NaN for those without a reward.
+        scores: [completions of all ranks, functions], NaN where not applicable.
+        names: of the functions.
+        group_size: completions per prompt.
+
+    Returns:
+        what applies to at least one completion; deviations are over the whole batch.
+        `rewards/missing_ratio`, the share of completions to which no function applied, is left
+        out where it is 0.
+    """
+    values = {
+        "reward": float(rewards.nanmean()),
+        "reward_std": float(deviation(rewards)),
+        "frac_reward_zero_std": groups_without_signal(rewards, group_size),
+    }
+    missing = float(rewards.isnan().float().mean())
+    if missing:
+        values["rewards/missing_ratio"] = missing
+    for column, name in enumerate(names):
+        values[f"rewards/{name}/mean"] = float(scores[:, column].nanmean())
+        values[f"rewards/{name}/std"] = float(deviation(scores[:, column]))
+    shown = ("reward", "reward_std")  # the log line shows these
+    return {name: value for name, value in values.items() if name in shown or not math.isnan(value)}
+
+
+def completion_metrics(lengths: torch.Tensor, end_flags: torch.Tensor) -> Metrics:
+    """Sum up the lengths of completions.
+
+    Completions without one were cut off; where all were, the terminated lengths are 0, as in TRL.
+
+    Args:
+        lengths: [completions of all ranks], in tokens.
+        end_flags: the same shape, 1 where an end token came.
+    """
+    terminated = lengths[end_flags > 0]
+    terminated = terminated if len(terminated) else lengths.new_zeros(1)
+    values = {"completions/clipped_ratio": float(1 - end_flags.mean())}
+    for name, tokens in (("", lengths), ("terminated_", terminated)):
+        values |= {
+            f"completions/mean_{name}length": float(tokens.mean()),
+            f"completions/min_{name}length": float(tokens.min()),
+            f"completions/max_{name}length": float(tokens.max()),
+        }
+    return values
+
+
+def loss_metrics(parts: list[torch.Tensor], ranks: Ranks) -> Metrics:
+    """Turn the sums of this rank's micro-batches into metrics of the step; collective.
+
+    Means are over the tokens of the whole optimizer step; TRL averages those of its micro-batches.
+
+    Args:
+        parts: what `loss_sums` gave for each micro-batch.
+        ranks: the ranks of this job.
+
+    Returns:
+        `kl` only with a reference model, `sampling/...` only where the rollout engine gave
+        log-probs; `step_tokens` are the prompt and completion tokens of the step.
+    """
+    sums = dict(zip(SUMS, sum_over_ranks(torch.stack(parts).sum(0), ranks).tolist(), strict=True))
+    tokens = max(1.0, sums["loss_tokens"])
+    values = {
+        "loss": sums["loss"] / sums["micro_batches"],
+        "step_tokens": sums["tokens"],
+        "entropy": sums["entropy"] / tokens,
+        "clip_ratio/low_mean": sums["clipped_low"] / tokens,
+        "clip_ratio/high_mean": sums["clipped_high"] / tokens,
+        "clip_ratio/region_mean": (sums["clipped_low"] + sums["clipped_high"]) / tokens,
+    }
+    if sums["kl_tokens"]:
+        values["kl"] = sums["kl"] / sums["kl_tokens"]
+    if compared := sums["gap_tokens"]:
+        values["sampling/sampling_logp_difference/mean"] = sums["gap"] / compared
+        values["sampling/importance_sampling_ratio/mean"] = sums["weight"] / compared
+    return values
+
+
 COMPLETIONS_JSONL = "completions.jsonl"
-_SHOWN = 200
 
 
 def decode(tokenizer: Any, tokens: TokenBatch) -> list[str]:
@@ -38,7 +125,7 @@ def write_completions(  # noqa: PLR0913 - one argument per column of the table
     scores: torch.Tensor,
     advantages: torch.Tensor,
 ) -> None:
-    """Append the rows of rank 0 to `completions.jsonl` and show the best and the worst.
+    """Append the rows of rank 0 to `completions.jsonl` and say where they are.
 
     Args:
         config: of the run.
@@ -64,10 +151,7 @@ def write_completions(  # noqa: PLR0913 - one argument per column of the table
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    rows.sort(key=lambda row: row["advantage"] or 0.0)
     LOG.info("  completions of step %d, all %d in %s", number, len(rows), path)
-    for title, row in (("best", rows[-1]), ("worst", rows[0])):
-        LOG.info("    %-5s  %.*s", title, _SHOWN, json.dumps(row, ensure_ascii=False))
 
 
 def _or_none(value: float) -> float | None:
@@ -92,26 +176,10 @@ class StepLog:
         self._tokens: float = saved.get("tokens", 0.0)
         self._rewards: list[float] = list(saved.get("rewards", []))
         self._first = len(self._rewards) + 1
-        self._evaluations: list[float] = list(saved.get("evaluations", []))
 
     def state(self) -> dict[str, Any]:
         """Return the sums, for a checkpoint."""
-        return {
-            "tokens": self._tokens,
-            "rewards": list(self._rewards),
-            "evaluations": list(self._evaluations),
-        }
-
-    def evaluated(self, number: int, values: Metrics) -> None:
-        """Log an evaluation."""
-        self._evaluations.append(values["eval_reward"])
-        if self._writes:
-            LOG.info(
-                "evaluation after step %d | reward %.3f | length %.1f (%.0f%% clipped)",
-                number, values["eval_reward"], values["eval_completions/mean_length"],
-                100 * values["eval_completions/clipped_ratio"],
-            )  # fmt: skip
-            metrics(number, values)
+        return {"tokens": self._tokens, "rewards": list(self._rewards)}
 
     def write(self, number: int, values: Metrics, seconds: float) -> None:
         """Log one step; `step_tokens` are the prompt and completion tokens trained on."""
@@ -129,17 +197,13 @@ class StepLog:
             metrics(number, values)
 
     def finish(self) -> None:
-        """Write the learning curve."""
+        """Write how the reward has changed, by means of a tenth of the steps at each end."""
         # A step in which no reward function applied has no reward.
         rewards = [reward for reward in self._rewards if math.isfinite(reward)]
         if self._writes and len(rewards) > 1:
             ends = max(1, len(rewards) // 10)
             first, last = sum(rewards[:ends]) / ends, sum(rewards[-ends:]) / ends
-            LOG.info("reward %.3f -> %.3f  %s", first, last, sparkline(rewards))
-        evaluations = [reward for reward in self._evaluations if math.isfinite(reward)]
-        if self._writes and evaluations:
-            first, last = evaluations[0], evaluations[-1]
-            LOG.info("evaluation %.3f -> %.3f  %s", first, last, sparkline(evaluations))
+            LOG.info("reward %.3f -> %.3f", first, last)
 
     def _line(self, number: int, values: Metrics) -> str:
         width = len(str(self._total))

@@ -1,1 +1,0 @@
-"""What a run says: numbers under TRL's names, the console, completions."""
