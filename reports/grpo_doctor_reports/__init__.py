@@ -2,6 +2,9 @@
 
 What draws is imported when it is first asked for: the types of the documents, in `schema`, are
 also for programs that draw nothing, and jinja2 and rich take a tenth of a second to import.
+
+All that take a document raise `DocumentError` where it has another schema or a part of it is
+damaged; pages raise `AssetError` where a file of theirs is not installed.
 """
 
 from __future__ import annotations

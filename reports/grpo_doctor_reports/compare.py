@@ -20,16 +20,7 @@ from grpo_doctor_reports import assets, formatting
 from grpo_doctor_reports.console import as_text
 from grpo_doctor_reports.digest import framework_words
 from grpo_doctor_reports.palette import phase_class
-from grpo_doctor_reports.schema import AnyDocument
-from grpo_doctor_reports.schema.compare import (
-    Change,
-    ComparisonDocument,
-    FixResult,
-    MetricChange,
-    SettingChange,
-    Side,
-    read_comparison,
-)
+from grpo_doctor_reports.schema import AnyDocument, compare
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.severity import severity_class
 
@@ -43,7 +34,7 @@ _NEAR, _EDGE = 0.5, 0.8
 _A_MISS = 1.5
 
 
-def change(changed: Change) -> str:
+def change(changed: compare.Change) -> str:
     """Return the change with its interval, a large one as a ratio; or why there is none."""
     if changed.change_pct is None:
         return changed.note or "unknown"
@@ -59,7 +50,7 @@ def change(changed: Change) -> str:
     return f"{shown} ({low} to {high})"
 
 
-def names(comparison: ComparisonDocument) -> list[str]:
+def names(comparison: compare.ComparisonDocument) -> list[str]:
     """Return what the runs are called: by their files, else by their ids, if those differ."""
     sides = (comparison.before, comparison.after)
     for pair in ([run.source for run in sides], [run.id for run in sides]):
@@ -68,7 +59,7 @@ def names(comparison: ComparisonDocument) -> list[str]:
     return ["before", "after"]
 
 
-def side(run: Side) -> str:
+def side(run: compare.Side) -> str:
     """Return the facts of a run in one line."""
     steps = f"{formatting.count(run.steps, 'step')} of {run.steps_total}"
     ranks = formatting.count(run.world_size, "rank") if run.world_size else ""
@@ -76,7 +67,7 @@ def side(run: Side) -> str:
     return " · ".join(fact for fact in facts if fact)
 
 
-def command(run: Side) -> str:
+def command(run: compare.Side) -> str:
     """Return the command of a run as a shell takes it."""
     return shlex.join(run.command)
 
@@ -90,38 +81,38 @@ def setting_value(value: object, origin: str = "") -> str:
     )
 
 
-def setting_change(setting: SettingChange) -> str:
+def setting_change(setting: compare.SettingChange) -> str:
     """Return what a setting was and is: `train.beta: 0.04 → not set`."""
     before = setting_value(setting.before, setting.before_from)
     return f"{setting.name}: {before} → {setting_value(setting.after, setting.after_from)}"
 
 
 def shown_settings(
-    settings: list[SettingChange],
-) -> tuple[list[SettingChange], list[SettingChange]]:
+    settings: list[compare.SettingChange],
+) -> tuple[list[compare.SettingChange], list[compare.SettingChange]]:
     """Return the differences to show at once, and those to show on demand."""
     return settings[:_SETTINGS_SHOWN], settings[_SETTINGS_SHOWN:]
 
 
-def not_predicted(fixes: list[FixResult]) -> str:
+def not_predicted(fixes: list[compare.FixResult]) -> str:
     """Return why the changed settings have no prediction; empty where they have one."""
     reasons = [f.unpredicted for f in fixes if f.predicted_mid_pct is None and f.unpredicted]
     return f"No prediction for this change: {'; '.join(reasons)}." if reasons else ""
 
 
-def predicted(fixes: list[FixResult]) -> list[FixResult]:
+def predicted(fixes: list[compare.FixResult]) -> list[compare.FixResult]:
     """Return the changes that have a prediction to hold the measurement to."""
     return [fix for fix in fixes if fix.predicted_mid_pct is not None]
 
 
-def prediction(fix: FixResult) -> str:
+def prediction(fix: compare.FixResult) -> str:
     """Return the prediction with its interval."""
     ends = (fix.predicted_mid_pct, fix.predicted_low_pct, fix.predicted_high_pct)
     mid, low, high = map(formatting.signed_percent, ends)
     return f"{mid} ({low} to {high})"
 
 
-def outcome(fix: FixResult) -> str:
+def outcome(fix: compare.FixResult) -> str:
     """Return whether the prediction held; where that is unknown, why."""
     if fix.inside is None:
         return f"not evaluated{f': {fix.note}' if fix.note else ''}"
@@ -129,7 +120,7 @@ def outcome(fix: FixResult) -> str:
     return place if place == _AS_PREDICTED else f"{place}{_ratio(fix)}"
 
 
-def _place(fix: FixResult) -> str:
+def _place(fix: compare.FixResult) -> str:
     """Where in the predicted interval the measured change lies."""
     low, mid, high = fix.predicted_low_pct, fix.predicted_mid_pct, fix.predicted_high_pct
     measured = fix.measured_pct
@@ -144,7 +135,7 @@ def _place(fix: FixResult) -> str:
     return f"{within} the predicted interval"
 
 
-def _ratio(fix: FixResult) -> str:
+def _ratio(fix: compare.FixResult) -> str:
     """How many times the predicted change was measured, where it is far from once."""
     if not fix.predicted_mid_pct or fix.measured_pct is None:
         return ""
@@ -153,7 +144,7 @@ def _ratio(fix: FixResult) -> str:
     return f", {times:.1f} times the predicted change" if is_miss else ""
 
 
-def metrics_sentence(comparison: ComparisonDocument) -> str:
+def metrics_sentence(comparison: compare.ComparisonDocument) -> str:
     """Return how the training metrics compare, in one sentence."""
     every = comparison.metrics
     if not every:
@@ -172,7 +163,7 @@ def metrics_sentence(comparison: ComparisonDocument) -> str:
     return f"{len(parted)} of {len(every)} training metrics diverge: {names}."
 
 
-def metric_order(metrics: list[MetricChange]) -> list[MetricChange]:
+def metric_order(metrics: list[compare.MetricChange]) -> list[compare.MetricChange]:
     """Return the metrics worth a row: those that diverge, then the others."""
     return sorted(metrics, key=lambda metric: metric.state != "parted")
 
@@ -187,12 +178,8 @@ def comparison_page(document: AnyDocument) -> bytes:
 
     Args:
         document: what `compare --json` prints; every string in it is treated as hostile.
-
-    Raises:
-        DocumentError: the document has another schema, or a part of the wrong type.
-        AssetError: a file of the page is not installed.
     """
-    comparison = read_comparison(document)
+    comparison = compare.read_comparison(document)
     return assets.own_page(
         _environment(),
         "compare.html.j2",
@@ -257,7 +244,7 @@ def curve_of(columns: Mapping[str, Numbers]) -> Curve:
     return Curve([step for step, _ in points], [s for _, s in points])
 
 
-def steps_drawing(comparison: ComparisonDocument) -> Steps | None:
+def steps_drawing(comparison: compare.ComparisonDocument) -> Steps | None:
     """Return the drawing; None where a run has fewer than two steps."""
     before, after = (curve_of(comparison.steps.get(run, {})) for run in ("before", "after"))
     if min(len(before.steps), len(after.steps)) < 2:
@@ -276,7 +263,7 @@ def steps_drawing(comparison: ComparisonDocument) -> Steps | None:
     )
 
 
-def phase_bars(comparison: ComparisonDocument) -> list[Bars]:
+def phase_bars(comparison: compare.ComparisonDocument) -> list[Bars]:
     """Return a pair of bars for each phase, on one scale."""
     longest = max((max(p.before_s, p.after_s) for p in comparison.phases), default=0.0) or 1.0
     return [
@@ -323,11 +310,8 @@ def comparison_text(document: AnyDocument, width: int, color: bool) -> str:
         document: what `compare --json` prints.
         width: columns to use; held between 60 and 110.
         color: whether to use ANSI colors; without it no escape sequence is written.
-
-    Raises:
-        DocumentError: the document has another schema, or a part of the wrong type.
     """
-    comparison = read_comparison(document)
+    comparison = compare.read_comparison(document)
     return as_text(
         lambda _: _lines(comparison),
         width=max(_NARROWEST, min(_WIDEST, width)),
@@ -335,7 +319,7 @@ def comparison_text(document: AnyDocument, width: int, color: bool) -> str:
     )
 
 
-def _lines(comparison: ComparisonDocument) -> Iterator[RenderableType]:
+def _lines(comparison: compare.ComparisonDocument) -> Iterator[RenderableType]:
     yield Text(comparison.verdict, style="bold")
     for caution in comparison.cautions:
         yield Text(f"  note: {caution}", style="yellow")
@@ -350,7 +334,7 @@ def _lines(comparison: ComparisonDocument) -> Iterator[RenderableType]:
     yield from _findings(comparison)
 
 
-def _settings(comparison: ComparisonDocument) -> Iterator[RenderableType]:
+def _settings(comparison: compare.ComparisonDocument) -> Iterator[RenderableType]:
     if not comparison.settings:
         yield Text("\nNo difference among the settings that both runs recorded.")
         return
@@ -364,7 +348,7 @@ def _settings(comparison: ComparisonDocument) -> Iterator[RenderableType]:
         yield _indented(reason)
 
 
-def _totals(comparison: ComparisonDocument) -> Table:
+def _totals(comparison: compare.ComparisonDocument) -> Table:
     table = _table("", "before", "after", "change (95% interval)")
     rows = (("step", comparison.step_time), ("per 1,000 tokens", comparison.per_token))
     for name, changed in rows:
@@ -375,7 +359,7 @@ def _totals(comparison: ComparisonDocument) -> Table:
     return table
 
 
-def _predictions(comparison: ComparisonDocument) -> Iterator[RenderableType]:
+def _predictions(comparison: compare.ComparisonDocument) -> Iterator[RenderableType]:
     for fix in predicted(comparison.fixes):
         yield Text("\nPredicted and measured", style="bold")
         yield _indented(f"predicted {prediction(fix)} step time")
@@ -383,7 +367,7 @@ def _predictions(comparison: ComparisonDocument) -> Iterator[RenderableType]:
         yield _indented(f"measured  {measured}: {outcome(fix)}")
 
 
-def _phases(comparison: ComparisonDocument) -> Table:
+def _phases(comparison: compare.ComparisonDocument) -> Table:
     table = _table("phase", "before", "after", "change (95% interval)")
     for phase in comparison.phases:
         shown = f"{'+' if phase.change_s > 0 else ''}{_s(phase.change_s)}"
@@ -394,7 +378,7 @@ def _phases(comparison: ComparisonDocument) -> Table:
     return table
 
 
-def _findings(comparison: ComparisonDocument) -> Iterator[RenderableType]:
+def _findings(comparison: compare.ComparisonDocument) -> Iterator[RenderableType]:
     if not comparison.findings:
         return
     yield Text("\nFindings", style="bold")

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import asdict
+
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.palette import UNATTRIBUTED, order_of
 from grpo_doctor_reports.schema.compare import Side
@@ -23,9 +25,9 @@ from grpo_doctor_reports.schema.findings import (
     PredictedEntry,
     RuleErrorEntry,
 )
+from grpo_doctor_reports.schema.part import Name
 from grpo_doctor_reports.schema.report import HangEntry, PhaseEntry, ReportDocument, RunEntry
 from grpo_doctor_reports.severity import SEVERITIES, severity_class
-from grpo_doctor_reports.time_words import with_bounded_kinds
 
 TOP_FINDINGS = 3
 _DIED = ("failed", "killed", "interrupted", "hung")
@@ -41,18 +43,11 @@ _SAFETY_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class BarPart:
-    """One segment of the step bar; `fraction` is its part of the bar's length."""
+class Bar(PhaseEntry, frozen=True):
+    """A phase of the mean step as it is drawn; `fraction` is its part of the step."""
 
-    phase: str
-    seconds: float
-    work_s: float
-    wait_s: float
-    transfer_s: float
-    idle_s: float
-    fraction: float
-    host_time: bool
+    phase: Name = ""
+    fraction: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,38 +84,41 @@ def deadly_hang(report: ReportDocument) -> HangEntry | None:
     return stuck[-1] if stuck else None
 
 
-def step_bar(report: ReportDocument) -> list[BarPart]:
-    """Return the parts of a step in phase order; their fractions add up to at most 1."""
+def step_bar(report: ReportDocument) -> list[Bar]:
+    """Return the phases of a step in their order, whose fractions add up to at most 1, and last
+    what no phase covers; none where no phase was recorded."""
     summary = report.summary
-    phases = {
-        name: with_bounded_kinds(summary.phases[name])
-        for name in sorted(summary.phases, key=order_of)
-        if summary.phases[name].seconds > 0
-    }
-    uncovered = summary.unattributed_seconds or 0.0
-    if uncovered > 0 and UNATTRIBUTED not in phases:
-        phases[UNATTRIBUTED] = PhaseEntry(seconds=uncovered, work_seconds=uncovered)
+    names = sorted(summary.phases, key=order_of)
+    phases = {name: summary.phases[name] for name in names if summary.phases[name].seconds > 0}
+    uncovered = summary.unattributed
+    if uncovered and uncovered.seconds > 0 and phases:
+        phases.setdefault(UNATTRIBUTED, uncovered)
     step_s = max(sum(phase.seconds for phase in phases.values()), summary.step_time_s or 0.0)
-    return [
-        BarPart(
-            name, phase.seconds, phase.work_seconds, phase.wait_seconds, phase.transfer_seconds,
-            phase.idle_seconds, phase.seconds / step_s, phase.host_time,
-        )
-        for name, phase in phases.items()
-    ]  # fmt: skip
+    return [_bar(name, phase, phase.seconds / step_s) for name, phase in phases.items()]
 
 
-def wait_words(parts: list[BarPart]) -> str:
+def _bar(name: str, phase: PhaseEntry, fraction: float) -> Bar:
+    """What is drawn of a phase: its kinds of time add up to it, and what no kind names is work."""
+    work = phase.seconds
+    kinds = {}
+    for kind in ("wait_seconds", "transfer_seconds", "idle_seconds"):
+        kinds[kind] = min(work, max(0.0, getattr(phase, kind)))
+        work -= kinds[kind]
+    bounded = {"work_seconds": work, **kinds, "start_s": max(0.0, phase.start_s)}
+    return Bar(**{**asdict(phase), **bounded, "phase": name, "fraction": fraction})
+
+
+def wait_words(parts: list[Bar]) -> str:
     """Return what the hatched pieces of the bar are; empty where there is none."""
-    if any(part.idle_s > 0 for part in parts):
+    if any(part.idle_seconds > 0 for part in parts):
         return "wait or idle"
-    return "wait for other ranks" if any(part.wait_s > 0 for part in parts) else ""
+    return "wait for other ranks" if any(part.wait_seconds > 0 for part in parts) else ""
 
 
-def bar_sentence(parts: list[BarPart]) -> str:
+def bar_sentence(parts: list[Bar]) -> str:
     """Return the step bar in words, largest part first."""
     if not parts:
-        return "No complete step was recorded, so there is no step to break down."
+        return "No phases were timed, so no step can be broken down."
     largest = sorted(parts, key=lambda part: -part.seconds)
     return "; ".join(
         f"{part.phase} {formatting.seconds(part.seconds)} ({formatting.share(part.fraction)})"
@@ -369,7 +367,7 @@ def _steps(report: ReportDocument) -> KeyNumber:
 
 def _ranks(run: RunEntry) -> int:
     """How many there were; 0 where a log does not say."""
-    return run.world_size or (len(run.ranks) if run.hosts else 0)
+    return run.world_size or len(run.ranks)
 
 
 def _hosts(run: RunEntry) -> str:

@@ -19,11 +19,7 @@ _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[
 
 
 def render_markdown(document: AnyDocument) -> str:
-    """The digest as GitHub-flavoured Markdown: verdict, step table, findings with their fixes.
-
-    Raises:
-        DocumentError: the document has another schema, or a part of the wrong type.
-    """
+    """The digest as GitHub-flavoured Markdown: verdict, step table, findings with their fixes."""
     report = read_report(document)
     return "\n".join(_markdown(report)) + "\n"
 
@@ -42,10 +38,14 @@ def _markdown(report: ReportDocument) -> Iterator[str]:
         for n in digest.key_numbers(report)
     )
     yield ""
-    yield "| phase | time | share | wait |"
-    yield "|---|---:|---:|---:|"
-    for part in digest.step_bar(report):
-        waits = formatting.seconds(part.wait_s) if part.wait_s else ""
+    parts = digest.step_bar(report)
+    if not parts:
+        yield digest.bar_sentence(parts)
+    else:
+        yield "| phase | time | share | wait |"
+        yield "|---|---:|---:|---:|"
+    for part in parts:
+        waits = formatting.seconds(part.wait_seconds) if part.wait_seconds else ""
         share = formatting.share(part.fraction)
         phase = _escaped(part.phase) + " (host time)" * part.host_time
         yield f"| {phase} | {formatting.seconds(part.seconds)} | {share} | {waits} |"
@@ -95,11 +95,7 @@ def _code(text: str) -> str:
 
 
 def render_annotations(document: AnyDocument) -> str:
-    """One workflow command per finding: error, warning or notice by its severity.
-
-    Raises:
-        DocumentError: the document has another schema, or a part of the wrong type.
-    """
+    """One workflow command per finding: error, warning or notice by its severity."""
     report = read_report(document)
     lines = [_annotation(finding) for finding in report.findings]
     lines.append(annotation("notice", digest.verdict(report), title="grpo-doctor"))

@@ -48,10 +48,6 @@ def render_html(document: AnyDocument) -> str:
     Args:
         document: what `grpo-doctor report --json` prints. Optional parts may be missing; every
             string in it is treated as hostile.
-
-    Raises:
-        DocumentError: the document has another schema, or a part of it is damaged.
-        AssetError: plotly's JavaScript is not installed.
     """
     report = read_report(document)
     views, bars, charts = report.views, bars_of(report), charts_of(report)

@@ -13,11 +13,7 @@ from grpo_doctor_reports.schema.report import ReportDocument, read_report
 
 
 def render_prometheus(document: AnyDocument) -> str:
-    """Gauges of the run: step and phase seconds by kind, GPU busy, tokens, findings by severity.
-
-    Raises:
-        DocumentError: the document has another schema, or a part of the wrong type.
-    """
+    """Gauges of the run: step and phase seconds by kind, GPU busy, tokens, findings by severity."""
     report = read_report(document)
     return "\n".join(_lines(report)) + "\n"
 
@@ -28,10 +24,10 @@ def _lines(report: ReportDocument) -> Iterator[str]:
         ({**labels, "phase": part.phase, "role": "trainer", "kind": kind}, seconds)
         for part in digest.step_bar(report)
         for kind, seconds in (
-            ("work", part.work_s),
-            ("wait", part.wait_s),
-            ("transfer", part.transfer_s),
-            ("idle", part.idle_s),
+            ("work", part.work_seconds),
+            ("wait", part.wait_seconds),
+            ("transfer", part.transfer_seconds),
+            ("idle", part.idle_seconds),
         )
     ]
     yield from _gauge(

@@ -15,7 +15,7 @@ from grpo_doctor_reports import digest, formatting, trajectory_words
 from grpo_doctor_reports.charts.curves import best_words, from_to, known, trained_metric
 from grpo_doctor_reports.charts.figure import bin_edges
 from grpo_doctor_reports.console import Command, as_text, sentence
-from grpo_doctor_reports.palette import UNATTRIBUTED, color_of
+from grpo_doctor_reports.palette import color_of
 from grpo_doctor_reports.schema import AnyDocument
 from grpo_doctor_reports.schema.findings import FindingEntry
 from grpo_doctor_reports.schema.part import Numbers
@@ -50,9 +50,6 @@ def render_text(document: AnyDocument, *, width: int, color: bool) -> str:
         document: what `grpo-doctor report --json` prints.
         width: columns to use; held between 40 and 120.
         color: whether to use ANSI colors (24 bit); without it no escape sequence is written.
-
-    Raises:
-        DocumentError: the document has another schema, or a part of the wrong type.
     """
     report = read_report(document)
     return as_text(
@@ -64,12 +61,19 @@ def render_text(document: AnyDocument, *, width: int, color: bool) -> str:
 
 def _body(report: ReportDocument, width: int) -> Iterator[RenderableType]:
     yield Text(_head(report), style="dim")
-    yield from _losses(report)
+    if losses := digest.losses(report):
+        yield Text("\n! Incomplete recording: " + " ".join(losses), style="bold yellow")
     style = "" if report.summary.tone == "unjudged" else "bold"
     yield Text("\n" + digest.verdict(report) + "\n", style=style)
     for stall in digest.stalls(report):
         yield Text(stall, style="bold red")
-    yield Text(_key_numbers(report) + "\n")
+    yield Text(
+        " · ".join(
+            f"{item.label} {item.value}" + (f" ({item.detail})" if item.detail else "")
+            for item in digest.key_numbers(report)
+        )
+        + "\n"
+    )
     yield from _step_bar(report, width)
     yield from _evaluation(report, width)
     of_trajectories = trajectory_words.sentences(report.trajectories)
@@ -88,20 +92,6 @@ def _head(report: ReportDocument) -> str:
     tool = f"{report.tool.name or 'grpo-doctor'} {report.tool.version}".strip()
     facts = [tool, run.id, digest.framework_words(run), run.source]
     return " · ".join(filter(None, dict.fromkeys(facts)))
-
-
-def _losses(report: ReportDocument) -> Iterator[Text]:
-    losses = digest.losses(report)
-    if losses:
-        yield Text("\n! Incomplete recording: " + " ".join(losses), style="bold yellow")
-
-
-def _key_numbers(report: ReportDocument) -> str:
-    return " · ".join(
-        f"{item.label} {item.value}" + (f" ({item.detail})" if item.detail else "")
-        for item in digest.key_numbers(report)
-        if item.value != formatting.NOTHING
-    )
 
 
 def _step_bar(report: ReportDocument, width: int) -> Iterator[RenderableType]:
@@ -127,23 +117,21 @@ def _step_bar(report: ReportDocument, width: int) -> Iterator[RenderableType]:
             _notes_of(part),
         )
     yield table
-    if [part.phase for part in parts] == [UNATTRIBUTED]:  # not known to be work
-        return
-    moves = f"  {_TRANSFER} transfer" if any(part.transfer_s > 0 for part in parts) else ""
+    moves = f"  {_TRANSFER} transfer" if any(part.transfer_seconds > 0 for part in parts) else ""
     waits = f"  {_WAIT} {words}" if (words := digest.wait_words(parts)) else ""
     yield Text(f"{_WORK} work{moves}{waits}", style="dim")
 
 
-def _notes_of(part: digest.BarPart) -> str:
-    wait = [f"wait {formatting.seconds(part.wait_s)}"] if part.wait_s > 0 else []
+def _notes_of(part: digest.Bar) -> str:
+    wait = [f"wait {formatting.seconds(part.wait_seconds)}"] if part.wait_seconds > 0 else []
     return ", ".join([*wait, *["host time"] * part.host_time])
 
 
-def _bar(part: digest.BarPart, scale: float) -> Text:
+def _bar(part: digest.Bar, scale: float) -> Text:
     """A bar as long as the share, to an eighth of a cell: nothing is drawn longer than it is."""
     cells = part.fraction * scale
-    work = cells * part.work_s / part.seconds
-    moving = round(work + cells * part.transfer_s / part.seconds) - round(work)
+    work = cells * part.work_seconds / part.seconds
+    moving = round(work + cells * part.transfer_seconds / part.seconds) - round(work)
     waiting = round(cells) - round(work) - moving
     if moving + waiting <= 0:
         return Text(_eighths(cells), style=color_of(part.phase))
@@ -191,7 +179,8 @@ def _findings(report: ReportDocument, width: int) -> Iterator[RenderableType]:
     evidence = _EVIDENCE if len(report.findings) <= _FEW else 1
     for finding in shown:
         yield from _finding(finding, evidence, width)
-    yield from _together(report)
+    if words := together_words(report.whatif):
+        yield Text(f"\n{words}", style="bold")
     more = report.findings[digest.TOP_FINDINGS :]
     if more:
         yield Text("\nAlso found:")
@@ -237,12 +226,6 @@ def _one_line(finding: FindingEntry, width: int) -> Text:
     title = Text(f"{finding.id} {finding.title}", no_wrap=True, overflow="ellipsis")
     title.truncate(max(12, width - len(numbers) - 2), overflow="ellipsis")
     return title.append(f"  {numbers}", style="bold") if numbers else title
-
-
-def _together(report: ReportDocument) -> Iterator[Text]:
-    words = together_words(report.whatif)
-    if words:
-        yield Text(f"\n{words}", style="bold")
 
 
 def _indented(text: Text) -> Padding:

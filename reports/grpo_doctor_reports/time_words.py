@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec.structs import replace
 
 from grpo_doctor_reports import formatting
+from grpo_doctor_reports.schema import views
 from grpo_doctor_reports.schema.report import PhaseEntry, ReportDocument, Summary
-from grpo_doctor_reports.schema.views import (
-    CollectiveEntry,
-    CriticalPath,
-    PathSegment,
-    WaterfallEntry,
-)
 
 KINDS: Final = ("work", "wait", "transfer", "idle")
 _LANES: Final = 12
 _NUMBERS_SHOWN: Final = 90  # characters; a run may have thousands of checkpoint steps
-
-Phase = TypeVar("Phase", PhaseEntry, WaterfallEntry)
-
-
-def with_bounded_kinds(phase: Phase) -> Phase:
-    """Return a phase whose kinds add up to its seconds; what no kind names is work."""
-    total = work = max(0.0, phase.seconds)
-    kinds = []
-    for seconds in (phase.wait_seconds, phase.transfer_seconds, phase.idle_seconds):
-        kinds.append(min(work, max(0.0, seconds)))
-        work -= kinds[-1]
-    wait, transfer, idle = kinds
-    return replace(
-        phase,
-        seconds=total,
-        work_seconds=work,
-        wait_seconds=wait,
-        transfer_seconds=transfer,
-        idle_seconds=idle,
-    )
 
 
 def kind_shares(summary: Summary) -> list[tuple[str, float]]:
@@ -47,10 +22,10 @@ def kind_shares(summary: Summary) -> list[tuple[str, float]]:
     return [(kind, max(0.0, shares[kind])) for kind in KINDS if kind in shares]
 
 
-def lanes_of(path: CriticalPath) -> list[tuple[str, list[PathSegment]]]:
+def lanes_of(path: views.CriticalPath) -> list[tuple[str, list[views.PathSegment]]]:
     """Return the path's pieces by lane, from its begin, the lanes by when it first reaches them."""
     begins_s = min((segment.start_s for segment in path.segments), default=0.0)
-    lanes: dict[str, list[PathSegment]] = defaultdict(list)
+    lanes: dict[str, list[views.PathSegment]] = defaultdict(list)
     for segment in path.segments:
         if segment.end_s > segment.start_s:
             rank = "" if segment.rank is None else str(segment.rank)
@@ -64,14 +39,14 @@ def lanes_of(path: CriticalPath) -> list[tuple[str, list[PathSegment]]]:
     return list(lanes.items())[:_LANES]
 
 
-def path_length(path: CriticalPath) -> float:
+def path_length(path: views.CriticalPath) -> float:
     """Return the seconds of a path: of its step, or to the end of its last piece."""
     begins_s = min((segment.start_s for segment in path.segments), default=0.0)
     ends_s = max((segment.end_s for segment in path.segments), default=0.0)
     return max(path.seconds, ends_s - begins_s)
 
 
-def path_sentence(path: CriticalPath) -> str:
+def path_sentence(path: views.CriticalPath) -> str:
     """Return what the path spends most on, by phase, and how much of it is not work."""
     by_phase: dict[str, float] = defaultdict(float)
     by_kind: dict[str, float] = defaultdict(float)
@@ -128,7 +103,7 @@ def _steps_named(kinds: dict[str, list[int]]) -> str:
     )
 
 
-def seldom_words(bar: WaterfallEntry, steps: int) -> str:
+def seldom_words(bar: PhaseEntry, steps: int) -> str:
     """Return why a phase's mean may lie outside its p10 to p90: few steps have it, or long ones."""
     if bar.steps is not None and 0 < bar.steps < steps:
         return f"in {bar.steps} of {steps} steps"
@@ -152,7 +127,7 @@ def clock_sentence(report: ReportDocument) -> str:
     return f"Clock error between ranks: at most {within}{methods}."
 
 
-def longest_collective(collectives: list[CollectiveEntry]) -> float:
+def longest_collective(collectives: list[views.CollectiveEntry]) -> float:
     """Return the most seconds from a first arrival to an end: what the bars are scaled by."""
     return max((call.skew_seconds + call.transfer_seconds for call in collectives), default=0.0)
 

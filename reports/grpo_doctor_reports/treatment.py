@@ -11,14 +11,7 @@ from jinja2 import Environment
 from grpo_doctor_reports import assets, formatting
 from grpo_doctor_reports.digest import safety_words
 from grpo_doctor_reports.markdown import verbatim
-from grpo_doctor_reports.schema import AnyDocument
-from grpo_doctor_reports.schema.treat import (
-    ChangeEntry,
-    Percent,
-    TreatDocument,
-    TrialEntry,
-    read_treatment,
-)
+from grpo_doctor_reports.schema import AnyDocument, treat
 
 _ORDER = ("kept", "tried", "untried", "rolled back", "refused")
 CHANGES = ("change", "finding", "math", "predicted", "measured", "result")
@@ -27,7 +20,7 @@ TRIALS = ("trial", "change", "per step", "steps", "in all", "result")
 
 def treatment_page(document: AnyDocument) -> bytes:
     """Return the card as one self-contained page. Raises DocumentError of another document."""
-    card, style = read_treatment(document), assets.style("compare.css")
+    card, style = treat.read_treatment(document), assets.style("compare.css")
     return assets.own_page(_environment(), "treat.html.j2", style, card=card)
 
 
@@ -40,7 +33,7 @@ def _environment() -> Environment:
 
 def treatment_markdown(document: AnyDocument) -> str:
     """Return the card as Markdown. Raises DocumentError of another document."""
-    card = read_treatment(document)
+    card = treat.read_treatment(document)
     lines = [f"# {verbatim(card.verdict or 'grpo-doctor treat')}", "", verbatim(facts(card)), ""]
     for change in ordered(card):
         _, finding, math, predicted, measured, result = change_row(change)
@@ -63,12 +56,12 @@ def _cells(row: list[str]) -> list[str]:
     return [number, f"`{of.replace('|', '/')}`" if of else "", *map(verbatim, more)]
 
 
-def ordered(card: TreatDocument) -> list[ChangeEntry]:
+def ordered(card: treat.TreatDocument) -> list[treat.ChangeEntry]:
     """Return the changes, those that were kept first."""
     return sorted(card.changes, key=lambda change: _ORDER.index(change.state))
 
 
-def facts(card: TreatDocument) -> str:
+def facts(card: treat.TreatDocument) -> str:
     """Return what was treated, in one line."""
     goal = "step time" if card.goal == "step-time" else "time per token"
     spent = f"{card.spent_s / 60:.1f} minutes"
@@ -77,13 +70,13 @@ def facts(card: TreatDocument) -> str:
     return " · ".join(filter(None, (framework, f"goal: {goal}", steps, spent, card.state)))
 
 
-def command(card: TreatDocument) -> str:
+def command(card: treat.TreatDocument) -> str:
     """Return the best command, as a shell takes it."""
     words = shlex.join(card.result)
     return words if card.result and not words.startswith("-") else f"grpo-doctor run -- {words}"
 
 
-def change_row(change: ChangeEntry) -> list[str]:
+def change_row(change: treat.ChangeEntry) -> list[str]:
     """Return the cells of a change, in the order of CHANGES."""
     predicted = _percent(change.predicted)
     if not predicted and change.state != "refused":
@@ -101,7 +94,7 @@ def change_row(change: ChangeEntry) -> list[str]:
     return [change.text, name, safety_words(change.math), predicted, measured, result]
 
 
-def trial_row(card: TreatDocument, trial: TrialEntry) -> list[str]:
+def trial_row(card: treat.TreatDocument, trial: treat.TrialEntry) -> list[str]:
     """Return the cells of a trial, in the order of TRIALS."""
     seconds = trial.step_seconds
     mean = formatting.seconds(sum(seconds) / len(seconds)) if seconds else ""
@@ -110,7 +103,7 @@ def trial_row(card: TreatDocument, trial: TrialEntry) -> list[str]:
     return [str(trial.number), of, mean, str(len(seconds)), f"{trial.wall_s:.0f} s", result]
 
 
-def _percent(change: Percent | None, *, is_open: bool = False) -> str:
+def _percent(change: treat.Percent | None, *, is_open: bool = False) -> str:
     """The change with its interval, which says nothing before it decides."""
     if change is None:
         return ""

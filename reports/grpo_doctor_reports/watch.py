@@ -62,7 +62,8 @@ def _ranks(now: Snapshot) -> RenderableType:
     for rank in now.longest[:_STEPS_SHOWN]:
         name = f"{rank.role} {rank.rank}".strip() if rank.role else f"rank {rank.rank}"
         table.add_row(clean(name), clean(rank.phase), formatting.seconds(rank.since_s))
-    return Group(Text(f"{formatting.count(now.ranks, 'process', 'processes')}: {where}"), table)
+    counted = formatting.count(now.ranks, "process", "processes")
+    return Group(Text(f"{counted}: {where}" if where else counted), table)
 
 
 def _gpus(now: Snapshot) -> RenderableType:

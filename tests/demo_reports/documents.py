@@ -97,13 +97,11 @@ def killed_document() -> dict[str, Any]:
         "not_run": NOT_RUN,
         "not_applicable": [],
         "views": {
-            "waterfall": [],
             "heatmap": {"ranks": [], "steps": [], "step_seconds": []},
             "timeline": {
                 "end_s": 734.0,
                 "exact": exact_of(bands, 734.0),
                 "tracks": tracks_of(shape, 734.0, bands),
-                "thinned": False,
             },
             "metrics": {"steps": [], "series": {}},
         },

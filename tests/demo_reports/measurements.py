@@ -12,7 +12,7 @@ from grpo_doctor.phases import PHASES
 
 # A phase after which every rank waits for the slowest.
 _MEETING_PHASES = frozenset({"train", "sync"})
-_MOST_SAMPLES = 2_000
+_MOST_SAMPLES = 500  # of a series, as documents have
 _MOVED = {"offload": 0.9, "sync": 0.6}  # parts of a phase's own time that move data
 
 
@@ -61,6 +61,10 @@ def summary_of(shape: Shape, spans: Spans, unattributed_s: float) -> dict[str, A
         for step in range(shape.steps)
     )
     mean_step = sum(totals) / len(totals)
+    phases, start_s = {}, 0.0
+    for phase in shape.phases_s:
+        phases[phase] = {"start_s": start_s, **_phase(phase, spans, mean_step)}
+        start_s += phases[phase]["seconds"]
     return {
         "step_time_s": mean_step,
         "step_time_p10_s": _quantile(totals, 0.1),
@@ -68,9 +72,15 @@ def summary_of(shape: Shape, spans: Spans, unattributed_s: float) -> dict[str, A
         "steps": shape.steps,
         "steps_total": shape.steps + 2,
         "warmup_steps": 2,
-        "phases": {p: _phase(p, spans, mean_step) for p in shape.phases_s},
-        "unattributed_share": unattributed_s / mean_step,
-        "unattributed_seconds": unattributed_s,
+        "phases": phases,
+        "unattributed": {
+            "seconds": unattributed_s,
+            "share": unattributed_s / mean_step,
+            "start_s": start_s,
+            "work_seconds": unattributed_s,
+            "p10_s": 0.5 * unattributed_s,
+            "p90_s": 2 * unattributed_s,
+        },
         "gpu_busy_pct": 57.3 if shape.gpus else None,
         "tokens_per_s": 5_230.0,
     }
@@ -95,23 +105,12 @@ def _phase(phase: str, spans: Spans, mean_step_s: float) -> dict[str, float]:
 
 
 def views_of(shape: Shape, spans: Spans, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return waterfall, heatmap, timeline and metrics."""
+    """Return heatmap, timeline and metrics."""
     return {
-        "waterfall": _waterfall(summary),
         "heatmap": _heatmap(shape, spans),
-        "timeline": timeline_of(shape, spans, float(summary["unattributed_seconds"])),
+        "timeline": timeline_of(shape, spans, float(summary["unattributed"]["seconds"])),
         "metrics": metrics_of(shape.steps),
     }
-
-
-def _waterfall(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    bars, start = [], 0.0
-    for phase, row in summary["phases"].items():
-        bars.append({"phase": phase, "start_s": start, **row})
-        start += row["seconds"]
-    loose_s = summary["unattributed_seconds"]
-    last = {"start_s": start, "seconds": loose_s, "p10_s": 0.5 * loose_s, "p90_s": 2 * loose_s}
-    return [*bars, {"phase": "unattributed", **last, "work_seconds": loose_s, "wait_seconds": 0.0}]
 
 
 def _heatmap(shape: Shape, spans: Spans) -> dict[str, Any]:
@@ -146,7 +145,7 @@ def timeline_of(shape: Shape, spans: Spans, gap_s: float) -> dict[str, Any]:
             now += gap_s
         end_s = max(end_s, now)
     tracks = tracks_of(shape, end_s, [b for b in bands if b["rank"] == 0])
-    return {"end_s": end_s, "bands": bands, "tracks": tracks, "thinned": shape.steps > 100}
+    return {"end_s": end_s, "bands": bands, "tracks": tracks}
 
 
 def _band(rank: int, phase: str, start_s: float, end_s: float) -> dict[str, Any]:
@@ -183,7 +182,7 @@ _GPU_TRACKS = (
 _HOST_TRACKS = (
     ("host.cpu", "%", 8.0, 62.0),
     ("host.memory_available", "bytes", 4e11, 7e11),
-    ("host.disk_read", "bytes/s", 0.0, 4e8),
+    ("host.psi_io", "%", 0.0, 40.0),
 )
 
 

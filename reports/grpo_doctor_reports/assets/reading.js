@@ -124,7 +124,7 @@ function stepTable(at) {
   }).filter(({ value }) => value !== null).sort((a, b) => Math.abs(b.more) - Math.abs(a.more)).slice(0, 12);
   if (!rows.length) return make("p", { class: "nothing" }, "No phases were recorded in this step.");
   const most = Math.max(...rows.map(({ more }) => Math.abs(more))) || 1;
-  const head = make("tr", {}, ...["Phase, mean over ranks", "This step", "Median", "Difference", ""].map((text, place) =>
+  const head = make("tr", {}, ...[facts.steps.slowest[at] === null ? "Phase" : "Phase, mean over ranks", "This step", "Median", "Difference", ""].map((text, place) =>
     make("th", { scope: "col", class: place && place < 4 ? "n" : "" }, text)));
   const body = rows.map(({ name, color, value, median, more }) => make("tr", { "data-phase": name },
     make("th", { scope: "row" }, make("i", { class: "swatch", style: { "--c": color }, "aria-hidden": "true" }), name),

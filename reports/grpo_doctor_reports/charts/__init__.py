@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
-from grpo_doctor_reports import time_words
 from grpo_doctor_reports.charts.curves import curves_chart
 from grpo_doctor_reports.charts.figure import Chart
 from grpo_doctor_reports.charts.heatmap import heatmap_chart
@@ -13,8 +10,8 @@ from grpo_doctor_reports.charts.steps import steps_chart
 from grpo_doctor_reports.charts.strips import strips_chart
 from grpo_doctor_reports.charts.trajectories import trajectories_chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
+from grpo_doctor_reports.digest import Bar, step_bar
 from grpo_doctor_reports.schema.report import ReportDocument
-from grpo_doctor_reports.schema.views import WaterfallEntry
 
 
 def charts_of(report: ReportDocument) -> dict[str, Chart]:
@@ -32,9 +29,6 @@ def charts_of(report: ReportDocument) -> dict[str, Chart]:
     return {name: chart for name, chart in charts.items() if chart is not None}
 
 
-def bars_of(report: ReportDocument) -> list[WaterfallEntry]:
-    """Return the phases of the mean step, whose kinds of time are no longer than the phase."""
-    return [
-        replace(time_words.with_bounded_kinds(bar), start_s=max(0.0, bar.start_s))
-        for bar in report.views.waterfall
-    ]
+def bars_of(report: ReportDocument) -> list[Bar]:
+    """Return the phases of the mean step in the order in which they start."""
+    return sorted(step_bar(report), key=lambda bar: bar.start_s)

@@ -119,7 +119,7 @@ class TimeAxis:
     def layout(self, **more: Any) -> Figure:
         """Return the horizontal axis of a chart over time."""
         divisor, name = self.unit
-        title = axis_title(f"time since the recording began, {name}")
+        title = axis_title(f"time, {name}")
         return axis(
             fixedrange=False, showgrid=False, range=[0, self.end_s / divisor], title=title, **more
         )

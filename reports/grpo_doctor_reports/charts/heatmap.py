@@ -27,9 +27,9 @@ _SEEN = 0.98  # of the values: color stops there if a few slow steps would bleac
 
 
 def heatmap_chart(heatmap: Heatmap) -> Chart | None:
-    """Return the chart, None where there are no ranks or no steps."""
+    """Return the chart, None without several ranks, or without steps."""
     ranks, steps = heatmap.ranks[:_ROWS], heatmap.steps
-    if not ranks or not steps:
+    if len(ranks) < 2 or not steps:
         return None
     columns = slowest_columns(heatmap.step_seconds, len(steps), max(1, _CELLS // len(ranks)))
     matrices = {
@@ -121,9 +121,8 @@ def _summary(heatmap: Heatmap) -> str:
     if own:
         longest, rank = max(own)
         mean = formatting.seconds(fmean(value for value, _ in own))
-        most = f"; rank {rank} has the most, {formatting.seconds(longest)}" if len(own) > 1 else ""
-        over = f" over {len(own):,} ranks" if len(own) > 1 else ""
-        lines.append(f"Own work averages {mean} per step{over}{most}.")
+        most = f"rank {rank} has the most, {formatting.seconds(longest)}"
+        lines.append(f"Own work averages {mean} per step over {len(own):,} ranks; {most}.")
     if len(waits) > 1:
         (low_s, low_rank), (high_s, high_rank) = min(waits), max(waits)
         lines.append(

@@ -23,16 +23,10 @@ from grpo_doctor_reports.charts.figure import (
     line,
     token,
 )
-from grpo_doctor_reports.palette import color_of, order_of
+from grpo_doctor_reports.palette import UNATTRIBUTED, color_of, order_of
+from grpo_doctor_reports.schema import views
 from grpo_doctor_reports.schema.part import Numbers
 from grpo_doctor_reports.schema.report import ReportDocument
-from grpo_doctor_reports.schema.views import (
-    Exact,
-    ExactLane,
-    ExactWindow,
-    StepBuckets,
-    Timeline,
-)
 
 _NAMED = 4
 _BUTTONS = 8
@@ -59,11 +53,12 @@ def lanes_chart(report: ReportDocument) -> Chart | None:
     timeline, steps = report.views.timeline, report.views.step_buckets
     if not timeline.exact.lanes and not timeline.ranks.first:
         return None
-    if not any(lane.name for lane in timeline.exact.lanes) and not steps.first:
+    named = {*steps.phase_seconds, *timeline.ranks.phase_seconds} - {UNATTRIBUTED}
+    if not named and not any(lane.name for lane in timeline.exact.lanes):
         return None
     summary = _summary(report)
     return Chart(
-        figures={"lanes": _figure(timeline, steps)},
+        figures={"lanes": _figure(timeline, steps, of_a_log=not report.run.ranks)},
         summary=summary,
         note=_note(report),
         facts={"windows": _buttons(timeline.exact)},
@@ -98,14 +93,17 @@ class _Boxes:
         return boxes(edges, color, meta={**meta, **named}, **more)
 
 
-def _figure(timeline: Timeline, steps: StepBuckets) -> Figure:
-    """Far away, a column per bucket that phases share by their seconds; close, every span."""
+def _figure(timeline: views.Timeline, steps: views.StepBuckets, *, of_a_log: bool) -> Figure:
+    """Far away, a column per bucket that phases share by their seconds; close, every span. A single
+    rank is its own mean, and a log has but the job."""
     shown, time = lanes_shown(timeline), TimeAxis(timeline.end_s)
-    rows = {rank: at + bool(steps.first) for at, rank in enumerate(shown)}
-    labels = ["mean"] * bool(steps.first) + [f"rank {rank}" for rank in shown]
+    has_mean = bool(steps.first) and (len(shown) != 1 or not timeline.ranks.first)
+    rows = {rank: at + has_mean for at, rank in enumerate(shown)}
+    names = ["job"] if of_a_log and len(shown) == 1 else [f"rank {rank}" for rank in shown]
+    labels = ["mean"] * has_mean + names
     stride = -(-len(labels) // 40)
     lanes = [lane for lane in timeline.exact.lanes if lane.rank in rows]
-    far = _far(timeline, steps, rows, time)
+    far = _far(timeline, steps if has_mean else views.StepBuckets(), rows, time)
     close_s = _close_s(timeline.exact, steps) if timeline.ranks.first else None
     return figure(
         [*far, *_near(timeline.exact, lanes, rows, time)],
@@ -118,12 +116,12 @@ def _figure(timeline: Timeline, steps: StepBuckets) -> Figure:
             tickvals=list(range(0, len(labels), stride)),
             ticktext=[f"{label} " for label in labels[::stride]],
         ),
-        meta={"axis": "time", "ranks": [*[None] * bool(steps.first), *shown], "labels": labels,
+        meta={"axis": "time", "ranks": [*[None] * has_mean, *shown], "labels": labels,
               "close": None if close_s is None else close_s / time.unit[0]},
     )  # fmt: skip
 
 
-def _close_s(exact: Exact, steps: StepBuckets) -> float | None:
+def _close_s(exact: views.Exact, steps: views.StepBuckets) -> float | None:
     """The longest view, in seconds, that shows single spans; None: every view."""
     if not _is_whole(exact):
         return _CLOSE * _window_s(exact)
@@ -131,12 +129,12 @@ def _close_s(exact: Exact, steps: StepBuckets) -> float | None:
     return _CLOSE * median(lengths) if lengths and sum(steps.steps) > _CLOSE else None
 
 
-def _window_s(exact: Exact) -> float:
+def _window_s(exact: views.Exact) -> float:
     return median([window.end_s - window.start_s for window in exact.windows] or [1.0])
 
 
 def _far(
-    timeline: Timeline, steps: StepBuckets, rows: dict[int, int], time: TimeAxis
+    timeline: views.Timeline, steps: views.StepBuckets, rows: dict[int, int], time: TimeAxis
 ) -> list[Figure]:
     ranks = timeline.ranks
     columns = [(0, steps.start_s, steps.end_s, steps.phase_seconds, steps.wait_seconds)]
@@ -188,7 +186,7 @@ def _stack(
 
 
 def _near(
-    exact: Exact, lanes: list[ExactLane], rows: dict[int, int], time: TimeAxis
+    exact: views.Exact, lanes: list[views.ExactLane], rows: dict[int, int], time: TimeAxis
 ) -> list[Figure]:
     """Spans on the ground of their windows, each in the lower part of the one around it."""
     scale_s, meta = _window_s(exact), {"near": True}
@@ -232,7 +230,7 @@ def _near(
 
 
 def _links(
-    lanes: list[ExactLane], rows: dict[int, int], time: TimeAxis, scale_s: float
+    lanes: list[views.ExactLane], rows: dict[int, int], time: TimeAxis, scale_s: float
 ) -> Iterator[Figure]:
     """A line per collective from rank to rank, with a dot where the last rank arrives."""
     meetings: dict[int, list[tuple[float, int]]] = defaultdict(list)
@@ -258,7 +256,7 @@ def _links(
     )  # fmt: skip
 
 
-def lanes_shown(timeline: Timeline) -> list[int]:
+def lanes_shown(timeline: views.Timeline) -> list[int]:
     """Return the ranks that have a lane: those of the means first, where there are too many."""
     known = dict.fromkeys((*timeline.ranks.ranks, *(lane.rank for lane in timeline.exact.lanes)))
     return sorted(list(known)[:_LANES])
@@ -268,18 +266,18 @@ def _summary(report: ReportDocument) -> str:
     count, shares_of_phases = shares(report.views.step_buckets)
     if not shares_of_phases:
         return _of_spans(report.views.timeline)
-    lanes = len(lanes_shown(report.views.timeline))
-    ranks = formatting.count(max(len(report.views.heatmap.means.ranks), lanes), "rank")
+    ranks = max(len(report.views.heatmap.means.ranks), len(lanes_shown(report.views.timeline)))
+    mean = f"Mean of {ranks:,} ranks over" if ranks > 1 else "Mean of"
     phases = [
         f"{name} {formatting.share(share)}"
         + (f" ({formatting.share(wait)} waiting)" if wait >= 0.005 else "")
         for name, share, wait in sorted(shares_of_phases, key=lambda part: -part[1])
         if share >= 0.0005
     ]
-    return f"Mean of {ranks} over {formatting.count(count, 'step')}: {', '.join(phases)}."
+    return f"{mean} {formatting.count(count, 'step')}: {', '.join(phases)}."
 
 
-def _of_spans(timeline: Timeline) -> str:
+def _of_spans(timeline: views.Timeline) -> str:
     """What the outermost spans take, where no step is known."""
     phase_s: dict[str, float] = {}
     for lane in timeline.exact.lanes:
@@ -312,7 +310,7 @@ def _note(report: ReportDocument) -> str:
     return " ".join(note for note in notes if note)
 
 
-def _means_note(steps: StepBuckets, timeline: Timeline) -> str:
+def _means_note(steps: views.StepBuckets, timeline: views.Timeline) -> str:
     widest = max(timeline.ranks.steps, default=1)
     all_ranks = max(steps.steps, default=1)
     if widest <= 1:
@@ -321,7 +319,7 @@ def _means_note(steps: StepBuckets, timeline: Timeline) -> str:
     return f"Zoomed out, a column is the mean of up to {widest} steps{mean}."
 
 
-def _buttons(exact: Exact) -> list[dict[str, Any]]:
+def _buttons(exact: views.Exact) -> list[dict[str, Any]]:
     """What the reader can go to with one click."""
     chosen = [window for why in _WORDS for window in exact.windows if window.why == why]
     return [
@@ -330,12 +328,12 @@ def _buttons(exact: Exact) -> list[dict[str, Any]]:
     ]
 
 
-def _name(window: ExactWindow) -> str:
+def _name(window: views.ExactWindow) -> str:
     words = _WORDS[window.why]
     return words if window.step is None else f"{words} {window.step}"
 
 
-def _exact_note(exact: Exact) -> str:
+def _exact_note(exact: views.Exact) -> str:
     notes = []
     if exact.windows and not _is_whole(exact):
         names = [_name(window) for why in _WORDS for window in exact.windows if window.why == why]
@@ -348,11 +346,11 @@ def _exact_note(exact: Exact) -> str:
     return " ".join(notes)
 
 
-def _is_whole(exact: Exact) -> bool:
+def _is_whole(exact: views.Exact) -> bool:
     return any(window.why == "whole" for window in exact.windows)
 
 
-def shares(steps: StepBuckets) -> tuple[int, list[tuple[str, float, float]]]:
+def shares(steps: views.StepBuckets) -> tuple[int, list[tuple[str, float, float]]]:
     """Return over how many steps the means are, and of each phase its share and that of its wait.
 
     Steps that the summary leaves out (warm-up, for example) are left out here too, unless there
@@ -369,5 +367,5 @@ def shares(steps: StepBuckets) -> tuple[int, list[tuple[str, float, float]]]:
     return count, [(n, totals[n] / all_s, waits.get(n, 0.0) / all_s) for n in totals]
 
 
-def _sum(values: Numbers, chosen: list[int], steps: StepBuckets) -> float:
+def _sum(values: Numbers, chosen: list[int], steps: views.StepBuckets) -> float:
     return sum((values[at] or 0.0) * steps.steps[at] for at in chosen)

@@ -40,16 +40,11 @@ _TITLES = {
     "gpu.pcie_rx": "PCIe received",
     "gpu.pcie_tx": "PCIe sent",
     "host.cpu": "CPU, of all cores",
-    "host.load1": "load, 1 min",
     "host.psi_cpu": "CPU pressure",
     "host.psi_memory": "memory pressure",
     "host.psi_io": "I/O pressure",
     "host.memory_available": "memory available",
     "host.swap_used": "swap used",
-    "host.disk_read": "disk read",
-    "host.disk_write": "disk written",
-    "host.net_rx": "network received",
-    "host.net_tx": "network sent",
     "host.shm_used": "shared memory used",
     "host.shm_size": "shared memory size",
     "host.major_faults": "major page faults",
@@ -73,10 +68,11 @@ def strips_chart(timeline: Timeline) -> Chart | None:
     moving = [track for name, every in by_name.items() if name not in flat for track in every]
     if not by_name:
         return None
-    limit = _points_per_track(len(moving))
+    fewest, most = _POINTS_PER_TRACK
+    limit = min(most, max(fewest, _POINTS // max(1, len(moving))))
     groups = {
         title: named
-        for key, title in _group_titles(moving)
+        for key, title in (*_GROUPS, ("other", "Other"))
         if (named := _in_order(_by_name([t for t in moving if _group(t) == key])))
     }
     return Chart(
@@ -103,18 +99,8 @@ def _is_flat(tracks: list[TrackEntry]) -> bool:
     return all(len(row) > 1 and min(row) == max(row) for row in rows)
 
 
-def _points_per_track(tracks: int) -> int:
-    fewest, limit = _POINTS_PER_TRACK
-    return min(limit, max(fewest, _POINTS // max(1, tracks)))
-
-
 def _group(track: TrackEntry) -> str:
     return track.group if track.group in dict(_GROUPS) else "other"
-
-
-def _group_titles(tracks: list[TrackEntry]) -> list[tuple[str, str]]:
-    present = {_group(track) for track in tracks}
-    return [pair for pair in (*_GROUPS, ("other", "Other")) if pair[0] in present]
 
 
 def _in_order(by_name: dict[str, list[TrackEntry]]) -> dict[str, list[TrackEntry]]:
@@ -132,7 +118,8 @@ def _group_figure(named: dict[str, list[TrackEntry]], limit: int, timeline: Time
     for at, (name, tracks) in enumerate(named.items()):
         top = 1 - ((at + 1) * _GAP_PX + at * _STRIP_PX) / inner
         divisor, unit = _display_unit(tracks)
-        lines = [thin_line(t.t_s, _scaled(t.v, divisor), limit) for t in tracks]
+        scaled = [[None if v is None else v / divisor for v in track.v] for track in tracks]
+        lines = [thin_line(t.t_s, v, limit) for t, v in zip(tracks, scaled, strict=True)]
         for track, thin in zip(tracks, lines, strict=True):
             traces += thin.traces(
                 time.moments(thin.times), token("ink"), spread=max(0.02, 0.16 / len(tracks)),
@@ -180,10 +167,6 @@ def _phases_behind(timeline: Timeline, time: TimeAxis) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _scaled(values: Numbers, divisor: float) -> Numbers:
-    return [None if value is None else value / divisor for value in values]
-
-
 def _display_unit(tracks: list[TrackEntry]) -> tuple[float, str]:
     unit = tracks[0].unit
     if unit not in {"bytes", "bytes/s"}:
@@ -200,7 +183,6 @@ def _summary(timeline: Timeline, tracks: list[TrackEntry]) -> str:
         if values and len(facts) < 4:
             unit = next(track.unit for track in tracks if track.name == name)
             title = _TITLES[name].partition(",")[0]
-            unit = unit.removeprefix(title)  # a load has the unit "load"
             facts.append(f"mean {title} {formatting.quantity(fmean(values), unit)}")
     return "; ".join(facts) + "."
 

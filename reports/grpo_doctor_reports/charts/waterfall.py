@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.charts.figure import Chart, Figure, axis, axis_title, figure, plain, token
+from grpo_doctor_reports.digest import Bar
 from grpo_doctor_reports.palette import color_of
-from grpo_doctor_reports.schema.views import WaterfallEntry
 
 _BARS_SHOWN = 40
 _ROW_PX = 30
@@ -15,7 +15,7 @@ _PATTERNS = {
 }
 
 
-def waterfall_chart(bars: list[WaterfallEntry]) -> Chart | None:
+def waterfall_chart(bars: list[Bar]) -> Chart | None:
     """Return the chart of the mean step, None without one."""
     if not bars:
         return None
@@ -31,7 +31,7 @@ def waterfall_chart(bars: list[WaterfallEntry]) -> Chart | None:
     )
 
 
-def _figure(bars: list[WaterfallEntry]) -> Figure:
+def _figure(bars: list[Bar]) -> Figure:
     reach_s = max(max(_end_s(bar), bar.start_s + (bar.p90_s or 0.0)) for bar in bars)
     return figure(
         [trace for row, bar in enumerate(bars) for trace in _row(row, bar)],
@@ -50,13 +50,13 @@ def _figure(bars: list[WaterfallEntry]) -> Figure:
     )  # fmt: skip
 
 
-def _end_s(bar: WaterfallEntry) -> float:
+def _end_s(bar: Bar) -> float:
     return (
         bar.start_s + bar.work_seconds + bar.transfer_seconds + bar.wait_seconds + bar.idle_seconds
     )
 
 
-def _row(row: int, bar: WaterfallEntry) -> list[Figure]:
+def _row(row: int, bar: Bar) -> list[Figure]:
     """Work, transfer, wait, then whiskers and label at the end."""
     kinds = {
         "work": bar.work_seconds,
@@ -85,7 +85,7 @@ def _row(row: int, bar: WaterfallEntry) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _bar(row: int, bar: WaterfallEntry, kind: str, start_s: float, seconds: float) -> Figure:
+def _bar(row: int, bar: Bar, kind: str, start_s: float, seconds: float) -> Figure:
     color = color_of(bar.phase)
     marker: Figure = {"color": color}
     if kind in _PATTERNS:
@@ -100,7 +100,7 @@ def _bar(row: int, bar: WaterfallEntry, kind: str, start_s: float, seconds: floa
     }  # fmt: skip
 
 
-def _hover(bar: WaterfallEntry) -> list[str]:
+def _hover(bar: Bar) -> list[str]:
     lines = [
         f"{bar.phase}: {formatting.seconds(bar.seconds)}",
         f"work {formatting.seconds(bar.work_seconds)}, wait {formatting.seconds(bar.wait_seconds)}",
@@ -112,7 +112,7 @@ def _hover(bar: WaterfallEntry) -> list[str]:
     return lines
 
 
-def _rare_kinds(bar: WaterfallEntry) -> list[str]:
+def _rare_kinds(bar: Bar) -> list[str]:
     kinds = [("transfer", bar.transfer_seconds), ("idle", bar.idle_seconds)]
     words = ", ".join(f"{kind} {formatting.seconds(s)}" for kind, s in kinds if s > 0)
     return [words] if words else []

@@ -19,10 +19,6 @@ def hang_page(document: AnyDocument) -> bytes:
 
     Args:
         document: what `attach --json` prints; every string in it is treated as hostile.
-
-    Raises:
-        DocumentError: the document has another schema, or a part of the wrong type.
-        AssetError: a file of the page is not installed.
     """
     visit = read_verdict(document)
     drawing = draw(make_graph(visit))

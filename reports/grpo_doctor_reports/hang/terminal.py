@@ -14,7 +14,7 @@ from rich.text import Text
 from grpo_doctor_reports.console import Command, as_text, sentence, unbroken
 from grpo_doctor_reports.hang import words
 from grpo_doctor_reports.schema import AnyDocument
-from grpo_doctor_reports.schema.attach import AttachDocument, Fix, Item, read_verdict
+from grpo_doctor_reports.schema.attach import AttachDocument, Fix, read_verdict
 
 _NARROWEST: Final = 20
 _WIDEST: Final = 110
@@ -38,9 +38,6 @@ def hang_text(document: AnyDocument, width: int, color: bool) -> str:
         document: what `attach --json` prints.
         width: columns to use for the rest; held between 20 and 110.
         color: whether to use ANSI colors; without it no escape sequence is written.
-
-    Raises:
-        DocumentError: the document has another schema, or a part of the wrong type.
     """
     visit = read_verdict(document)
     return as_text(
@@ -52,13 +49,10 @@ def hang_text(document: AnyDocument, width: int, color: bool) -> str:
 
 def _lines(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     yield Command(words.headline(visit), style=_STYLES[words.state(visit)])
-    yield from _body(visit, width)
-
-
-def _body(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     yield Text(" · ".join(words.facts(visit)), style="dim")
     yield from _section("Why", words.why(visit), width)
-    yield from _section(words.CAN_IT_GO_ON, _optional(visit.verdict.can_go_on), width)
+    can_go_on = [visit.verdict.can_go_on] if visit.verdict.can_go_on else []
+    yield from _section(words.CAN_IT_GO_ON, can_go_on, width)
     yield from _what_to_do(visit)
     yield from _how_to_confirm(visit, width)
     yield from _evidence(visit, width)
@@ -69,13 +63,7 @@ def _body(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
         yield Text(f"\n{cost}", style="dim")
 
 
-def _optional(line: str) -> tuple[str, ...]:
-    return (line,) if line else ()
-
-
-def _section(
-    title: str, lines: tuple[str, ...] | list[str], width: int
-) -> Iterator[RenderableType]:
+def _section(title: str, lines: Sequence[str], width: int) -> Iterator[RenderableType]:
     if not lines:
         return
     yield _title(title)
@@ -93,10 +81,6 @@ def _how_to_confirm(visit: AttachDocument, width: int) -> Iterator[RenderableTyp
 
 def _title(text: str) -> Text:
     return Text(f"\n{text}", style="bold")
-
-
-def _indented(text: Text, by: int = 2) -> Padding:
-    return Padding(text, (0, 0, 0, by))
 
 
 def _what_to_do(visit: AttachDocument) -> Iterator[RenderableType]:
@@ -123,15 +107,22 @@ def _evidence(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     if not groups:
         return
     yield _title("Evidence")
-    rows = [row for source, items in groups for row in _first_named(source, items)]
+    rows = []
+    for source, items in groups:
+        texts = [words.item_words(item) for item in items]
+        rows += _shown([Row((source * (not at), text)) for at, text in enumerate(texts)], _ITEMS)
     yield from laid_out((Column(0, "dim"), Column()), rows, width)
 
 
-def _first_named(source: str, items: list[Item]) -> Iterator[Row]:
-    for at, item in enumerate(items[:_ITEMS]):
-        yield Row((source if at == 0 else "", words.item_words(item)))
-    if len(items) > _ITEMS:
-        yield Row(("", f"{len(items) - _ITEMS} more on the page and in --json"), "dim")
+def _shown(rows: Sequence[Row], most: int) -> list[Row]:
+    """At most so many rows, and how many more there are."""
+    if len(rows) <= most:
+        return list(rows)
+    empty = [""] * (len(rows[0].cells) - 1)
+    return [
+        *rows[:most],
+        Row((*empty, f"{len(rows) - most} more on the page and in --json"), "dim"),
+    ]
 
 
 def _processes(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
@@ -141,22 +132,17 @@ def _processes(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     yield _title("Processes")
     hosts = (Column(24),) if visit.job.hosts else ()
     columns = (Column(26), *hosts, Column(0), Column())
-    yield from laid_out(columns, list(_process_rows(visit)), width)
-
-
-def _process_rows(visit: AttachDocument) -> Iterator[Row]:
-    rows = words.rows_of(visit)
-    for row in rows[:_ROWS]:
+    shown = []
+    for row in rows:
         waits = f"{'; ' if row.frame else ''}waits for {row.waiting_for}" if row.waiting_for else ""
         host = [row.hosts] if visit.job.hosts else []
         cells = (row.name, *host, row.state, f"{row.frame}{waits}")
-        yield Row(cells, "bold" if row.culprit else "")
-    empty = [""] if visit.job.hosts else []
-    if len(rows) > _ROWS:
-        yield Row(("", *empty, "", f"{len(rows) - _ROWS} more on the page and in --json"), "dim")
+        shown.append(Row(cells, "bold" if row.culprit else ""))
+    shown = _shown(shown, _ROWS)
     if visit.job.ranks_missing:
-        ranks = words.ranks_named(visit.job.ranks_missing)
-        yield Row((ranks, *empty, "missing", words.not_seen(visit)))
+        ranks, empty = words.ranks_named(visit.job.ranks_missing), [""] if visit.job.hosts else []
+        shown.append(Row((ranks, *empty, "missing", words.not_seen(visit))))
+    yield from laid_out(columns, shown, width)
 
 
 def _hosts(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
@@ -164,9 +150,7 @@ def _hosts(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
     if not hosts:
         return
     yield _title("Hosts")
-    rows = [Row((host.name, words.ranks_of(host))) for host in hosts[:_ROWS]]
-    if len(hosts) > _ROWS:
-        rows.append(Row(("", f"{len(hosts) - _ROWS} more on the page and in --json"), "dim"))
+    rows = _shown([Row((host.name, words.ranks_of(host))) for host in hosts], _ROWS)
     yield from laid_out((Column(40), Column()), rows, width)
 
 
@@ -178,7 +162,7 @@ def _not_seen(visit: AttachDocument, width: int) -> Iterator[RenderableType]:
         text = " ".join(filter(None, [problem.what, problem.remedy]))
         yield sentence(text, width=width, indent=2)
     if len(visit.problems) > _ITEMS:
-        yield _indented(Text(f"{len(visit.problems) - _ITEMS} more in --json", style="dim"))
+        yield Text(f"  {len(visit.problems) - _ITEMS} more in --json", style="dim")
 
 
 _SIDE_BY_SIDE: Final = 60

@@ -11,14 +11,7 @@ from msgspec.structs import replace
 
 from grpo_doctor_reports import formatting
 from grpo_doctor_reports.formatting import clean
-from grpo_doctor_reports.schema.attach import (
-    AttachDocument,
-    Host,
-    Item,
-    Process,
-    StackGroup,
-    WaitGraph,
-)
+from grpo_doctor_reports.schema import attach
 
 STATES: Final = ("healthy", "slow", "stuck", "dead")
 MOST_POINTS: Final = 4_096  # a job of 4,096 ranks has one process of each here at most
@@ -59,7 +52,7 @@ class Wait:
     label: str
 
 
-def waits_of(graph: WaitGraph) -> list[Wait]:
+def waits_of(graph: attach.WaitGraph) -> list[Wait]:
     """Return the waits with their ends spread: few characters can stand for many ranks, so it is
     these that are counted."""
     waits: list[Wait] = []
@@ -97,7 +90,7 @@ def ranks_named(ranks: Iterable[int]) -> str:
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {ranges(numbers)}"
 
 
-def headline(visit: AttachDocument) -> str:
+def headline(visit: attach.AttachDocument) -> str:
     """Return the verdict as one line that names the rank and the reason."""
     verdict = visit.verdict
     if verdict.summary:
@@ -107,12 +100,12 @@ def headline(visit: AttachDocument) -> str:
     return f"{state_known}: {ranks}, {verdict.cause or 'cause unknown'}."
 
 
-def state(visit: AttachDocument) -> str:
+def state(visit: attach.AttachDocument) -> str:
     """Return the state as a CSS class and style name; an unknown one counts as stuck."""
     return visit.verdict.state if visit.verdict.state in STATES else "stuck"
 
 
-def facts(visit: AttachDocument) -> list[str]:
+def facts(visit: attach.AttachDocument) -> list[str]:
     """Return state, class, certainty, phase, and whose job it is."""
     verdict = visit.verdict
     phase = f"in {verdict.phase}" if verdict.phase else ""
@@ -126,7 +119,7 @@ def facts(visit: AttachDocument) -> list[str]:
     return [part for part in words if part]
 
 
-def job(visit: AttachDocument) -> str:
+def job(visit: attach.AttachDocument) -> str:
     """Return `8 of 8 ranks of ms-swift on host`."""
     ranks, size = len(visit.job.ranks_seen), visit.job.world_size
     count = f"{ranks} of {size} ranks" if size is not None else formatting.count(ranks, "rank")
@@ -134,7 +127,7 @@ def job(visit: AttachDocument) -> str:
     return f"{count}{framework}{f' on {visit.job.host}' if visit.job.host else ''}"
 
 
-def why(visit: AttachDocument) -> list[str]:
+def why(visit: attach.AttachDocument) -> list[str]:
     """Return where in the code the culprits are, or the cycle of waits."""
     if visit.graph.cycle:
         return list(_cycle(visit))
@@ -154,7 +147,7 @@ def _stands(row: Row) -> str:
     return f"{row.name}{pid}: {row.state or 'state unknown'}{frame}{waits}"
 
 
-def _cycle(visit: AttachDocument) -> Iterator[str]:
+def _cycle(visit: attach.AttachDocument) -> Iterator[str]:
     labels = {point.id: point.label or point.id for point in visit.graph.nodes}
     ring, waits = list(visit.graph.cycle), waits_of(visit.graph)
     for at, source in enumerate(ring):
@@ -169,7 +162,7 @@ def _cycle(visit: AttachDocument) -> Iterator[str]:
         yield f"{labels.get(source, source)} waits for {labels.get(target, target)}{how}{back}"
 
 
-def rows_of(visit: AttachDocument) -> list[Row]:
+def rows_of(visit: attach.AttachDocument) -> list[Row]:
     """Return the processes, those in the same state at the same place together; culprits first."""
     present = [
         process for process in visit.ranks if process.state != "missing"
@@ -181,9 +174,9 @@ def rows_of(visit: AttachDocument) -> list[Row]:
     return _grouped(visit, [replace(p, waiting_for=p.waiting_for and another) for p in present])
 
 
-def _grouped(visit: AttachDocument, processes: Iterable[Process]) -> list[Row]:
+def _grouped(visit: attach.AttachDocument, processes: Iterable[attach.Process]) -> list[Row]:
     culprit = set(visit.verdict.culprits)
-    groups: dict[tuple[str, str, str, str, bool], list[Process]] = {}
+    groups: dict[tuple[str, str, str, str, bool], list[attach.Process]] = {}
     for process in processes:
         is_culprit = process.role == "rank" and process.rank in culprit
         key = (process.role, process.state, process.where, process.waiting_for, is_culprit)
@@ -197,7 +190,7 @@ def _grouped(visit: AttachDocument, processes: Iterable[Process]) -> list[Row]:
     return rows
 
 
-def _name_of(role: str, members: list[Process]) -> str:
+def _name_of(role: str, members: list[attach.Process]) -> str:
     ranks = [process.rank for process in members if process.rank is not None]
     if role == "rank":
         return ranks_named(ranks) if ranks else formatting.count(len(members), "rank")
@@ -206,7 +199,7 @@ def _name_of(role: str, members: list[Process]) -> str:
     return f"{name}{owner}" if len(members) == 1 else f"{len(members)} x {name}{owner}"
 
 
-def _hosts(members: list[Process]) -> str:
+def _hosts(members: list[attach.Process]) -> str:
     names = sorted({process.host for process in members if process.host})
     return ", ".join(names) if len(names) <= _NAMED_HOSTS else f"{len(names)} hosts"
 
@@ -216,7 +209,7 @@ def is_command(line: str) -> bool:
     return not line.endswith((".", "?"))
 
 
-def not_seen(visit: AttachDocument) -> str:
+def not_seen(visit: attach.AttachDocument) -> str:
     """Return where missing ranks were searched for, or that they existed."""
     if visit.verdict.state == "dead" and set(visit.job.ranks_missing) <= set(
         visit.verdict.culprits
@@ -225,27 +218,27 @@ def not_seen(visit: AttachDocument) -> str:
     return "not on any inspected host" if visit.job.hosts else "not on this host"
 
 
-def ranks_of(host: Host) -> str:
+def ranks_of(host: attach.Host) -> str:
     """Return the ranks of a host."""
     return ranks_named(host.ranks) if host.ranks else "no rank"
 
 
-def evidence(visit: AttachDocument) -> list[tuple[str, list[Item]]]:
+def evidence(visit: attach.AttachDocument) -> list[tuple[str, list[attach.Item]]]:
     """Return the evidence by source, sources in the order in which they are first named."""
-    groups: dict[str, list[Item]] = {source: [] for source in _SOURCES_FIRST}
+    groups: dict[str, list[attach.Item]] = {source: [] for source in _SOURCES_FIRST}
     for item in visit.verdict.evidence:
         groups.setdefault(item.source or "seen", []).append(item)
     return [(source, items) for source, items in groups.items() if items]
 
 
-def item_words(item: Item) -> str:
+def item_words(item: attach.Item) -> str:
     """Return a piece of evidence with its rank, unless its text names it already."""
     if item.rank is None or f"rank {item.rank}" in item.text.lower():
         return item.text
     return f"rank {item.rank}: {item.text}"
 
 
-def stacks(visit: AttachDocument) -> list[StackGroup]:
+def stacks(visit: attach.AttachDocument) -> list[attach.StackGroup]:
     """Return the stacks, those of the culprits first."""
     culprit = set(visit.verdict.culprits)
     return sorted(visit.stacks, key=lambda stack: not culprit.intersection(stack.ranks))
@@ -256,7 +249,7 @@ def short_frame(frame: str) -> str:
     return _INSTALLED.sub("", frame)
 
 
-def cost(visit: AttachDocument) -> str:
+def cost(visit: attach.AttachDocument) -> str:
     """Return how long the inspection took, and what it cost the job."""
     if visit.cost.seconds is None:
         return ""
@@ -270,6 +263,6 @@ def cost(visit: AttachDocument) -> str:
     return f"{took}; no rank was paused for longer than {pause}."
 
 
-def healthy(visit: AttachDocument) -> bool:
+def healthy(visit: attach.AttachDocument) -> bool:
     """Return whether there is nothing to fix."""
     return state(visit) in {"healthy", "slow"}

@@ -155,9 +155,5 @@ class AttachDocument(Part, frozen=True):
 
 
 def read_verdict(document: AnyDocument) -> AttachDocument:
-    """The document as typed values; every string in it is cleaned.
-
-    Raises:
-        DocumentError: it has another schema, or a part of it is damaged.
-    """
+    """The document as typed values; every string in it is cleaned."""
     return read(document, AttachDocument, SCHEMA, "grpo-doctor attach --json")

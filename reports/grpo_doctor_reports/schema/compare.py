@@ -134,9 +134,5 @@ class ComparisonDocument(Part, frozen=True):
 
 
 def read_comparison(document: AnyDocument) -> ComparisonDocument:
-    """The document as typed values; every string in it is cleaned.
-
-    Raises:
-        DocumentError: it has another schema, or a part of it is damaged.
-    """
+    """The document as typed values; every string in it is cleaned."""
     return read(document, ComparisonDocument, SCHEMA, "grpo-doctor compare --json")

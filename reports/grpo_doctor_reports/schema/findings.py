@@ -68,7 +68,6 @@ class CostEntry(Part, frozen=True):
     seconds_per_step: float | None = None
     gpu_hours: float | None = None
     gpu_hours_per_day: float | None = None
-    money: float | None = None
     money_per_day: float | None = None
     currency: Name = ""
     at_most: bool = False
@@ -158,7 +157,6 @@ class WhatifUnknown(Part, frozen=True):
     """A fix without a prediction, and why."""
 
     finding: Name = ""
-    fix: int = 0
     label: Prose = ""
     reason: Prose = ""
 

@@ -26,16 +26,6 @@ from grpo_doctor_reports.schema.trajectories import Trajectories
 from grpo_doctor_reports.schema.views import Views
 
 
-class MemoryAddition(Part, frozen=True):
-    """What was there before the first step (`loaded`), or what the first pass through a phase added
-    to the peak before it. `entries` are those of the memory estimate, largest first."""
-
-    phase: Name = ""
-    entries: list[Name] = []
-    predicted_bytes: int | None = None
-    measured_bytes: int | None = None
-
-
 class MemoryAdvice(Part, frozen=True):
     """A setting that trades memory for time: the bytes with it, estimated and corrected by this
     recording, and whether they fit; `fits_by_ledger` is by the estimate alone."""
@@ -48,8 +38,8 @@ class MemoryAdvice(Part, frozen=True):
 
 
 class MemoryCompared(Part, frozen=True):
-    """The peak of the first step on the rank that uses most, or in `reason` why there is nothing to
-    compare. `instrument` is what measured: `gpu.memory_used`.
+    """The peak of the first step on the rank that uses most (the whole GPU, including other
+    programs and what PyTorch's allocator caches), or in `reason` why there is nothing to compare.
 
     The prediction is for rows of `row_tokens`, as recorded. `longest_bytes` is what rows of
     `longest_row_tokens`, the most that the settings allow, would take by what was measured, and
@@ -58,8 +48,6 @@ class MemoryCompared(Part, frozen=True):
     """
 
     reason: Prose = ""
-    instrument: Name = ""
-    note: Prose = ""
     rank: int | None = None
     capacity_bytes: int | None = None
     low_bytes: int | None = None
@@ -69,9 +57,7 @@ class MemoryCompared(Part, frozen=True):
     row_tokens: int | None = None
     longest_row_tokens: int | None = None
     longest_bytes: int | None = None
-    additions: list[MemoryAddition] = []
     advice: list[MemoryAdvice] = []
-    assumptions: list[Prose] = []
 
 
 SCHEMA = 1
@@ -169,7 +155,8 @@ class RunEntry(Part, frozen=True):
 
 
 class PhaseEntry(Part, frozen=True):
-    """One phase per step, the mean over ranks and used steps; p10 and p90 over steps.
+    """One phase per step, the mean over ranks and used steps; p10 and p90 over steps. `start_s` is
+    where it lies in the mean step, whose phases follow each other in the order in which they start.
 
     `steps` is how many of the used steps have any of it. Its seconds are work, wait, transfer and
     idle together, where CUDA events measured it while the GPU was in it. `device_seconds` is what
@@ -179,6 +166,7 @@ class PhaseEntry(Part, frozen=True):
 
     seconds: float = 0.0
     share: float | None = None
+    start_s: float = 0.0
     work_seconds: float = 0.0
     wait_seconds: float = 0.0
     transfer_seconds: float = 0.0
@@ -214,22 +202,18 @@ class UtilizationEntry(Part, frozen=True):
 
     train_pct: float | None = None
     step_pct: float | None = None
-    peak_tflops: float | None = None
     padding_counted: bool = False
-    assumptions: list[Prose] = []
     reason: Prose = ""
 
 
 class Summary(Part, frozen=True):
     """The run in numbers; null where there are none. `tone` is of the verdict: `died`, `problem`,
-    `clear`, or `unjudged` where fewer than a third of `checks_applicable` could be made. Steps in
-    `left_out`, by reason, are in no mean; those in `set_apart` are in them all, but for the
-    warm-up."""
+    `clear`, or `unjudged` where fewer than a third of the applicable checks could be made.
+    `unattributed` is what no phase covers. Steps in `left_out`, by reason, are in no mean; those in
+    `set_apart` are in them all, but for the warm-up."""
 
     verdict: Prose = ""
     tone: Name = ""
-    checks_judged: int = 0
-    checks_applicable: int = 0
     step_time_s: float | None = None
     step_time_p10_s: float | None = None
     step_time_p90_s: float | None = None
@@ -238,8 +222,7 @@ class Summary(Part, frozen=True):
     steps_total: int = 0
     warmup_steps: int = 0
     phases: dict[Name, PhaseEntry] = {}
-    unattributed_share: float | None = None
-    unattributed_seconds: float | None = None
+    unattributed: PhaseEntry | None = None
     gpu_busy_pct: float | None = None
     gpu_truly_busy_pct: float | None = None
     gpu_busy_by: Name | None = None
@@ -288,9 +271,5 @@ class ReportDocument(Part, frozen=True):
 
 
 def read_report(document: AnyDocument) -> ReportDocument:
-    """The document as typed values; every string in it is cleaned.
-
-    Raises:
-        DocumentError: it has another schema, or a part of it is damaged.
-    """
+    """The document as typed values; every string in it is cleaned."""
     return read(document, ReportDocument, SCHEMA, "grpo-doctor report --json")

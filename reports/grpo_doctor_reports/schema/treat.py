@@ -9,6 +9,7 @@ from grpo_doctor_reports.schema.part import AnyDocument, Block, Name, Numbers, P
 from grpo_doctor_reports.schema.report import Tool
 
 SCHEMA = 1
+WHILE_RUNNING = "wait until it ends; Ctrl-C ends it with the best command so far"
 
 
 class Percent(Part, frozen=True):
@@ -68,7 +69,7 @@ class TreatDocument(Part, frozen=True):
     tool: Tool = field(default_factory=Tool)
     state: Name = "running"
     verdict: Prose = ""
-    next_step: Prose = ""
+    next_step: Prose = WHILE_RUNNING
     command: list[Prose] = []
     framework: Name = ""
     framework_version: Name | None = None

@@ -106,32 +106,13 @@ class TrackEntry(Part, frozen=True):
 
 
 class Timeline(Part, frozen=True):
-    """The run over time.
-
-    `thinned` says that it is long, or that series are left out; `tracks_left_out` counts those.
-    """
+    """The run over time; `tracks_left_out` counts the series that are not in it."""
 
     end_s: float = 0.0
     tracks: list[TrackEntry] = []
     tracks_left_out: int = 0
-    thinned: bool = False
     ranks: RankBuckets = field(default_factory=RankBuckets)
     exact: Exact = field(default_factory=Exact)
-
-
-class WaterfallEntry(Part, frozen=True):
-    """One phase of the mean step; phases follow each other in the order in which they start."""
-
-    phase: Name = ""
-    start_s: float = 0.0
-    seconds: float = 0.0
-    p10_s: float | None = None
-    p90_s: float | None = None
-    steps: int | None = None
-    work_seconds: float = 0.0
-    wait_seconds: float = 0.0
-    transfer_seconds: float = 0.0
-    idle_seconds: float = 0.0
 
 
 class RankMeans(Part, frozen=True):
@@ -186,7 +167,8 @@ class Evaluation(Part, frozen=True):
 class StepEntry(Part, frozen=True):
     """One step on the timeline: from the first rank that began it to the last that ended it.
 
-    `kind` is warmup, steady, eval, checkpoint or open; the slowest rank has the most own work.
+    `kind` is warmup, steady, eval, checkpoint or open; the slowest rank has the most own work, and
+    is null where there is but one rank.
     """
 
     number: int = 0
@@ -235,7 +217,6 @@ class Views(Part, frozen=True):
     """What charts draw. The paths are those of the median and the longest step, null without;
     so is `evaluation`."""
 
-    waterfall: list[WaterfallEntry] = []
     heatmap: Heatmap = field(default_factory=Heatmap)
     timeline: Timeline = field(default_factory=Timeline)
     metrics: MetricsView = field(default_factory=MetricsView)

@@ -1,6 +1,6 @@
 """What is drawn of the demo documents, kept in text files beside the tests that compare them.
 
-`python -m tests.unit.reports.recorded` writes the files anew; look at what changed in them.
+`python -m tests.unit.reports.recorded` writes the files again; look at what changed in them.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def leg(start_s: float, end_s: float, **more: Any) -> Parts:
 
 
 def bar(**given: Any) -> Parts:
-    return {"summary": {"steps": 29}, "views": {"waterfall": [{"phase": "eval", **given}]}}
+    return {"summary": {"steps": 29, "phases": {"eval": given}}}
 
 
 TWO: Parts = {"train": {"seconds": 3.0}, "rollout": {"seconds": 0.0}}
@@ -90,15 +90,17 @@ CASES: dict[str, Parts] = {
     "a killed run": dict(DEMOS["killed"]()),
     # the bar of a step
     "a bar never overflows and ends with the rest": summary(
-        step_time_s=10.0, unattributed_seconds=1.0,
+        step_time_s=10.0, unattributed={"seconds": 1.0},
         phases={"train": {"seconds": 8.0, "wait_seconds": 2.0}, "rollout": {"seconds": 4}}),
     "a bar of what its parts come to": summary(phases=TWO),
     "a bar of the step": summary(phases=TWO, step_time_s=4.0),
-    "a bar with a rest": summary(phases=TWO, step_time_s=4.0, unattributed_seconds=1.0),
-    "a bar longer than the step": summary(phases=TWO, step_time_s=1.0, unattributed_seconds=3.0),
-    **{f"a rest of {rest}": summary(phases=ONE, unattributed_seconds=rest)
-       for rest in (0.0, -1.0, None)},
-    "a rest that is a phase already": summary(phases=REST, unattributed_seconds=1.0),
+    "a bar with a rest": summary(phases=TWO, step_time_s=4.0, unattributed={"seconds": 1.0}),
+    "a bar longer than the step": summary(
+        phases=TWO, step_time_s=1.0, unattributed={"seconds": 3.0}),
+    **{f"a rest of {rest}": summary(phases=ONE, unattributed=rest)
+       for rest in ({"seconds": 0.0}, {"seconds": -1.0}, None)},
+    "a rest alone": summary(unattributed={"seconds": 1.0}, step_time_s=1.0),
+    "a rest that is a phase already": summary(phases=REST, unattributed={"seconds": 1.0}),
     "neither wait nor idle": phase(seconds=3.0, wait_seconds=0.0),
     "a wait": phase(seconds=3.0, wait_seconds=1.0),
     "idle": phase(seconds=3.0, idle_seconds=1.0),
@@ -234,7 +236,9 @@ def _lines(report: ReportDocument) -> Iterator[str]:
     yield f"ended by: {hang.headline}" if hang else ""
     bar = digest.step_bar(report)
     for part in bar:
-        yield f"{part.phase} {part.fraction:.4f}: work {part.work_s:g}, wait {part.wait_s:g}"
+        kinds = part.work_seconds, part.wait_seconds, part.transfer_seconds, part.idle_seconds
+        yield f"{part.phase} {part.fraction:.4f}, {part.seconds:g} s: {kinds}"
+        yield time_words.seldom_words(part, report.summary.steps)
     yield f"{digest.bar_sentence(bar)} / {digest.wait_words(bar)}"
     yield from (*digest.losses(report), *digest.stalls(report))
     for entry in report.findings:
@@ -244,16 +248,10 @@ def _lines(report: ReportDocument) -> Iterator[str]:
     yield f"{', '.join(digest.setup_parts(report))} / {digest.gpus_words(report.run)}"
     yield from (f"{topic}: {words}" for topic, words in time_words.time_notes(report))
     yield time_words.accounting_sentence(time_words.kind_shares(report.summary))
-    for name, row in report.summary.phases.items():
-        phase = time_words.with_bounded_kinds(row)
-        kinds = phase.work_seconds, phase.wait_seconds, phase.transfer_seconds, phase.idle_seconds
-        yield f"{name} {phase.seconds:g} s: {kinds}"
     if (found := report.views.critical_path) is not None:
         yield f"{time_words.path_length(found):g} s; {time_words.path_sentence(found)}"
         for lane, pieces in time_words.lanes_of(found):
             yield f"{lane}: {[(piece.start_s, piece.end_s, piece.kind) for piece in pieces]}"
-    for mean in report.views.waterfall:
-        yield time_words.seldom_words(mean, report.summary.steps or 0)
 
 
 def _finding(entry: FindingEntry) -> Iterator[str]:

@@ -27,20 +27,13 @@ def test_what_costs_nothing_or_is_not_known_is_not_said() -> None:
     assert cost_words(cost(share=0.0, money=None)) == []
 
 
-@pytest.mark.parametrize(
-    ("amount", "currency", "words"),
-    [(1_204.4, "USD", "$1,204"), (0.5, "CHF", "0.50 CHF"), (3.0, "", "3.00"), (3.0, "¥", "¥3.00")],
-)
-def test_money(amount: float, currency: str, words: str) -> None:
+@pytest.mark.parametrize(("amount", "currency", "words"), [
+    (1_204.4, "USD", "$1,204"), (-1204.0, "CHF", "-1,204 CHF"), (0.5, "CHF", "0.50 CHF"),
+    (3.0, "", "3.00"), (3.0, "¥", "¥3.00"), (100.0, "USD", "$100"), (99.994, "USD", "$99.99"),
+    (-100.0, "USD", "$-100"), (-99.5, "USD", "$-99.50"),
+])  # fmt: skip
+def test_from_a_hundred_there_are_no_cents(amount: float, currency: str, words: str) -> None:
     assert money(amount, currency) == words
-
-
-@pytest.mark.parametrize(
-    ("amount", "words"),
-    [(100.0, "$100"), (99.994, "$99.99"), (-100.0, "$-100"), (-99.5, "$-99.50")],
-)
-def test_from_a_hundred_there_are_no_cents(amount: float, words: str) -> None:
-    assert money(amount, "USD") == words
 
 
 def test_hours_of_the_recording_are_said_where_those_of_a_day_are_not() -> None:

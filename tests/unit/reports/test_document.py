@@ -39,18 +39,6 @@ def test_a_damaged_part_is_named(part: dict[str, Any], message: str) -> None:
         read_report({"schema": 1, **part})
 
 
-def test_only_the_schema_is_needed() -> None:
-    report = read_report({"schema": 1})
-    assert report.summary.steps == 0
-    assert report.findings == []
-    assert report.run.exit.state == "unknown"
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -(10**400)])
-def test_numbers_that_are_none_read_as_none(value: float) -> None:
-    assert read_report({"schema": 1, "summary": {"step_time_s": value}}).summary.step_time_s is None
-
-
 def test_every_member_may_be_null() -> None:
     document = DEMOS["slow"]()
 

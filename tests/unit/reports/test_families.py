@@ -18,16 +18,6 @@ def of(*rows: tuple[str, str, str]) -> list[tuple[str, FindingEntry]]:
     return numbered(findings_of(*rows))
 
 
-def test_families_come_in_the_order_of_their_gravest_finding() -> None:
-    groups = families(
-        of(("GD003", "data", "high"), ("GD004", "rollout", "high"), ("GD005", "data", "low"))
-    )
-    assert [(title, [anchor for anchor, _ in members]) for title, members in groups.items()] == [
-        ("Data", ["GD003", "GD005"]),
-        ("Rollout", ["GD004"]),
-    ]
-
-
 def test_a_family_that_is_not_ours_is_other() -> None:
     for name in ('"><x', ""):
         assert list(families(of(("GD003", name, "high")))) == ["Other"]

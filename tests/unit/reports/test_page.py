@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports import ReportError, render_html
+from grpo_doctor_reports import render_html
 from tests.demo_reports import ATTACKS, DEMOS
 
 BUDGET_BYTES = 2_500_000
@@ -109,36 +109,12 @@ def test_a_thousand_steps_on_eight_ranks_stay_in_the_size_budget(pages: Pages) -
     assert len(pages["long"].encode()) < BUDGET_BYTES
 
 
-def test_the_page_reads_without_its_scripts(pages: Pages) -> None:
-    text = " ".join(Parsed(pages["slow"]).text.split())
-    for words in (
-        "A third of each step is rollout",
-        "48.2 s p10–p90 44.8 s to 52.5 s",
-        "train 15.7 s 33% wait 6.13 s",
-        "Rank 5 generates 45% longer",
-        "−15% step time −17% to −9.8%, predicted",
-        "--offload_optimizer false",
-        "Peak memory rises by 10.6 GiB per GPU.",
-        "missing: gpu.sm_active (GPM counters)",
-        "rollout is colocated",
-        "Most own work in one step:",
-        "mean GPU utilization",
-        "reward goes from",
-        "Time a rank spends waiting for other ranks.",
-    ):
-        assert words in text, words
-
-
 def test_a_killed_run_says_who_hung_where_and_what_is_missing(pages: Pages) -> None:
     text = " ".join(Parsed(pages["killed"]).text.split())
     first_screen = text[: text.index("Over time")]
     assert "Incomplete recording. Rank 3 left no recording." in first_screen
     assert "Ranks 0–2 were in init/process_group for 11 min 42 s" in first_screen
     assert "SIGKILL after 12 min 14 s" in first_screen
-
-
-def test_an_almost_empty_document_is_a_page(pages: Pages) -> None:
-    assert "No complete step was recorded." in Parsed(pages["minimal"]).text
 
 
 def test_hostile_strings_add_no_element_and_no_attribute(pages: Pages) -> None:
@@ -199,12 +175,3 @@ def _values(value: Any, key: str) -> list[Any]:
         return []
     own = [value[key]] if key in value else []
     return own + [found for item in value.values() for found in _values(item, key)]
-
-
-def test_the_same_document_gives_the_same_page(pages: Pages) -> None:
-    assert render_html(DEMOS["killed"]()) == pages["killed"]
-
-
-def test_a_newer_document_is_refused() -> None:
-    with pytest.raises(ReportError, match="Upgrade grpo-doctor"):
-        render_html({"schema": 99})

@@ -4,34 +4,31 @@ from itertools import combinations
 
 import pytest
 
-from grpo_doctor_reports.palette import (
-    PHASE_COLORS,
-    PHASE_ORDER,
-    UNATTRIBUTED,
-    color_of,
-    contrast,
-    ink_on,
-    order_of,
-    relative_luminance,
-)
+from grpo_doctor_reports import palette
 
 
 def test_every_phase_has_its_own_colour() -> None:
-    assert set(PHASE_COLORS) == {*PHASE_ORDER, UNATTRIBUTED}
-    assert len(set(PHASE_COLORS.values())) == len(PHASE_COLORS)
+    assert set(palette.PHASE_COLORS) == {*palette.PHASE_ORDER, palette.UNATTRIBUTED}
+    assert len(set(palette.PHASE_COLORS.values())) == len(palette.PHASE_COLORS)
 
 
 @pytest.mark.parametrize(("surface", "ratio"), [("#ffffff", 2.0), ("#14161a", 2.5)])
-@pytest.mark.parametrize("phase", PHASE_COLORS)
+@pytest.mark.parametrize("phase", palette.PHASE_COLORS)
 def test_colours_stand_out_from_both_themes(phase: str, surface: str, ratio: float) -> None:
-    color, ground = relative_luminance(PHASE_COLORS[phase]), relative_luminance(surface)
-    assert contrast(color, ground) >= ratio
+    color, ground = (
+        palette.relative_luminance(palette.PHASE_COLORS[phase]),
+        palette.relative_luminance(surface),
+    )
+    assert palette.contrast(color, ground) >= ratio
 
 
-@pytest.mark.parametrize("phase", PHASE_COLORS)
+@pytest.mark.parametrize("phase", palette.PHASE_COLORS)
 def test_text_on_a_phase_is_readable(phase: str) -> None:
-    ink, ground = relative_luminance(ink_on(phase)), relative_luminance(PHASE_COLORS[phase])
-    assert contrast(ink, ground) >= 4.5
+    ink, ground = (
+        palette.relative_luminance(palette.ink_on(phase)),
+        palette.relative_luminance(palette.PHASE_COLORS[phase]),
+    )
+    assert palette.contrast(ink, ground) >= 4.5
 
 
 # Viénot 1999 (protan, deutan): linear RGB as a dichromat sees it.
@@ -44,21 +41,21 @@ _VISIONS = {
 
 @pytest.mark.parametrize("vision", _VISIONS)
 def test_any_two_phases_differ_also_for_the_colour_blind(vision: str) -> None:
-    colors = {phase: _oklab(color, vision) for phase, color in PHASE_COLORS.items()}
+    colors = {phase: _oklab(color, vision) for phase, color in palette.PHASE_COLORS.items()}
     closest = min(
         (sum((x - y) ** 2 for x, y in zip(colors[a], colors[b], strict=True)) ** 0.5, a, b)
-        for a, b in combinations(PHASE_ORDER, 2)
+        for a, b in combinations(palette.PHASE_ORDER, 2)
     )
     assert closest[0] > 0.06, closest
 
 
 def test_sub_spans_have_the_colour_of_their_phase_and_unknown_ones_grey() -> None:
-    assert color_of("rollout/generate") == PHASE_COLORS["rollout"]
-    assert color_of("nonsense") == PHASE_COLORS[UNATTRIBUTED]
+    assert palette.color_of("rollout/generate") == palette.PHASE_COLORS["rollout"]
+    assert palette.color_of("nonsense") == palette.PHASE_COLORS[palette.UNATTRIBUTED]
 
 
 def test_order_is_canonical_with_unattributed_last() -> None:
-    assert sorted(["unattributed", "zzz", "train", "init"], key=order_of) == [
+    assert sorted(["unattributed", "zzz", "train", "init"], key=palette.order_of) == [
         "init", "train", "zzz", "unattributed",
     ]  # fmt: skip
 

@@ -50,14 +50,6 @@ def test_a_point_stands_in_the_middle_of_what_it_stands_for() -> None:
     assert (empty.values, empty.lows, empty.highs) == ([None], [None], [None])
 
 
-@pytest.mark.parametrize(("width", "columns", "edges"), [
-    (6, 3, [(0, 2), (2, 4), (4, 6)]), (5, 2, [(0, 2), (2, 5)]), (2, 2, [(0, 1), (1, 2)]),
-    (1, 1, [(0, 1)]),
-])  # fmt: skip
-def test_bins_are_of_neighbours(width: int, columns: int, edges: list[tuple[int, int]]) -> None:
-    assert bin_edges(width, columns) == edges
-
-
 @given(st.integers(1, 50), st.integers(0, 200))
 def test_bins_cover_all_and_are_nearly_equal(columns: int, more: int) -> None:
     cuts = bin_edges(columns + more, columns)

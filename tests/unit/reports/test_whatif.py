@@ -60,10 +60,3 @@ def test_fixes_that_remove_the_same_say_so() -> None:
 def test_flags_share_a_line_and_all_else_keeps_its_own() -> None:
     whatif = read(fixes=[fix(0, "a:\n  b: 1"), fix(1, "--c"), fix(2, "call f()"), fix(3, "-d 1")])
     assert joint_flags(whatif, [0, 1, 2, 3]) == "--c -d 1\na:\n  b: 1\ncall f()"
-
-
-def test_an_unknown_effect_says_why() -> None:
-    whatif = read(fixes=[], unknown=[{"finding": "GD019", "label": "l", "reason": "r"}])
-    assert [(unknown.finding, unknown.label, unknown.reason) for unknown in whatif.unknown] == [
-        ("GD019", "l", "r")
-    ]

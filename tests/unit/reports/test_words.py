@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports import formatting, render_html, time_words
-from grpo_doctor_reports.digest import money
-from grpo_doctor_reports.markdown import finding_markdown
 from grpo_doctor_reports.page import by_reason, phases_drawn
 from grpo_doctor_reports.palette import phase_class
 from grpo_doctor_reports.schema.findings import NotRunEntry, PassedEntry, RuleEntry
@@ -94,14 +92,6 @@ def test_times_and_ranges() -> None:
     assert formatting.int_ranges([3, 1, 2, 2, 7, 9, 10]) == "1–3, 7, 9–10"
 
 
-def test_money_has_cents_below_a_hundred() -> None:
-    assert money(99.99, "USD") == "$99.99"
-    assert money(100.0, "USD") == "$100"
-    assert money(-1204.0, "CHF") == "−1,204 CHF".replace("−", "-")
-    assert money(2.0, "¥") == "¥2.00"
-    assert money(2.0, "") == "2.00"
-
-
 def test_a_tool_and_a_framework_without_a_name() -> None:
     assert "<footer>\n<p>Drawn by grpo-doctor " in render_html({"schema": 1})
     assert "<p>Drawn by other " in render_html({"schema": 1, "tool": {"name": "other"}})
@@ -139,13 +129,6 @@ def test_a_group_that_has_a_number_for_a_name_is_called_a_group() -> None:
     collectives = [{"name": "all_reduce", "group": group} for group in ("1", "world", "dp")]
     page = render_html({"schema": 1, "views": {"collectives": collectives}})
     assert re.findall(r"all_reduce <small>(.*?)</small>", page) == ["(group 1)", "world", "dp"]
-
-
-def test_a_fix_in_markdown_cannot_end_its_block() -> None:
-    finding = {"id": "GD001", "fixes": [{"spelling": "a ``` b ```` c"}, {"spelling": "x"}]}
-    lines = finding_markdown(read(findings=[finding]).findings[0]).splitlines()
-    assert lines.count("`````") == 2
-    assert lines.count("```") == 2
 
 
 def test_bars_are_scaled_by_the_longest_collective() -> None:

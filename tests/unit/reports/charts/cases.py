@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from grpo_doctor_reports.charts import bars_of
 from grpo_doctor_reports.charts.curves import curves_chart
 from grpo_doctor_reports.charts.figure import Chart
 from grpo_doctor_reports.charts.heatmap import heatmap_chart
@@ -13,7 +14,6 @@ from grpo_doctor_reports.charts.steps import steps_chart
 from grpo_doctor_reports.charts.strips import strips_chart
 from grpo_doctor_reports.charts.waterfall import waterfall_chart
 from grpo_doctor_reports.schema.report import read_report
-from grpo_doctor_reports.time_words import with_bounded_kinds
 from tests.demo_reports.drawn import with_drawn
 from tests.unit.reports.charts.built import report
 
@@ -176,7 +176,7 @@ def wave(samples: int) -> list[float | None]:
     return [float(at % 7) for at in range(samples)]
 
 
-KNOWN = ("host.load1", "host.cpu", "gpu.power", "gpu.util")
+KNOWN = ("host.psi_cpu", "host.cpu", "gpu.power", "gpu.util")
 STRIPS = _of(lambda document: strips_chart(document.views.timeline), {
     "what never changes is said": tracks(
         track("gpu.throttle", [0.0, 0.0], "", group="gpu"), track("host.cpu", MOVES),
@@ -184,8 +184,8 @@ STRIPS = _of(lambda document: strips_chart(document.views.timeline), {
         track("host.shm_size", [2.0**30, 2.0**30], "bytes"), left_out=2),
     "groups and strips in an order of their own": tracks(
         track("mine", MOVES, group="engine"), track("b", MOVES), track("a", MOVES),
-        track("host.load1", MOVES), track("host.cpu", MOVES), track("gpu.util", MOVES, group="gpu"),
-        track("rank.cpu", MOVES, group="rank")),
+        track("host.psi_cpu", MOVES), track("host.cpu", MOVES),
+        track("gpu.util", MOVES, group="gpu"), track("rank.cpu", MOVES, group="rank")),
     "lines of one name share a strip": tracks(
         track("gpu.util", [1.0, None, 3.0], label="GPU 0"), track("gpu.util", MOVES)),
     "one sample is drawn, several equal ones are said": tracks(
@@ -332,25 +332,28 @@ HEATMAPS: dict[str, Views] = {
 
 # --- the mean step -------------------------------------------------------------------------------
 
-TRAIN: Views = {"phase": "train", "start_s": 2.0, "seconds": 3.0, "wait_seconds": 0.5}
-BARS: dict[str, list[Views]] = {
-    "a bar has work, transfer and what is neither": [
-        {**TRAIN, "transfer_seconds": 0.25, "idle_seconds": 0.125, "p10_s": 2.5, "p90_s": 4.0}],
-    **{f"what is unknown is not mentioned: {ends}": [{**TRAIN, **ends}]
+TRAIN: Views = {"start_s": 2.0, "seconds": 3.0, "wait_seconds": 0.5}
+BARS: dict[str, Views] = {
+    "a bar has work, transfer and what is neither": {"train": {
+        **TRAIN, "transfer_seconds": 0.25, "idle_seconds": 0.125, "p10_s": 2.5, "p90_s": 4.0}},
+    **{f"what is unknown is not mentioned: {ends}": {"train": {**TRAIN, **ends}}
        for ends in ({}, {"p10_s": 2.5}, {"p90_s": 4.0})},
-    "the step ends where its last bar does": [
-        {"phase": "rollout", "start_s": 0.5, "seconds": 6.0}, TRAIN],
-    "forty bars, and the summary is of all": [
-        {"phase": f"p{at}", "start_s": float(at), "seconds": 5.0 if at == 40 else 1.0}
-        for at in range(41)],
+    "the step ends where its last bar does": {
+        "rollout": {"start_s": 0.5, "seconds": 6.0}, "train": TRAIN},
+    "forty bars, and the summary is of all": {
+        f"p{at}": {"start_s": float(at), "seconds": 5.0 if at == 40 else 1.0}
+        for at in range(41)},
 }  # fmt: skip
+
+
+def _mean_step(bars: Views) -> Callable[[], Chart | None]:
+    document = {"schema": 1, "summary": {"phases": bars}}
+    return lambda: waterfall_chart(bars_of(read_report(document)))
+
 
 CASES: dict[str, Charts] = {
     "lanes": LANES, "strips": STRIPS, "curves": CURVES, "steps": STEPS,
     "heatmap": _of(lambda document: heatmap_chart(document.views.heatmap),
         {name: {"heatmap": views} for name, views in HEATMAPS.items()}),
-    "waterfall": _of(
-        lambda document: waterfall_chart(list(map(with_bounded_kinds, document.views.waterfall))),
-        {name: {"waterfall": bars} for name, bars in BARS.items()},
-    ),
+    "waterfall": {name: _mean_step(bars) for name, bars in {"nothing": {}, **BARS}.items()},
 }  # fmt: skip

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_reports.charts.lanes import lanes_chart, shares
-from tests.unit.reports.charts.built import boxes, numbers, report, traces
+from grpo_doctor_reports.charts.lanes import shares
+from tests.unit.reports.charts.built import report
 
 TWO: dict[str, Any] = {
     "first": [1, 2], "last": [1, 4], "steps": [1, 3], "used": [False, True],
@@ -40,23 +40,3 @@ def test_where_no_step_is_used_all_are_shown() -> None:
 def test_without_a_length_there_are_no_shares(seconds: list[float | None]) -> None:
     steps = report(step_buckets={**TWO, "seconds": seconds, "phase_seconds": {"train": [1.0, 1.0]}})
     assert shares(steps.views.step_buckets) == (0, [])
-
-
-def test_phases_share_a_lane_by_their_seconds_and_wait_is_the_lower_part() -> None:
-    read = report(
-        timeline={"end_s": 15.0, "ranks": {
-            **TWO, "ranks": [0, 5],
-            "phase_seconds": {"train": [[3.0, None], [1.0, 1.0]], "rollout": [[1.0, 2.0]] * 2},
-            "wait_seconds": {"train": [[1.5, None], [0.0, 0.0]]},
-        }},
-        step_buckets={**TWO, "phase_seconds": {"train": [2.0, 2.0]}},
-    )  # fmt: skip
-    chart = lanes_chart(read)
-    assert chart is not None
-    figure = chart.figures["lanes"]
-    assert figure["layout"]["meta"]["labels"] == ["mean", "rank 0", "rank 5"]
-    rollout, train = (traces(figure, phase=name, far=True)[0] for name in ("rollout", "train"))
-    assert boxes(rollout)[:2] == [(0, 9, 0.56, 0.78), (9, 15, 0.56, 1.44)]
-    assert boxes(train)[:3] == [(0, 9, -0.44, 0.44), (9, 15, -0.44, 0.44), (0, 9, 0.78, 1.44)]
-    (wait,) = (t for t in traces(figure, far=True) if "fillpattern" in t)
-    assert numbers(wait["boxes"][2]) == [1.11]

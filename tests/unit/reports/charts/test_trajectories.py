@@ -88,7 +88,3 @@ def test_hostile_names_are_text_on_page_terminal_and_in_markdown() -> None:
         assert "60 trajectories" in text
         assert "\x1b" not in text
         assert len(text) < 20_000
-
-
-def test_a_run_without_trajectories_has_no_section() -> None:
-    assert 'id="trajectories"' not in render_html(report())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor_reports.hang import words
-from grpo_doctor_reports.hang.graph import LONGEST_CYCLE, WIDEST, Graph, make_graph
+from grpo_doctor_reports.hang.graph import WIDEST, Graph, make_graph
 from grpo_doctor_reports.hang.layout import PlacedBox, draw
 from grpo_doctor_reports.schema.attach import read_verdict
 from tests.demo_verdicts import VISITS
@@ -38,16 +38,6 @@ def test_the_order_of_the_document_does_not_matter() -> None:
     for seed in range(5):
         shuffled = random.Random(seed).sample(edges, len(edges))
         assert labels(graph_of(shuffled)) == labels(first)
-
-
-def test_a_cycle_is_kept_apart_and_shortened() -> None:
-    ring = [f"rank:{r}" for r in range(64)]
-    graph = graph_of(list(zip(ring, ring[1:] + ring[:1])), cycle=ring)
-    assert len(graph.cycle) == LONGEST_CYCLE
-    assert "ranks 7-63" in labels(graph)
-    around = {(link.source, link.target) for link in graph.links}
-    for at, key in enumerate(graph.cycle):
-        assert (key, graph.cycle[(at + 1) % LONGEST_CYCLE]) in around
 
 
 def overlap(first: PlacedBox, second: PlacedBox) -> bool:
@@ -99,13 +89,6 @@ def test_nothing_is_drawn_of_nothing() -> None:
 def of_edges(edges: list[tuple[str, str]]) -> Graph:
     waits = [{"source": a, "target": b, "kind": "p2p"} for a, b in edges]
     return make_graph(read_verdict({"schema": 1, "graph": {"edges": waits}}))
-
-
-def test_an_edge_of_many_ranks_is_all_of_them() -> None:
-    pairs = [(f"rank:{a}", f"rank:{b}") for a in (0, 1, 2, 7) for b in (4, 5, 6)]
-    together = of_edges([("rank:0-2,7", "rank:4-6")])
-    assert labels(together) == labels(of_edges(pairs)) == {"ranks 0-2, 7", "ranks 4-6"}
-    assert len(together.links) == 1
 
 
 @pytest.mark.parametrize("end", ["rank:0-", "rank:-3", "rank:3-1", "rank:1,,2", "rank:x-y"])

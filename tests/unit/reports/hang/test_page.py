@@ -11,7 +11,6 @@ from grpo_doctor_reports.assets import code
 from grpo_doctor_reports.hang.page import hang_page
 from tests.demo_reports import ATTACKS
 from tests.demo_verdicts import VISITS
-from tests.demo_verdicts.__main__ import main
 
 
 class Elements(HTMLParser):
@@ -59,22 +58,6 @@ def test_hostile_strings_stay_text() -> None:
     assert "{{7*7}}" in text
     assert "\x1b" not in page("hostile")
     assert len(ATTACKS) > 5
-
-
-def test_the_verdict_comes_first() -> None:
-    elements = Elements(page("stopped"))
-    text = " ".join(" ".join(elements.text).split())
-    body = text[text.index("Skip to the verdict") :]
-    order = ["Rank 3 is stopped", "Can this job recover?", "What to do now", "kill -CONT 4703",
-             "How to confirm", "Who waits for whom", "Evidence", "Stacks", "Processes"]  # fmt: skip
-    places = [body.rindex(words) if words in order[5:] else body.index(words) for words in order]
-    assert places == sorted(places)
-
-
-def test_every_demo_is_written(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("demo")
-    main(folder)
-    assert len(list(folder.iterdir())) == 2 * len(VISITS)
 
 
 def test_what_stands_between_backticks_is_code_and_stays_text() -> None:

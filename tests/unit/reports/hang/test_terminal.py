@@ -50,39 +50,6 @@ def test_a_command_to_copy_is_one_line_however_long() -> None:
     assert command in hang_text(document, 60, color=False)
 
 
-def test_alike_ranks_share_a_line() -> None:
-    text = shown("stopped64")
-    assert "ranks 0-16, 18-63" in text
-    assert len(text.splitlines()) < 40
-
-
-def test_a_cycle_of_64_ranks_is_told_in_a_few_lines() -> None:
-    text = shown("ring")
-    assert "rank 63 waits for rank 0 in recv, closing the cycle" in text
-    assert "and so on, to rank 63" in text
-    assert len(text.splitlines()) < 40
-
-
-def test_it_says_in_this_order() -> None:
-    text = shown("reward")
-    titles = ["Why", "Can this job recover?", "What to do now", "How to confirm",
-              "Evidence", "Processes", "What could not be inspected",
-              "Inspection took 2.1"]  # fmt: skip
-    places = [text.index(f"\n{title}") for title in titles]
-    assert places == sorted(places)
-
-
-def test_a_healthy_job_is_not_told_what_to_do_now() -> None:
-    assert "now" not in shown("slow").replace("not stuck", "").split("What to do")[1][:5]
-    text = shown("healthy")
-    assert text.startswith("The job is healthy: both ranks")
-    assert "no rank was paused" in text
-
-
-def test_missing_ranks_are_in_the_table() -> None:
-    assert re.search(r"ranks 1, 3 +missing +not on this host", shown("dead"))
-
-
 def test_a_rank_whose_death_was_seen_is_not_said_to_be_elsewhere() -> None:
     document = VISITS["dead"]()
     document["job"] |= {"ranks_seen": [0, 2, 3], "ranks_missing": [1]}
@@ -103,10 +70,6 @@ def test_hostile_text_is_visible_and_harmless(color: bool) -> None:
 def test_colours_only_where_they_are_wanted() -> None:
     assert "\x1b" not in shown("stopped")
     assert shown("stopped", color=True).startswith("\x1b[1;31m")
-
-
-def test_the_least_document_has_a_first_line() -> None:
-    assert shown("nothing").startswith("The job's state is unknown")
 
 
 @pytest.mark.parametrize(
@@ -172,19 +135,6 @@ def test_fixes_have_numbers_where_there_are_several() -> None:
     assert after("What to do now", parts(verdict={"fixes": [first, second]})) == [
         "  1. Do it.", "         run --now", "  2. Or not.",
     ]  # fmt: skip
-
-
-def test_where_a_rank_stands_and_what_it_waits_for_are_one_cell() -> None:
-    ranks = [
-        {"rank": 0, "role": "rank", "state": "waiting", "where": "a.py:1", "waiting_for": "rank 1"},
-        {"rank": 1, "role": "rank", "state": "running", "where": "a.py:2"},
-        {"rank": 2, "role": "rank", "state": "blocked", "waiting_for": "a disk"},
-    ]
-    assert after("Processes", parts(ranks=ranks)) == [
-        "  rank 0  waiting  a.py:1; waits for rank 1",
-        "  rank 1  running  a.py:2",
-        "  rank 2  blocked  waits for a disk",
-    ]
 
 
 def test_missing_ranks_alone_are_a_table_too() -> None:
