@@ -59,7 +59,7 @@ test-attach: $(READY) ## `attach` on torchrun jobs as users start them, on TRL's
 	$(PYTEST) -m faults $(wildcard tests/integration/test_attach*.py)
 
 cluster: $(READY) ## `attach --slurm`, `--kube`, `--ray`, `--ssh` on two namespaced hosts: root; Debian's slurmd slurmctld slurm-client munge openssh-server; env-openrlhf of `make frameworks`
-	$(PYTEST) tests/integration/test_attach_slurm.py tests/integration/test_attach_ssh.py tests/integration/test_run_hosts.py tests/integration/test_attach_clusters.py tests/frameworks/test_ray_cluster.py
+	$(PYTEST) tests/integration/test_attach_slurm.py tests/integration/test_attach_ssh.py tests/integration/test_run_hosts.py tests/frameworks/test_ray_cluster.py
 
 test-watchdog: $(READY) ## the watchdog of `run` on plain torchrun jobs (7 minutes)
 	$(PYTEST) -m faults $(wildcard tests/integration/test_watchdog*.py)
@@ -113,7 +113,7 @@ format: $(READY) ## let ruff fix and format
 	$(BIN)/ruff format .
 
 bench: $(READY) ## the benchmarks: ratios against peers in one run
-	for part in recorder scale overhead trainer_speed learning; do $(BIN)/python -m benchmarks.$$part || exit 1; done
+	for part in recorder scale overhead trainer_speed; do $(BIN)/python -m benchmarks.$$part || exit 1; done
 
 accuracy: $(READY) ## how right it is, written to benchmarks/results/accuracy.md: rules, predictions, attach (75 minutes)
 	$(BIN)/python -m tests.labelled --write benchmarks/results/accuracy.md

@@ -201,7 +201,6 @@ class TraceBuilder:
             source="built in a test",
             run=Run(
                 id="built",
-                command=("grpo-doctor-trainer",),
                 framework=self.framework,
                 framework_version=self.framework_version,
                 world_size=self.ranks,
@@ -211,7 +210,7 @@ class TraceBuilder:
                 config=self.config,
                 knobs=self.knobs,
                 servers=tuple(self.servers),
-                **self.run_facts,
+                **{"command": ("grpo-doctor-trainer",), **self.run_facts},
             ),
             processes=tuple(
                 Process(

@@ -49,7 +49,6 @@ _LONGEST = (
     "browser/test_reading.py",
     "faults/test_harmless.py",
     "integration/test_discover.py",
-    "integration/test_trainer_evaluation.py",
     "integration/test_reward_workers.py",
     "integration/test_recorder_collectives.py",
     "accuracy/test_accuracy.py",
@@ -75,7 +74,6 @@ _LONGEST = (
 _FORKING = (
     "case_studies/test_case_5.py",
     "integration/test_reward_workers.py",
-    "integration/test_trainer_engines.py",
 )
 _FORKS = "forks"
 # Jobs with engines in their ranks: vLLM's CPU build names the shared memory of those that are

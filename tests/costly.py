@@ -1,7 +1,7 @@
 """What `make test-fast` leaves out because it was measured to take long: costly.txt.
 
 On a quiet machine `make test-fast PYTEST_ARGS="-p tests.costly"` runs that too and writes what each
-test took; then `python -m tests.costly` writes the list anew. A test that the list does not have
+test took; then `python -m tests.costly` writes the list again. A test that the list does not have
 is run.
 """
 

@@ -7,7 +7,7 @@ Every rank begins as a victim: still, ten seconds into an `all_reduce` of a job 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,6 +76,7 @@ class FakeProcess:
     major_faults: int = 0
     swap_bytes: int = 0
     exit_code: int | None = None
+    arguments: tuple[int, ...] = ()  # of the call that the main thread sleeps in
     owns_gil: bool = False
     limits: tuple[Limits, Limits] | None = None
     blocked: list[Blocked] = field(default_factory=list)
@@ -107,6 +108,7 @@ class FakeProcess:
             cpu_ticks=1000 + ticks,
             voluntary=500 + number * self.wakes,
             run_delay_ns=int(number * self.delay_share * BETWEEN_S * SECOND),
+            arguments=self.arguments,
             last_ran_ns=at_ns - int(self.still_s * SECOND),
         )
         return ProcessLook(
@@ -314,3 +316,33 @@ def without_communication(build: EvidenceBuilder, rank: int) -> FakeProcess:
         gloo = Thread(900 + other, "pt_gloo_runloop", "S", last_ran_ns=1)
         build.rank(other).threads = [(PythonThread(900 + other, "", ()), gloo)]
     return build.elsewhere(rank, frames("upload /home/me/logs.py:3"))
+
+
+def with_look(evidence: Evidence, number: int, pid: int, **fields: Any) -> Evidence:
+    """The same where a look has this of a process; without any fields it was not there."""
+    look = evidence.looks[number]
+    processes = (
+        replace(process, **fields) if process.pid == pid else process
+        for process in look.processes
+        if fields or process.pid != pid
+    )
+    looks = list(evidence.looks)
+    looks[number] = replace(look, processes=tuple(processes))
+    return replace(evidence, looks=tuple(looks))
+
+
+def with_entries(
+    evidence: Evidence,
+    edit: Callable[[list[dict[str, Any]]], None],
+    *ranks: int,
+    later_s: float = 0,
+) -> Evidence:
+    """The same where the recorders of these ranks have other entries, and were read later."""
+    dumps = list(evidence.dumps)
+    for at, dump in enumerate(dumps):
+        if dump.rank in ranks:
+            document = json.loads(dump.data)
+            edit(document["entries"])
+            read_ns = dump.at_unix_ns + int(later_s * SECOND)
+            dumps[at] = replace(dump, data=json.dumps(document).encode(), at_unix_ns=read_ns)
+    return replace(evidence, dumps=tuple(dumps))

@@ -48,11 +48,12 @@ def rows_of(content: SpanRecords) -> list[Row]:
     """Records in the order in which they were written."""
     table = NameTable()
     ids = table.translation(Recording("", content, {}))
+    names = table.names.names
     rows = []
     for start, end, value, name, thread, depth, kind in content.records.tolist():
         name_id, args_id = ids[name]
-        args = table.args[args_id] if args_id >= 0 else ""
-        rows.append(Row(KINDS[kind], table.names[name_id], args, start, end, value, depth, thread))
+        args = table.args.names[args_id] if args_id >= 0 else ""
+        rows.append(Row(KINDS[kind], names[name_id], args, start, end, value, depth, thread))
     return rows
 
 

@@ -18,6 +18,7 @@ READ = (
     "*.md",
     "docs/**/*.md",
     "grpo_doctor/**/*.md",
+    "grpo_doctor/**/*.json",
     "reports/**/*.j2",
     "reports/**/*.js",
     *(f"{folder}/**/*.py" for folder in ("grpo_doctor", "probes", "trainer")),
@@ -29,6 +30,10 @@ MOST_WORDS = 25
 SENTENCE_END = re.compile(r"[.?!:;](?:\s|$)|\n(?=\s|[-*] |\|)")
 PROSE = re.compile(r"\b(?:a|an|the|is|are|of)\b")
 
+# Members of our JSON data that a user reads; the others are names, patterns and foreign text.
+SHOWN = re.compile(
+    r'"(?:says|fix|next|meaning|why|risk|text|note)": (?:"(?:[^"\\\n]|\\.)*"|\[[^\]]*\])'
+)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -81,7 +86,13 @@ def in_file(path: Path) -> list[str]:
     """Return `line: problem` for all that a file shows to a user."""
     source = path.read_text(encoding="utf-8")
     prose = re.sub(r"`[^`\n]+`", "`code`", source)
-    texts = strings(source) if path.suffix == ".py" else [(1, prose, False)]
+    if path.suffix == ".py":
+        texts = strings(source)
+    elif path.suffix == ".json":
+        shown = SHOWN.finditer(source)
+        texts = ((source.count("\n", 0, one.start()) + 1, one[0], True) for one in shown)
+    else:
+        texts = iter([(1, prose, False)])
     return [
         each
         for line, text, is_message in texts

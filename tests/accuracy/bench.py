@@ -11,7 +11,7 @@ from grpo_doctor import knobs
 from grpo_doctor.analysis import Analysis, analyse
 from grpo_doctor.trace.read import load
 from grpo_doctor.whatif import Prediction, Withheld, build_model, predict_settings, replay
-from grpo_doctor.whatif.models import knob
+from grpo_doctor.whatif.models.cost_model import knob
 from tests.accuracy.fixes import Fix, Flags, arguments
 from tests.recorded import Workshop
 

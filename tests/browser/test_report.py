@@ -108,7 +108,7 @@ def test_no_page_scrolls_sideways(shown: Tab) -> None:
     for width in _WIDTHS:
         shown.resize(width, 900)
         shown.frame()
-        # Charts are drawn anew a moment after the window has its size.
+        # Charts are drawn again a moment after the window has its size.
         shown.wait_for(partial(_fits, shown, width))
     shown.resize(_WIDTHS[0], 900)
 

@@ -46,7 +46,7 @@ def record(
     Raises:
         CommandFailedError: it ended with another code than expected.
     """
-    arguments = ["run", "--run-dir", str(folder), "--nproc", str(ranks), "--", *spelled(flags)]
+    arguments = ["run", "-o", str(folder), "--nproc", str(ranks), "--", *spelled(flags)]
     output = tool(arguments, folder.parent, expect)
     folder.with_suffix(".log").write_text(output)
     return report(folder)

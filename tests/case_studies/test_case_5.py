@@ -105,7 +105,7 @@ def test_the_fix_as_printed_takes_the_optimizer_out(before: Recorded, after: Rec
 
 @pytest.mark.heavy
 def test_a_job_that_died_of_two_devices_is_told_so_with_what_helps(tmp_path: Path) -> None:
-    log = tool(["run", "--run-dir", "run", "--", sys.executable, str(SCRIPT)], tmp_path, expect=1)
+    log = tool(["run", "-o", "run", "--", sys.executable, str(SCRIPT)], tmp_path, expect=1)
     assert "GD074" in log
     issue = finding(reported(tmp_path / "run"), "GD074")
     assert issue is not None

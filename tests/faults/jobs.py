@@ -152,7 +152,7 @@ def _trainer(job: Job, *, recorded: bool) -> None:
     flags = ["--reward_funcs", rewards, "--max_steps", "100000", "--output_dir", "out"]
     flags += job.spec.facts.get("trainer_flags", [])
     if recorded:
-        command = [sys.executable, "-m", "grpo_doctor", "run", "--run-dir", "run", "--nproc", ranks]
+        command = [sys.executable, "-m", "grpo_doctor", "run", "-o", "run", "--nproc", ranks]
         start(job, [*command, "--no-watchdog", "--", *flags], **{SPEC: str(path)})
     else:
         start(job, [*_TORCHRUN, ranks, "-m", "grpo_doctor_trainer", *flags], **{SPEC: str(path)})

@@ -23,10 +23,10 @@ import numpy as np
 import pytest
 
 from grpo_doctor.analysis import Analysis, analyse
-from grpo_doctor.analysis.intervals import Intervals, Times, intersect, union
 from grpo_doctor.findings.rule import Answer, Finding
 from grpo_doctor.findings.rules import gd027_starved_trainer
 from grpo_doctor.findings.view import RunView
+from grpo_doctor.trace.intervals import Intervals, Times, intersect, union
 from grpo_doctor.trace.model import Kind, Trace
 from grpo_doctor.trace.read import load
 from tests.frameworks.environments import python_of

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from grpo_doctor.analysis.intervals import union
 from grpo_doctor.phases import PHASES
+from grpo_doctor.trace.intervals import union
 from tests.frameworks import environments
 from tests.frameworks.inputs import write_model, write_prompts
 from tests.frameworks.jobs import CODE, Setting, command

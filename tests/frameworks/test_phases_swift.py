@@ -179,28 +179,3 @@ def test_the_real_trainer_on_megatron_has_its_phases(tmp_path: Path) -> None:
         seconds = analysis.seconds[:, 0, PHASES.index(phase)]
         assert seconds.mean() == pytest.approx(0.2 * count, rel=0.25), phase
     assert analysis.seconds[:, 0, PHASES.index("offload")].min() > 0
-
-
-def test_the_real_driver_under_ray_has_its_phases(tmp_path: Path) -> None:
-    python = python_of(ENVIRONMENTS / VERSIONS[NEWEST])
-    if not python.exists():
-        pytest.skip(f"no environment with ms-swift {NEWEST} in {ENVIRONMENTS}")
-    calls = {"dataload": 1, "rollout": 1, "reward": 1, "logprob": 2, "train": 1, "sync": 1}
-    environment = {
-        **_environment(tmp_path, python, 0),
-        "TIMES": json.dumps(dict.fromkeys(calls, 0.2)),
-    }
-    run = tmp_path / "run"
-    done = subprocess.run(
-        [*recording(run, "--no-report"), str(python), str(MEGATRON.with_name("swift_ray.py"))],
-        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    trace = load(run)
-    analysis = analyse(trace)
-    assert [process.role for process in trace.processes] == ["driver"]
-    assert list(analysis.steps.numbers) == [1, 2, 3]
-    assert analysis.share("unattributed") < 0.05
-    for phase, count in calls.items():
-        seconds = analysis.seconds[:, 0, PHASES.index(phase)]
-        assert seconds.mean() == pytest.approx(0.2 * count, rel=0.25), phase

@@ -11,7 +11,7 @@ from grpo_doctor.trace.read import load
 from tests.gpu.parts import Outcome, Wish, problem_without
 from tests.gpu.training import ROOT, TrainerError, arguments_of, make_model, train
 
-NEEDED = ("transformers", "accelerate", "deepspeed", "peft", "datasets")
+NEEDED = ("transformers", "deepspeed", "peft", "datasets")
 CLOSE = 0.15
 LENGTHS = ("--max_steps", "3", "--max_completion_length", "192")
 CONFIGURATIONS = {

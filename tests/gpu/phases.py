@@ -6,7 +6,7 @@ from tests.gpu.parts import Outcome, Wish, problem_without
 from tests.gpu.training import CLOSE, TrainerError, make_model, phase_seconds, train
 from tests.gpu.training import phases_worth_comparing as worth_comparing
 
-NEEDED = ("transformers", "accelerate", "deepspeed", "peft", "datasets")
+NEEDED = ("transformers", "deepspeed", "peft", "datasets")
 FLAGS = ("--deepspeed", "zero2", "--train_type", "full", "--gradient_checkpointing", "true")
 
 

@@ -39,7 +39,7 @@ def test_a_real_size_trains(
 ) -> None:
     steps = train(
         "grpo_doctor_trainer", model, ranks, tmp_path / "job",
-        "--deepspeed", engine, "--train_type", train_type, "--reward_funcs", "accuracy", "length",
+        "--deepspeed", engine, "--train_type", train_type, "--reward_funcs", "accuracy",
     )  # fmt: skip
     assert len(steps) == STEPS
     assert all(step["grad_norm"] >= 0 for step in steps)

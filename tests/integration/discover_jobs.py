@@ -1,9 +1,8 @@
 """Starts small gloo jobs for test_discover.py. Imports torch once, then forks a launcher for each
 line of standard input, which forks its ranks; run as a script.
 
-A line is `{"way": ..., "ranks": N, "port": P}`; the answer is `{"launcher": pid, "ranks": [pids]}`
-once every rank is where it shall stay. Ways: `late`: ranks set RANK after the fork. `silent`: no
-process says its rank. `waiting`: as silent, and one rank too few, so that they never meet.
+A line is `{"ranks": N, "port": P}`; the answer is `{"launcher": pid, "ranks": [pids]}` once every
+rank is where it shall stay. Ranks set RANK after the fork.
 """
 
 from __future__ import annotations
@@ -46,16 +45,15 @@ def _say(line: str) -> None:
 
 def _launch(wish: dict[str, Any]) -> None:
     mine, theirs = os.pipe()
-    started = wish["ranks"] - (wish["way"] == "waiting")
     pids = []
-    for rank in range(started):
+    for rank in range(wish["ranks"]):
         pid = os.fork()
         if pid == 0:
             _be_rank(wish, rank, theirs)
         pids.append(pid)
     ready_count = 0
-    while ready_count < started:
-        ready_count += len(os.read(mine, started))
+    while ready_count < len(pids):
+        ready_count += len(os.read(mine, len(pids)))
     _say(json.dumps({"launcher": os.getpid(), "ranks": pids}))
     threading.Event().wait()
 
@@ -68,15 +66,12 @@ def _be_rank(wish: dict[str, Any], rank: int, ready: int) -> None:
     store = dist.TCPStore(  # type: ignore[attr-defined]
         "127.0.0.1", wish["port"], wish["ranks"], rank == 0, timeout, wait_for_workers=False
     )
-    if wish["way"] == "waiting":
-        os.write(ready, b"x")
-    if wish["way"] == "late":
-        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(wish["ranks"])}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(wish["ranks"])}
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=wish["ranks"], timeout=timeout
     )
     dist.all_reduce(torch.ones(1))
-    helpers = _helpers() if wish["way"] == "late" and rank == 1 else ()
+    helpers = _helpers() if rank == 1 else ()
     os.write(ready, b"x")
     threading.Event().wait()
     del helpers

@@ -5,7 +5,6 @@ train_grpo.py FAULT MODEL FOLDER    each rank touches FOLDER/RANK when the fault
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
@@ -57,23 +56,7 @@ def length_reward(completions: list[str], **_: Any) -> list[float]:
         ask_judge(completions[0])
     if rewards.due("stopped"):
         os.kill(os.getpid(), signal.SIGSTOP)
-    if rewards.due("terminal"):
-        input("continue? ")
     return [float(len(set(text))) for text in completions]
-
-
-async def judged_reward(completions: list[str], **_: Any) -> list[float]:
-    """As users bound how many requests are open, with a mistake."""
-    gate = asyncio.Semaphore(1)
-
-    async def judge(text: str) -> float:
-        async with gate:
-            if rewards.due("gate"):
-                await judge(text)
-            return float(len(set(text)))
-
-    rewards.calls += 1
-    return list(await asyncio.gather(*map(judge, completions)))
 
 
 class OncePerStep(TrainerCallback):  # type: ignore[misc]
@@ -99,9 +82,8 @@ def main() -> None:
         dataloader_num_workers=1 if FAULT == "loader" else 0,
     )  # fmt: skip
     prompts = [{"prompt": f"{n}+{n}"} for n in range(1000)]
-    reward = judged_reward if FAULT == "gate" else length_reward
     trainer = GRPOTrainer(
-        model=MODEL, reward_funcs=[reward], args=config, callbacks=[OncePerStep()],
+        model=MODEL, reward_funcs=[length_reward], args=config, callbacks=[OncePerStep()],
         train_dataset=Dataset.from_list(prompts).with_transform(tokenized_slowly),
     )  # fmt: skip
     trainer.train()

@@ -156,38 +156,6 @@ def a_rank(job: Running) -> str:
     raise AssertionError("it has no rank 0")
 
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "job": {"host": str, "hosts": list, "world_size": int, "ranks_seen": list,
-            "ranks_missing": list, "framework": str},
-    "verdict": {"state": str, "class": str, "culprits": list, "victims": list,
-                "confidence": float, "certainty": str, "phase": (str, type(None)), "summary": str,
-                "evidence": list, "confirm": list, "fixes": list, "can_go_on": str},
-    "cost": {"seconds": float, "max_pause_ms": (int, float)},
-}  # fmt: skip
-
-
-def test_the_document_has_the_promised_shape(stopped: Running) -> None:
-    document = stopped.document()
-    assert document["schema"] == 1
-    for part, members in SHAPES.items():
-        assert set(document[part]) == set(members)
-        for name, kind in members.items():
-            assert isinstance(document[part][name], kind), (part, name)
-    verdict = document["verdict"]
-    assert (verdict["state"], verdict["class"]) == ("stuck", "rank-stopped")
-    assert verdict["culprits"] == [GUILTY]
-    assert verdict["victims"] == [0, 1, 3]
-    assert 0.5 < verdict["confidence"] <= 1
-    for item in verdict["evidence"]:
-        assert set(item) == {"source", "rank", "text"}
-    for fix in verdict["fixes"]:
-        assert set(fix) == {"text", "knob", "spelling"}
-    ranks = [row for row in document["ranks"] if row["role"] == "rank"]
-    assert [row["rank"] for row in sorted(ranks, key=lambda row: row["rank"])] == [0, 1, 2, 3]
-    for row in document["ranks"]:
-        assert set(row) == {"rank", "pid", "role", "state", "where", "waiting_for", "host"}
-
-
 def test_any_process_of_the_job_leads_to_it(stopped: Running) -> None:
     of_a_rank = stopped.document(a_rank(stopped))
     assert of_a_rank["verdict"]["culprits"] == [GUILTY]
@@ -203,27 +171,6 @@ def test_what_is_kept_explains_it_again(stopped: Running, tmp_path: Path) -> Non
     )  # fmt: skip
     assert replay.returncode == 3
     assert json.loads(replay.stdout) == document
-
-
-@pytest.mark.parametrize(
-    "pid", ["999999999", "gone", "zombie", "sleep"], ids=["no such", "gone", "zombie", "no Python"]
-)
-def test_a_pid_that_is_no_job(pid: str) -> None:
-    process = subprocess.Popen(["sleep", "600" if pid == "sleep" else "0"])
-    try:
-        if pid == "gone":
-            process.wait()
-        while pid == "zombie" and psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
-            time.sleep(0.01)
-        number = pid if pid.isdigit() else str(process.pid)
-        done = Running(0, ()).attach(number)
-    finally:
-        process.kill()
-        process.wait()
-    assert done.returncode == 5
-    assert done.stdout == ""
-    assert number in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 # Imported as root, because another user may not even read this environment.

@@ -88,8 +88,6 @@ STOPS = "os.kill(os.getpid(), signal.SIGSTOP)"
     [
         ("torchrun", "judge", "reward-blocked", ASKS),
         ("deepspeed", "stopped", "rank-stopped", STOPS),
-        ("torchrun", "gate", "reward-blocked", "async with gate:"),
-        ("torchrun", "terminal", "reward-blocked", 'input("continue? ")'),
     ],
 )
 def test_a_reward_that_does_not_return(

@@ -38,11 +38,6 @@ _ENDED_S = 200.0
 _STUCK_AFTER_S = 90.0
 _MOMENT_S = 15.0
 _PORT = "29511"
-_KILL_THE_CULPRIT = (
-    "for pid in $(pgrep -f 'hosts[_]job.py'); do "
-    f"tr '\\0' '\\n' < /proc/$pid/environ | grep -qx RANK={hosts_job.CULPRIT} && kill -9 $pid; "
-    "done; true"
-)
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", "TMPDIR": "/dev/shm"}
 
 
@@ -211,25 +206,6 @@ def test_a_host_that_is_gone(tmp_path: Path) -> None:
         assert list(alone) == [NAMES[0]]
         assert joint["job"]["ranks_missing"] == [2, 3]
         assert not set(joint["verdict"]["culprits"]) & {0, 1}, joint["verdict"]["summary"]
-
-
-def test_a_rank_that_was_killed_on_a_host_that_nobody_reaches(tmp_path: Path) -> None:
-    with running("none", tmp_path, torchrun=False) as job:
-        job.cluster.cut(job.hosts[1])
-        job.hosts[1].run("sh", "-c", _KILL_THE_CULPRIT)
-        joint, alone = job.judged()
-        if NAMES[1] not in alone:  # rank 2 read from rank 3 just then, and ended with an error
-            assert joint["job"]["ranks_missing"] == [2, 3]
-            assert not set(joint["verdict"]["culprits"]) & {0, 1}, joint["verdict"]["summary"]
-            return
-        assert joint["verdict"]["class"] == "rank-dead", joint["verdict"]["summary"]
-        # Rank 2 may have ended with an error by then, as it read from rank 3.
-        culprits = joint["verdict"]["culprits"]
-        assert culprits in ([CULPRIT], [2, CULPRIT])
-        who = f"Rank {CULPRIT} on" if culprits == [CULPRIT] else "Ranks 2"
-        assert joint["verdict"]["summary"].startswith(who)
-        assert NAMES[1] in joint["verdict"]["summary"]
-        _blames_nobody_here(alone[NAMES[0]])
 
 
 def test_a_host_that_was_never_started(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_command_runs_as_printed(command: str, place: Path) -> None:
 def test_check_finds_nothing_wrong_with_a_printed_launch(launch: str, place: Path) -> None:
     ran = _run(f"grpo-doctor check --gpus 8xA100-80G -- {launch}", place)
     assert ran.returncode == 0, ran.stdout
-    assert ran.stdout.startswith("It probably fits")
+    assert ran.stdout.startswith(("It probably fits", "It may fit"))
 
 
 @pytest.mark.heavy

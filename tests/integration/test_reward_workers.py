@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from tests.recorded.forks import shared
 from tests.recording import read_rows, spans_file
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
@@ -140,18 +139,3 @@ def test_prints_arrive_and_the_trace_tells_waiting_from_working(tmp_path: Path) 
     worker_files = [p for p in (tmp_path / "run" / "ranks").glob("*.spans") if "." in p.stem]
     worked = {row.name for path in worker_files for row in read_rows(path)}
     assert worked == set(names)
-
-
-def test_a_job_with_a_function_that_hangs_ends_by_itself(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "import time\ndef slow(completions):\n    time.sleep(600)\n", encoding="utf-8"
-    )
-    flags = "--reward_funcs mine.py:slow --reward_timeout 1 --deepspeed none --output_dir out"
-    flags += " --per_device_train_batch_size 8 --num_generations 8"
-    server = shared()
-    server.start(tmp_path, flags.split(), ranks=1)
-    code, log = server.wait(PATIENCE_S), (tmp_path / "job.log").read_text()
-    assert code == 2, log
-    assert "the reward function mine.py:slow gave no answer for 8 completions" in log
-    assert "mine.py, line 3, in slow" in log
-    assert "Traceback" not in log

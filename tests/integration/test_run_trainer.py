@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +13,6 @@ import pytest
 
 from grpo_doctor.trace.model import Kind
 from grpo_doctor.trace.read import load
-from grpo_doctor_probes.procs.live import read_header
 
 pytest.importorskip("deepspeed", reason="needs the trainer extra")
 pytestmark = pytest.mark.slow
@@ -28,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 def command(folder: Path, *flags: str) -> list[str]:
     return [
-        sys.executable, "-m", "grpo_doctor", "run", "--run-dir", str(folder), "--nproc", "2",
+        sys.executable, "-m", "grpo_doctor", "run", "-o", str(folder), "--nproc", "2",
         "--json", "--", "--output_dir", str(folder.parent / "out"), *flags,
     ]  # fmt: skip
 
@@ -83,7 +77,7 @@ def test_every_phase_of_both_ranks_is_there_and_nothing_is_lost(demo: dict[str, 
 @pytest.mark.heavy
 def test_almost_all_of_a_step_is_attributed(demo: dict[str, Any]) -> None:
     assert demo["summary"]["steps"] >= 6
-    assert demo["summary"]["unattributed_share"] < 0.02
+    assert demo["summary"]["unattributed"]["share"] < 0.02
     assert set(demo["summary"]["phases"]) >= {"rollout", "train"}
 
 
@@ -113,57 +107,6 @@ def test_collectives_of_both_ranks_match(demo: dict[str, Any]) -> None:
     assert len(sequences) == 2
     assert sequences[0] == sequences[1]
     assert len(sequences[0]) > 12
-
-
-def stop_inside(folder: Path, rank: int, phase: str) -> int:
-    """Stops a rank (SIGSTOP) at a moment at which `phase` is open; returns its process id."""
-    path = folder / "ranks" / f"{rank:05d}.spans"
-    deadline = time.monotonic() + PATIENCE_S
-    for _ in looks(deadline):
-        try:
-            header = read_header(path)
-        except (FileNotFoundError, ValueError):  # not there yet, or still being made
-            continue
-        if header.step is None or header.step < 3 or phase not in names(path):
-            continue
-        os.kill(header.pid, signal.SIGSTOP)
-        if phase in names(path):
-            return header.pid
-        os.kill(header.pid, signal.SIGCONT)
-    raise AssertionError(f"rank {rank} was never seen in {phase}")
-
-
-def names(path: Path) -> set[str]:
-    return {span.name for span in read_header(path).open_spans}
-
-
-def looks(deadline: float) -> Iterator[None]:
-    while time.monotonic() < deadline:
-        yield
-        time.sleep(0.002)
-
-
-# On jobs that start at once, test_run.py and test_watchdog.py hold what is said of a killed rank.
-@pytest.mark.heavy
-def test_a_rank_killed_in_its_rollout_leaves_that_span_open(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    process = subprocess.Popen(
-        command(folder, "--max_steps", "2000"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        os.kill(stop_inside(folder, 1, "rollout"), signal.SIGKILL)
-        _, errors = process.communicate(timeout=PATIENCE_S)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode not in (0, None)
-    trace = load(folder / "trace.json")
-    killed = trace.frame().query("rank == 1 and open")
-    assert {"step", "rollout"} <= set(killed["name"])
-    assert len(trace.frame().query("rank == 1 and kind == 'step' and not open")) >= 2
-    said = r"Rank 1 \(pid \d+\) died first, by SIGKILL, while in rollout"
-    assert re.search(said, " ".join(errors.split()))
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_job_is_sampled_and_the_file_is_whole(tmp_path: Path) -> None:
     assert abs(header["unix_ns"] - time.time_ns()) < 3600 * 10**9
     assert end["ticks"] >= 60
     names = {row["name"] for row in rows if "track" in row}
-    assert {"host.cpu", "host.load1", "host.net_rx", "host.shm_used", "host.swap_used"} <= names
+    assert {"host.cpu", "host.psi_io", "host.shm_used", "host.swap_used"} <= names
     assert _usual(rows, "rank.cpu", 0) > 10 * _usual(rows, "rank.cpu", 1)
     assert _usual(rows, "rank.threads", 1) == 1
 

@@ -42,14 +42,14 @@ from grpo_doctor_trainer.algorithm.loss import (  # noqa: E402
 from grpo_doctor_trainer.config import TrainerConfig  # noqa: E402
 from grpo_doctor_trainer.data.experience import Experience, TokenBatch, mask_after_end  # noqa: E402
 from grpo_doctor_trainer.flags import parse  # noqa: E402
-from grpo_doctor_trainer.logs.metrics import (  # noqa: E402
+from grpo_doctor_trainer.model.load import load_model  # noqa: E402
+from grpo_doctor_trainer.ranks import Ranks  # noqa: E402
+from grpo_doctor_trainer.rewards.scoring import combine  # noqa: E402
+from grpo_doctor_trainer.steplog import (  # noqa: E402
     completion_metrics,
     loss_metrics,
     reward_metrics,
 )
-from grpo_doctor_trainer.model.load import load_model  # noqa: E402
-from grpo_doctor_trainer.ranks import Ranks  # noqa: E402
-from grpo_doctor_trainer.rewards.scoring import combine  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,

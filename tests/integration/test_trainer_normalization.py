@@ -18,10 +18,10 @@ import torch
 from grpo_doctor_trainer.algorithm.loss import grpo_loss, tokens_in_loss
 from grpo_doctor_trainer.config import TrainerConfig
 from grpo_doctor_trainer.data.experience import Experience, TokenBatch
-from grpo_doctor_trainer.engine import make_accelerator, make_engine
-from grpo_doctor_trainer.logs.metrics import loss_metrics
+from grpo_doctor_trainer.engine import make_engine
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
 from grpo_doctor_trainer.ranks import Ranks, join_ranks, leave_ranks
+from grpo_doctor_trainer.steplog import loss_metrics
 from tests.recorded.forks import shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.heavy]
@@ -60,8 +60,7 @@ def rank_main() -> None:
     parts = [experience().select(rows) for rows in mine]
     results = {}
     settings = config("grpo")
-    accelerator = make_accelerator(settings, ranks, torch.float32)
-    engine = make_engine(accelerator, tiny_model(tiny_tokenizer()), settings, ranks)
+    engine = make_engine(None, tiny_model(tiny_tokenizer()), settings, ranks)
     for loss_type in LOSS_TYPES:
         statistics = []
         tokens = tokens_in_loss(parts, ranks)

@@ -120,20 +120,6 @@ def test_an_engine_sees_the_images_that_the_trainer_sees(tmp_path: Path) -> None
         assert at["trained"]
 
 
-@pytest.mark.skipif(not TORCHVISION.is_dir(), reason=f"no torchvision in {TORCHVISION}")
-def test_an_image_may_come_again_after_the_weights_changed(tmp_path: Path) -> None:
-    """Each evaluation asks for the same images, in an engine that forgot them with its weights."""
-    text = "--model embedded-vl --deepspeed none --max_steps 2 --eval_steps 1 --use_vllm true"
-    path = os.pathsep.join(map(str, (OPERATORS, TORCHVISION, ROOT)))
-    done = subprocess.run(
-        [sys.executable, "-m", "grpo_doctor", "run", "-o", str(tmp_path / "run"), "--nproc", "1",
-         "--", *text.split(), "--output_dir", str(tmp_path / "out")],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}, cwd=tmp_path,
-        capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-
-
 def test_an_engine_with_other_weights_than_the_trainer_ends_every_rank(results: Results) -> None:
     for message in results["wrong weights"]:
         assert re.search(r"does not sample from the weights .* by \d+\.\d\d nats", message)

@@ -24,7 +24,7 @@ pytest.importorskip("deepspeed", reason="needs the trainer extra")
 
 from grpo_doctor_trainer.errors import RolloutError
 from grpo_doctor_trainer.model.tiny import tiny_model, tiny_tokenizer
-from grpo_doctor_trainer.rollout.vllm.client import VllmServer
+from grpo_doctor_trainer.rollout.vllm.server import VllmServer
 from tests.ports import free_port
 from tests.rollout_server import (
     SHARED_MEMORY,

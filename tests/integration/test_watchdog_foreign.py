@@ -132,7 +132,6 @@ def test_a_rank_that_dies_while_it_is_looked_at_is_told_to_have_died(tmp_path: P
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("killed", "rank 1 (pid {rank}) died first, by SIGKILL"),
         ("segfault", "rank 1 (pid {rank}) died first, by SIGSEGV"),
         ("raises", "rank 1 (pid {rank}) ended first, with exit code 1"),
         ("engine_dies", "the rollout engine of rank 1 (pid {engine}) had ended"),

@@ -25,7 +25,7 @@ def main() -> int:
     add("--only", nargs="+", default=[], metavar="PART", help="of the names")
     add("--seed", type=int, metavar="N", help="of runs that the rules were not fixed on")
     add("--keep", type=Path, metavar="DIR", help="keep the runs there")
-    add("--kept", type=Path, metavar="DIR", help="run nothing: judge the runs kept there anew")
+    add("--kept", type=Path, metavar="DIR", help="run nothing: judge the runs kept there again")
     add("--write", type=Path, metavar="PAGE", help="write the table there")
     add("--json", type=Path, metavar="FILE", help="write every answer there")
     add("--check", action="store_true", help="exit code 1 where a goal is missed")

@@ -30,7 +30,7 @@ def test_a_chart_of_the_report_is_a_figure(tmp_path: Path) -> None:
     run = grpo_doctor.load(tmp_path / "trace.json")
     assert {"steps", "lanes", "heatmap", "waterfall"} <= set(run.figures)
     steps = run.figure("steps")
-    assert steps.layout.xaxis.title.text == "time since the recording began, s"
+    assert steps.layout.xaxis.title.text == "time, s"
     assert all(run.figure(name).data for name in run.figures)
     with pytest.raises(UsageError, match="no figure 'step'; this recording has: waterfall, steps"):
         run.figure("step")

@@ -23,7 +23,7 @@ _MAY_READ_ALL = {
     "document/memory.py": 1,
     "findings/signals.py": 1,
     "findings/view.py": 1,
-    "cli/whatif.py": 1,
+    "cli/whatif.py": 2,
     "compare/settings.py": 1,
 }
 

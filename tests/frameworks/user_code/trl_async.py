@@ -1,8 +1,9 @@
 """A user's script with TRL's AsyncGRPOTrainer: MODEL FOLDER URL TIMES. It times its own parts.
 
 TIMES is JSON: seconds that each call of the reward, each call of the tool and each step of training
-sleeps, by name (`reward`, `tool`, `train`). When they began and ended is appended to
-FOLDER/<name>.txt, in ns of Unix time. What the trainer itself logs is in FOLDER/log.jsonl.
+sleeps, by name (`reward`, `tool`, `train`; `token`: each token that a rank trains). When they began
+and ended is appended to FOLDER/<name>.txt, in ns of Unix time, but for tokens. What the trainer
+itself logs is in FOLDER/log.jsonl.
 ASYNC_TOOL=1: the tool is a coroutine.
 """
 
@@ -31,7 +32,7 @@ from trl.experimental.async_grpo import (
 )
 
 MODEL, FOLDER, URL, TIMES = sys.argv[1:5]
-SECONDS = {"reward": 0.0, "tool": 0.0, "train": 0.0, **json.loads(TIMES)}
+SECONDS = {"reward": 0.0, "tool": 0.0, "train": 0.0, "token": 0.0, **json.loads(TIMES)}
 
 
 def spend(part: str) -> None:
@@ -105,9 +106,10 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 class Trainer(AsyncGRPOTrainer):  # type: ignore[misc, unused-ignore]
-    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         spend("train")
-        return super().compute_loss(*args, **kwargs)
+        time.sleep(SECONDS["token"] * int((inputs["token_index"] >= 0).sum()))
+        return super().compute_loss(model, inputs, *args, **kwargs)
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""vLLM's HTTP API, as far as TRL's AsyncGRPOTrainer asks it: TOKENIZER FOLDER SECONDS.
+"""vLLM's HTTP API, as far as TRL's AsyncGRPOTrainer asks it: TOKENIZER FOLDER SECONDS [PLACES].
 
 Answers each completion after SECONDS with token ids of the tokenizer, which has one token per byte;
 where the prompt offers a tool that was not called yet, with a call of it. Paused, it stands still,
-as vLLM does with `mode=keep`. Its port is in FOLDER/port; when each answer began and ended in
-FOLDER/engine.txt.
+as vLLM does with `mode=keep`. PLACES: how many it answers at once, while others wait for a place.
+Its port is in FOLDER/port; when each answer began and ended in FOLDER/engine.txt.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 TOKENIZER, FOLDER, SECONDS = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+MOST = int(sys.argv[4]) if len(sys.argv) > 4 else 1 << 20
+PLACES = threading.Semaphore(MOST)
 SAID = json.loads(TOKENIZER.read_text())
 IDS: dict[str, int] = SAID["model"]["vocab"]
 END: int = next(t["id"] for t in SAID["added_tokens"] if t["content"] == "<|end|>")
@@ -56,10 +58,11 @@ def complete(request: dict[str, Any]) -> dict[str, Any]:
         COUNTS["running"] += 1
         COUNTS["answers"] += 1
         number = COUNTS["answers"]
-    RUNNING.wait()
-    begun_ns = time.time_ns()
-    compute(SECONDS)
-    ended_ns = time.time_ns()
+    with PLACES:
+        RUNNING.wait()
+        begun_ns = time.time_ns()
+        compute(SECONDS)
+        ended_ns = time.time_ns()
     calls = prompt.count(OFFERED) == 1 and ANSWERED not in prompt
     text = CALL if calls else f"answer {number} is {'x' * (number % 5)}"
     tokens = [*ids_of(text), END]
@@ -74,9 +77,10 @@ def complete(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def metrics() -> str:
+    asked = COUNTS["running"]
     return (
-        f'vllm:num_requests_running{{model_name="tiny"}} {COUNTS["running"]}.0\n'
-        'vllm:num_requests_waiting{model_name="tiny"} 0.0\n'
+        f'vllm:num_requests_running{{model_name="tiny"}} {min(asked, MOST)}.0\n'
+        f'vllm:num_requests_waiting{{model_name="tiny"}} {max(asked - MOST, 0)}.0\n'
         'vllm:kv_cache_usage_perc{model_name="tiny"} 0.25\n'
         f'vllm:generation_tokens_total{{model_name="tiny"}} {COUNTS["tokens"]}.0\n'
     )

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes import look
 from tests.fake_nvml.build import FakeNvml, compiler
 
 pytestmark = [
@@ -59,17 +58,6 @@ def test_what_a_gpu_tells(driver: FakeNvml) -> None:
     assert second["sm_active_pct"] is None
 
 
-def test_a_gpu_that_cannot_be_opened_has_a_row_that_says_why(driver: FakeNvml) -> None:
-    (first, second), _ = look_at(driver, "gpus 2\nlost 1 0 5")
-    assert (first["problem"], second["index"], second["problem"]) == ("", 1, "gpu is lost")
-
-
-def test_an_nvml_that_never_starts_is_seen_and_not_waited_for(driver: FakeNvml) -> None:
-    (row,), seconds = look_at(driver, "gpus 2\nhang nvmlInitWithFlags -1 0", 0.5)
-    assert (row["index"], row["silent_call"]) == (-1, "nvmlInit")
-    assert 0.5 <= row["silent_s"] <= seconds
-
-
 def test_a_gpu_that_hangs_in_the_driver_keeps_the_rows_before_it(driver: FakeNvml) -> None:
     rows, _ = look_at(driver, "gpus 3\nhang nvmlDeviceGetPowerUsage 1 8 D\n", 1.0)
     assert [row["index"] for row in rows] == [0, 1]
@@ -96,12 +84,6 @@ module.gpus(answer_s=1.0)
     while _lives(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _lives(pid)
-
-
-def test_no_driver_is_no_gpu(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    rows, _ = look_at(FakeNvml(tmp_path / "empty"), "")
-    assert len(rows) == len(look.gpus())
 
 
 def test_ctrl_c_does_not_wait_for_a_driver(driver: FakeNvml) -> None:
