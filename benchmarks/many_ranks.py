@@ -68,14 +68,9 @@ def write_samples(
     tracks: list[dict[str, object]] = [{"name": "host.cpu"}]
     tracks += ({"name": name, "gpu": gpu} for name in _OF_GPUS for gpu in gpus)
     tracks += ({"name": name, **rank} for name in _OF_RANKS for rank in ranks)
+    clock = {"clock_id": "benchmark", "t_ns": START_NS, "unix_ns": START_NS}
     rows: list[dict[str, object]] = [
-        {
-            "format": 1,
-            "host": host_name,
-            "clock_id": "benchmark",
-            "t_ns": START_NS,
-            "unix_ns": START_NS,
-        },
+        {"format": 1, "host": host_name, **clock},
         *({"gpu": gpu, "index": i, "memory_total_bytes": 80 << 30} for i, gpu in enumerate(gpus)),
         *({"track": number, "unit": "%", **track} for number, track in enumerate(tracks)),
     ]
@@ -174,15 +169,8 @@ def _records(
             sequence[group] += 1
             word = group if group == "world" else f"inner{rank // GROUP}"
             name = f'all_reduce{layout.ARGS_SEPARATOR}{{"group":"{word}"}}'
-            _fill(
-                table[:, row],
-                Kind.COLLECTIVE,
-                names,
-                name,
-                arrive[:, position],
-                leave[:, position],
-                2,
-            )
+            begin, end = arrive[:, position], leave[:, position]
+            _fill(table[:, row], Kind.COLLECTIVE, names, name, begin, end, 2)
             table[:, row]["value"] = sequence[group] + per_step[group] * np.arange(steps)
             row += 1
         _fill(table[:, row], Kind.SPAN, names, phase, at, leave[:, position], 1)

@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks.memory_accuracy import print_or_write
 from grpo_doctor.launches import read
 from grpo_doctor.memory import GIB, Ledger, Machine, card_bytes, estimate
+from grpo_doctor.memory.ledger import SPARE_SHARE
 
 REPORTS = Path(__file__).with_name("memory_reports.jsonl")
 """Launches with a link to who said how they turned out."""
@@ -90,13 +91,14 @@ def reported() -> str:
         "| launch, as reported | GPUs | outcome | verdict | needs | left open |", "|---" * 6 + "|",
     ]  # fmt: skip
     verdicts: Counter[tuple[bool, str]] = Counter()
-    missed = 0
+    missed, tighter = 0, Counter[bool]()
     for line in REPORTS.read_text("utf-8").splitlines():
         report = json.loads(line)
         count, _, card = report["gpus"].partition("x")
         cards, nodes = min(int(count), 8), max(1, int(count) // 8)
-        launch = read([report["command"]], versions=report.get("versions"))
-        ledger = estimate(launch, Machine(card_bytes(card), cards, nodes))
+        versions = report.get("versions", {})
+        machine = Machine(card_bytes(card), cards, nodes, vllm_version=versions.get("vllm"))
+        ledger = estimate(read([report["command"]], versions=versions), machine)
         outcome = f"ran: {report.get('measured', '')}".rstrip(": ")
         outcome = outcome if report["ran"] else "out of memory"
         needs = f"{ledger.worst.decisive.needed_bytes / GIB:.0f} GiB"
@@ -106,6 +108,7 @@ def reported() -> str:
         rows.append(f"| {' | '.join(cells)} |")
         verdicts[report["ran"], ledger.state] += 1
         missed += ledger.state == "fits" and not report["ran"] and "open" not in report
+        tighter[report["ran"]] += ledger.state == "tight" and _below_capacity(ledger)
     failed = sum(count for (ran, _), count in verdicts.items() if not ran)
     refused = sum(verdicts[True, state] for state in ("oom", "invalid"))
     return (
@@ -113,8 +116,14 @@ def reported() -> str:
         + f"\n\nOf {failed} that ran out of memory or did not start, `fits` was said "
         f"of {verdicts[False, 'fits']} ({missed} whose report leaves nothing open) and `tight` of "
         f"{verdicts[False, 'tight']}; of {verdicts.total() - failed} that ran, {refused} were "
-        "refused."
+        f"refused. As {SPARE_SHARE:.0%} of a GPU has to stay free, `tight` was said in place of "
+        f"`fits` of {tighter[False]} and {tighter[True]} of these."
     )
+
+
+def _below_capacity(ledger: Ledger) -> bool:
+    phases = ((phase, pool.capacity_bytes) for pool in ledger.pools for phase in pool.phases)
+    return all(phase.interval.high <= capacity for phase, capacity in phases)
 
 
 def boundaries() -> str:

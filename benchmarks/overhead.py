@@ -4,11 +4,9 @@ A round is the same job three times, alone, alone again and recorded, in an orde
 round to round. It gives the ratios of alone to alone, which are the machine's noise, and of
 recorded to the mean of both alone: of step times by the clock, and by CPU seconds, which other
 programs on the machine stretch less (of TRL of rank 0, where the hooks work; of the trainer of all
-processes). Also the differences of start-up in seconds.
+processes).
 
-    python -m benchmarks.overhead [trainer|trl] [--rounds 7] [--steps 40] [--json FILE]
-
-FILE has every round as soon as it is done; a later call with it continues after these.
+    python -m benchmarks.overhead [trainer|trl] [--rounds 7] [--steps 40]
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,9 +40,8 @@ Rounds = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds from the launch to the first step's end, and means of the steps after the warm-up."""
+    """Mean seconds of the steps after the warm-up."""
 
-    start_s: float
     step_s: float
     step_cpu_s: float
 
@@ -56,11 +52,9 @@ def of_trainer(folder: Path, steps: int, *, recorded: bool) -> Measured:
         "grpo_doctor_trainer", "--max_steps", str(steps), "--logging_steps", "1",
         "--save_steps", "1000000", "--output_dir", str(folder / "out"),
     ]  # fmt: skip
-    began_s = time.monotonic()
     marks = torchrun(program, folder, steps, recorded=recorded)
-    ends = [marks[step] for step in sorted(marks)]
-    clocks, cpus = [mark.wall_s - began_s for mark in ends], [mark.cpu_s for mark in ends]
-    return Measured(clocks[0], _mean_of_steps(clocks), _mean_of_steps(cpus))
+    ends = [(marks[step].wall_s, marks[step].cpu_s) for step in sorted(marks)]
+    return Measured(*map(_mean_of_steps, zip(*ends, strict=True)))
 
 
 def of_trl(folder: Path, steps: int, *, recorded: bool) -> Measured:
@@ -79,48 +73,45 @@ def of_trl(folder: Path, steps: int, *, recorded: bool) -> Measured:
         "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
         "TRL_OPTIONS": json.dumps({"max_steps": steps}),
     }  # fmt: skip
-    began = time.time()
     job = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if job.returncode:
         raise SystemExit(f"a job ended with {job.returncode}: {job.stderr[-500:]}")
     lines = (folder / "steps.txt").read_text().splitlines()
-    clocks, cpus = zip(*(map(float, line.split()) for line in lines), strict=True)
-    return Measured(clocks[0] - began, _mean_of_steps(clocks), _mean_of_steps(cpus))
+    ends = (map(float, line.split()) for line in lines)
+    return Measured(*map(_mean_of_steps, zip(*ends, strict=True)))
 
 
 JOBS: dict[str, Callable[..., Measured]] = {"trainer": of_trainer, "trl": of_trl}
 
 
-def _mean_of_steps(ends: list[float] | tuple[float, ...]) -> float:
+def _mean_of_steps(ends: tuple[float, ...]) -> float:
     after = ends[WARM_UP_STEPS:]
     return (after[-1] - after[0]) / (len(after) - 1)
 
 
-def measure(job: str, count: int, steps: int, file: Path | None, rounds: Rounds) -> None:
-    """Adds rounds until there are so many; each is written to `file` when done."""
-    for number in range(len(rounds.get("off_off_step_ratio", [])), count):
+def measure(job: str, count: int, steps: int) -> Rounds:
+    """So many rounds, one after the other."""
+    rounds: Rounds = {}
+    for number in range(count):
         runs = {}
         for side in ORDERS[number % len(ORDERS)]:
             with tempfile.TemporaryDirectory() as folder:
                 runs[side] = JOBS[job](Path(folder), steps, recorded=side == "recorded")
         for name, value in ratios(runs["alone"], runs["again"], runs["recorded"]).items():
             rounds.setdefault(name, []).append(value)
-        if file:
-            file.write_text(json.dumps(rounds))
-        line = ", ".join(f"{name} {rounds[name][-1]:.3f}" for name in rounds if "ratio" in name)
+        line = ", ".join(f"{name} {values[-1]:.3f}" for name, values in rounds.items())
         sys.stderr.write(f"round {number + 1} of {count}: {line}\n")
+    return rounds
 
 
 def ratios(alone: Measured, again: Measured, recorded: Measured) -> dict[str, float]:
-    """Of step times, and differences of start-up in seconds, in one round."""
+    """Of step times in one round."""
     values = {}
     for name in ("step_s", "step_cpu_s"):
         plain, second, tried = (getattr(run, name) for run in (alone, again, recorded))
         key = f"{name.removesuffix('_s')}_ratio"
         values[f"off_off_{key}"] = second / plain
         values[f"on_off_{key}"] = tried / math.sqrt(plain * second)
-    values["off_off_start_s"] = again.start_s - alone.start_s
-    values["on_off_start_s"] = recorded.start_s - (alone.start_s + again.start_s) / 2
     return values
 
 
@@ -129,8 +120,8 @@ def table(rounds: Rounds) -> str:
     lines = []
     for name, values in sorted(rounds.items(), key=lambda item: item[0].partition("_off_")[2]):
         every = " ".join(f"{value:.3f}" for value in values)
-        interval = f"   {mean_ratio(values)}" if name.endswith("ratio") else ""
-        lines.append(f"{name:22} median {statistics.median(values):.3f}{interval}   {every}")
+        median = statistics.median(values)
+        lines.append(f"{name:22} median {median:.3f}   {mean_ratio(values)}   {every}")
     return "\n".join(lines)
 
 
@@ -140,12 +131,8 @@ def main() -> int:
     parser.add_argument("job", nargs="?", choices=JOBS, default="trainer")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep every round there")
     options = parser.parse_args()
-    file: Path | None = options.json
-    rounds: Rounds = json.loads(file.read_text()) if file and file.exists() else {}
-    measure(options.job, options.rounds, options.steps, file, rounds)
-    print(table(rounds))
+    print(table(measure(options.job, options.rounds, options.steps)))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -12,6 +13,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
 
 from grpo_doctor_probes.record.rundir import RUN_DIR_VARIABLE
 
@@ -73,18 +76,12 @@ def torchrun(
 
 def cpu_seconds(pid: int) -> float:
     """CPU time of a process and of all that it started, as far as they still run."""
-    parents, ticks = {}, {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text(encoding="utf-8").rpartition(")")[2].split()
-        except OSError:
-            continue  # it has just ended
-        parents[int(entry.parent.name)] = int(fields[1])
-        ticks[int(entry.parent.name)] = int(fields[11]) + int(fields[12])
-    family = {pid}
-    while more := {child for child, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sum(ticks.get(member, 0) for member in family) / os.sysconf("SC_CLK_TCK")
+    seconds, process = 0.0, psutil.Process(pid)
+    for member in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            times = member.cpu_times()
+            seconds += times.user + times.system
+    return seconds
 
 
 def mean_ratio(ratios: Sequence[float]) -> str:

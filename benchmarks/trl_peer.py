@@ -1,4 +1,4 @@
-"""One rank of TRL's GRPOTrainer on a folder of `trainer_folders`; prints a line after each step.
+"""One rank of TRL's GRPOTrainer on a folder of `trainer_speed`; prints a line after each step.
 
 python -m torch.distributed.run --nproc_per_node 2 -m benchmarks.trl_peer FOLDER '{"max_steps": 3}'
 """
@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 from datasets import Dataset
 from PIL import Image
 from transformers import (
@@ -23,21 +22,20 @@ from transformers import (
 )
 from trl import GRPOConfig, GRPOTrainer
 
-from benchmarks.trainer_folders import IMAGE_MARK, REWARD_FILE
+from benchmarks.trainer_speed import IMAGE_MARK, REWARD_FILE
 
 
 class _Lines(TrainerCallback):  # type: ignore[misc]
     """Prints the tokens so far after each step, as soon as it is over."""
 
-    def __init__(self) -> None:
-        self.trainer: Any = None
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
 
     def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Called with the weights already stepped."""
         if args.process_index == 0:
             tokens = self.trainer.state.num_input_tokens_seen
-            peak_bytes = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-            print(f"step {state.global_step} tokens {tokens} peak {peak_bytes}", flush=True)
+            print(f"step {state.global_step} tokens {tokens}", flush=True)
 
 
 def _row(row: dict[str, str], folder: Path) -> dict[str, Any]:
@@ -83,7 +81,6 @@ def main() -> None:
         scores: list[float] = namespace["digits"](texts, **columns)
         return scores
 
-    steps = _Lines()
     model, processing = _model_and_processing(
         folder / "model", "bfloat16" if settings.get("bf16") else "float32"
     )
@@ -98,9 +95,8 @@ def main() -> None:
         ),
         train_dataset=Dataset.from_list(rows),
         processing_class=processing,
-        callbacks=[steps],
     )  # fmt: skip
-    steps.trainer = trainer
+    trainer.add_callback(_Lines(trainer))
     trainer.train()
 
 
