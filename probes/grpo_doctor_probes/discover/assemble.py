@@ -251,7 +251,34 @@ class Assembler:
             framework=self._framework(processes, main),
             address=printable(address, 256),
             run_dir=_run_dir(main.values()),
-            notes=(*filter(None, [guessed]), *_notes(ranks, world, members)),
+            notes=(
+                *filter(None, [guessed, self._beside(raw, processes, roles)]),
+                *_notes(ranks, world, members),
+            ),
+        )
+
+    def _beside(
+        self,
+        ranks: Mapping[int, int | None],
+        processes: Mapping[int, Process],
+        roles: Mapping[int, Role],
+    ) -> str:
+        """Say which processes may be ranks that have not joined the process group of the others."""
+        makers = {processes[pid].parent for pid, rank in ranks.items() if rank is None}
+        beside = [
+            pid
+            for pid, process in sorted(processes.items())
+            if roles[pid] == "helper"
+            and process.parent in makers
+            and pid in self._survey.candidates
+            and self._survey.candidates[pid].torch
+        ]
+        if not beside:
+            return ""
+        pids = " ".join(map(str, beside))
+        return (
+            f"What started the ranks also started {pids}, in no process group yet:"
+            f" if ranks are missing, name them (attach {pids})."
         )
 
     def _member(

@@ -47,21 +47,30 @@ def find_alone(
 
     One that the user names (or a parent of whose she names) only has to have torch; others must
     belong to a launcher, or run a framework for GRPO: not every process with torch is training.
+    One that she names below what started ranks without numbers is one of these, which has not
+    joined their process group yet.
     """
     chosen = {above for pid in pids for above in (pid, *tree.ancestors(pid))}
     trainers = cast.ranks.keys() | cast.launchers | cast.lost.keys()
     alone: list[int] = []
+    late: list[int] = []
     for pid, candidate in candidates.items():
         if not candidate.torch or pid in trainers or not may_train(candidate, candidates, tree):
             continue
-        if tree.nearest(pid, {**candidates, **cast.ranks}) in trainers:
+        above = tree.nearest(pid, {**candidates, **cast.ranks})
+        if above in trainers:
+            numbers = {
+                cast.ranks[child.pid] for child in tree.children(above) if child.pid in cast.ranks
+            }
+            if pid in pids and numbers == {None}:
+                late.append(pid)
             continue
         parent = candidates.get(candidate.process.parent)
         launched = parent is not None and parent.kind == "launcher"
         if pid in chosen or launched or _is_training(proc, candidate):
             alone.append(pid)
     tops = {pid: 0 for pid in alone if tree.nearest(pid, alone) is None}
-    return replace(cast, ranks={**cast.ranks, **tops})
+    return replace(cast, ranks={**cast.ranks, **tops, **dict.fromkeys(late)})
 
 
 def _is_training(proc: Path, candidate: Candidate) -> bool:
