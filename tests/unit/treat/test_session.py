@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from grpo_doctor.launches import read
 from grpo_doctor.treat import session as sessions
+from grpo_doctor.treat.candidates import changes_in
 from grpo_doctor.treat.session import Doctor, NothingMeasuredError, Session
 from grpo_doctor_reports.schema.treat import TreatDocument
+from tests.unit.findings.example_runs import without_vllm
 from tests.unit.treat.made_job import Job
 
 WORDS = ("--dataset", "d.jsonl", "--dataloader_num_workers", "0", "--output_dir", "mine")
@@ -147,6 +149,18 @@ def test_a_slow_first_start_leaves_trials_that_fit_the_budget(job: Job, tmp_path
     document = session(tmp_path, budget_s=1560.0).run()
     assert document.steps == 8
     assert states(document)[WORKERS] == "kept"
+
+
+@pytest.mark.parametrize(
+    ("packages", "state"),
+    [((), "untried"), (("torch",), "refused"), (("torch", "vllm"), "untried")],
+)
+def test_vllm_is_not_tried_where_it_is_not_installed(packages: tuple[str, ...], state: str) -> None:
+    build = without_vllm()
+    build.run_facts = {"versions": dict.fromkeys(packages, "1.0")}
+    by_finding = {change.finding: change for change in changes_in(build.build())}
+    assert by_finding["GD003"].state == state
+    assert ("not installed" in by_finding["GD003"].why) == (state == "refused")
 
 
 def test_ctrl_c_loses_nothing_and_the_same_folder_continues(job: Job, tmp_path: Path) -> None:

