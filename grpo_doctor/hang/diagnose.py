@@ -143,7 +143,7 @@ def _diagnosis(
             ranks_missing=view.missing,
         ),
         verdict=with_outlook(
-            with_timeout(view, with_layout(view, with_spelled_fixes(worth, job.framework))),
+            with_timeout(view, with_layout(view, with_spelled_fixes(worth, job))),
             root.can_go_on if root is not None else "",
         ),
         ranks=rank_states(view, graph),

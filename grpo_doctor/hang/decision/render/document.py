@@ -31,6 +31,7 @@ from grpo_doctor.hang.wording import (
     seconds_text,
     shorten,
 )
+from grpo_doctor_probes.evidence import Job
 
 _MOST = 4  # culprits whose places are said
 # What to set a knob to when it is a fix for a hang.
@@ -82,9 +83,7 @@ def with_timeout(view: JobView, verdict: Verdict) -> Verdict:
         return verdict
     left_s, timeout_s = min(open_ones)
     ends = f"ends the job in {seconds_text(left_s)}" if left_s > 0 else "has passed"
-    framework, longer = view.evidence.job.framework, None
-    if framework in knobs.FRAMEWORKS:
-        longer = knobs.spell(framework, None, _TIMEOUT, int(2 * timeout_s))
+    longer = _spelled(view.evidence.job, _TIMEOUT, int(2 * timeout_s))
     option = longer or "init_process_group(timeout=...)"
     text = f"the process group's time-out of {seconds_text(timeout_s)} {ends}; longer: {option}"
     return msgspec.structs.replace(
@@ -92,19 +91,26 @@ def with_timeout(view: JobView, verdict: Verdict) -> Verdict:
     )
 
 
-def with_spelled_fixes(verdict: Verdict, framework: str) -> Verdict:
-    """Return the verdict with each fix's setting under this framework's own name."""
-    if framework not in knobs.FRAMEWORKS:
-        return verdict
+def with_spelled_fixes(verdict: Verdict, job: Job) -> Verdict:
+    """Return the verdict with each fix's setting as this job takes it."""
     spelled = [
-        msgspec.structs.replace(
-            fix, spelling=knobs.spell(framework, None, fix.knob, _VALUES[fix.knob])
-        )
+        msgspec.structs.replace(fix, spelling=_spelled(job, fix.knob, _VALUES[fix.knob]))
         if fix.spelling is None and fix.knob in _VALUES
         else fix
         for fix in verdict.fixes
     ]
     return msgspec.structs.replace(verdict, fixes=tuple(spelled))
+
+
+def _spelled(job: Job, knob: str, value: Any) -> str | None:
+    """As an option under the framework's own name; in Python for a script of TRL without any."""
+    if job.framework not in knobs.FRAMEWORKS:
+        return None
+    commands = [member.command for member in job.ranks() if member.command]
+    if job.framework != "trl" or not commands or any(" --" in command for command in commands):
+        return knobs.spell(job.framework, None, knob, value)
+    argument = knobs.spell(job.framework, None, knob, value, "python")
+    return argument and f"{argument} in GRPOConfig(...)"
 
 
 def with_outlook(verdict: Verdict, of_case: str = "") -> Verdict:

@@ -21,7 +21,12 @@ def verdict(state: State, cause: str) -> Verdict:
 @pytest.mark.parametrize(
     ("framework", "fix", "spelling"),
     [
-        ("trl", Fix("Load here.", "dataload.num_workers"), "--dataloader_num_workers 0"),
+        (
+            "trl",
+            Fix("Load here.", "dataload.num_workers"),
+            "dataloader_num_workers=0 in GRPOConfig(...)",
+        ),
+        ("ms-swift", Fix("Load here.", "dataload.num_workers"), "--dataloader_num_workers 0"),
         ("trl", Fix("As told.", "dataload.num_workers", "workers=3"), "workers=3"),
         ("trl", Fix("Another one.", "vllm.max_model_len"), None),  # no value is known
         ("trl", Fix("No option."), None),
@@ -32,7 +37,8 @@ def test_an_option_is_spelled_as_its_framework_takes_it(
     framework: str, fix: Fix, spelling: str | None
 ) -> None:
     outcome = Verdict(state="stuck", cause="x", confidence=0.9, summary="x", fixes=(fix,))
-    assert [fix.spelling for fix in with_spelled_fixes(outcome, framework).fixes] == [spelling]
+    job = EvidenceBuilder(framework=framework).build().job
+    assert [fix.spelling for fix in with_spelled_fixes(outcome, job).fixes] == [spelling]
 
 
 def in_tensor_parallel() -> JobView:
@@ -68,17 +74,20 @@ def test_the_only_culprit_is_named_with_its_place_in_the_layout(
 
 
 @pytest.mark.parametrize(
-    ("framework", "waited_s", "text"),
+    ("framework", "options", "waited_s", "text"),
     [
-        ("trl", 600.0, "of 30 min ends the job in 20 min; longer: --ddp_timeout 3600"),
-        ("unknown", 600.0, "ends the job in 20 min; longer: init_process_group(timeout=...)"),
-        ("trl", 1900.0, "of 30 min has passed; longer: --ddp_timeout 3600"),
+        ("trl", " --x 1", 600.0, "of 30 min ends the job in 20 min; longer: --ddp_timeout 3600"),
+        ("trl", "", 600.0, "20 min; longer: ddp_timeout=3600 in GRPOConfig(...)"),
+        ("unknown", "", 600.0, "ends the job in 20 min; longer: init_process_group(timeout=...)"),
+        ("bundled", "", 1900.0, "of 30 min has passed; longer: --ddp_timeout 3600"),
     ],
 )
 def test_the_time_out_of_an_open_operation_is_named(
-    framework: str, waited_s: float, text: str
+    framework: str, options: str, waited_s: float, text: str
 ) -> None:
     build = EvidenceBuilder(framework=framework)
+    for process in build.processes.values():
+        process.member = replace(process.member, command=process.member.command + options)
     build.waited_s = waited_s
     built = view.build(build.build())
     (item,) = with_timeout(built, verdict("slow", "reward-blocked")).evidence
