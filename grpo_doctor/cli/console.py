@@ -21,7 +21,7 @@ _OUTLET = Outlet(patience_s=10.0)  # a reader that never comes back must not kee
 
 
 class Quiet:
-    """Return whether `--quiet` was given: progress and paths are dropped, problems are printed."""
+    """Whether `--quiet` was given: progress and paths are dropped, problems are printed."""
 
     wanted = False
 

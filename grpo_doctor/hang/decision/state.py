@@ -1,4 +1,4 @@
-"""Return whether the job stands, who may be the reason, and whether anything can still move it.
+"""Whether the job stands, who may be the reason, and whether anything can still move it.
 
 A wait is a deadlock at once where nothing is left that could end it. Else what may still run
 decides: how long it has not run is held against what the steps of this job have shown. That the

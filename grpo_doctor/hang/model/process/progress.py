@@ -1,4 +1,4 @@
-"""Return whether and how a process moved between two samples: what separates stuck, slow, healthy.
+"""Whether and how a process moved between two samples: what separates stuck, slow, healthy.
 
 A single sample cannot show it: in a healthy loop most ranks are at one line of one collective. The
 CUDA driver spins at one line until a kernel ends, one of NCCL that never will included.
