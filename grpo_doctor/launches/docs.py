@@ -62,8 +62,8 @@ else the installed one, else the newest that accepts all the given options.
 | Not modeled | `not-modelled` | 0 | another kind of training, framework or engine: no numbers |
 | Unknown | `unknown` | 0 | a file that holds settings was not read, or no memory estimate |
 
-The exit code is 2 for wrong usage, and 6 for `--fail-on SEVERITY`. No line has a percentage: on new
-launches the interval holds about half of the measurements.
+The exit code is 2 for wrong usage, and 6 for `--fail-on SEVERITY`. No line has a percentage:
+[how often the interval holds](memory.md) depends on the kind of launch.
 
 Each rule and the memory model declare the frameworks and kinds of training that they know
 (the second argument of `@rule`). The memory model knows GRPO and what differs from it only in the
