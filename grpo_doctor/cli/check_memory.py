@@ -54,6 +54,7 @@ class MemoryCheck:
 
     def __init__(self, launch: Launch, request: Request, unknown: str | None) -> None:
         self.launch = launch
+        self.oldest = MemoryCheck(launch.oldest, request, unknown) if launch.oldest else None
         from grpo_doctor.memory.domain import not_modelled  # noqa: PLC0415
 
         self.ledger: Ledger | None = None
@@ -160,17 +161,17 @@ class MemoryCheck:
 
     def _spelled(self, knob: str, value: Any, settings: Any) -> str | None:
         versions = {**self.launch.versions, self.launch.framework: self.launch.version}
-        if self.launch.backend == "megatron":
-            return self.launch.spell(knob, value)
+        if self.launch.framework == "verl" or self.launch.backend == "megatron":
+            text = self.launch.spell(knob, value)
+            name, per_gpu, _ = text.partition("_per_gpu=") if text else ("", "", "")
+            refused = per_gpu and name in self.launch.options  # by verl, next to each other
+            return f"{text} in place of {name}" if refused else text
         if knob == "deepspeed.offload_param" and settings.get("deepspeed.stage") != _ZERO_3:
             return None
         if (option := self._deepspeed_of_trl(knob, value)) is not None:
             return option
         place = Place("python argument" if self.launch.in_python else "flag")
         how = instruct(Job(self.launch.framework, versions, settings, place), knob, value)
-        name, per_gpu, _ = how.text.partition("_per_gpu=") if how else ("", "", "")
-        if per_gpu and name in self.launch.options and how is not None:  # verl refuses both
-            return f"{how.sentence} in place of {name}"
         return how.sentence if how else None
 
     def _deepspeed_of_trl(self, knob: str, value: Any) -> str | None:

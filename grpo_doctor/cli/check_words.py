@@ -43,7 +43,8 @@ def _text(document: CheckDocument) -> Iterator[str]:
         yield from _settings(document.fix)
     elif document.relief:
         yield ""
-        yield "No known setting makes this fit on these GPUs. Largest savings:"
+        surely = "surely " if document.verdict == "tight" else ""
+        yield f"No known setting {surely}makes this fit on these GPUs. Largest savings:"
         for change in document.relief:
             yield from _settings(change)
     if document.room:

@@ -22,9 +22,10 @@ from grpo_doctor_probes.record.redact import redact_mapping, redact_text
 from grpo_doctor_reports.schema import check as parts
 
 if TYPE_CHECKING:
-    from grpo_doctor.memory import ModelShape, Pool
+    from grpo_doctor.memory import Ledger, ModelShape, Pool
 
 _GIB = 2**30
+_ENDS = ("oom", "invalid")
 _SOME_RANK = ("the first pipeline stage", "the last GPU")
 _SHM = "/dev/shm"  # noqa: S108 - it is measured, not written to
 
@@ -34,7 +35,6 @@ def check(launch: Launch, request: Request) -> parts.CheckDocument:
     view, flaws, memory = _judged(launch, request)
     verdict, headline = _verdict(launch, flaws, memory)
     first = any(judged.flaw.first for judged in flaws)
-    known = verdict not in ("not-modelled", "unknown")
     document = parts.CheckDocument(
         verdict=verdict,
         headline=headline,
@@ -46,7 +46,7 @@ def check(launch: Launch, request: Request) -> parts.CheckDocument:
         not_estimated=memory.reason,
         fix=None if first else memory.fix,
         relief=[] if first else memory.relief,
-        room=memory.room if known and verdict != "invalid" else [],
+        room=memory.room if verdict == "fits" else [],
         solved=memory.solved(request.solve) if request.solve else None,
         assumptions=[*launch.assumptions, *memory.assumed()],
     )
@@ -103,6 +103,9 @@ def _verdict(launch: Launch, flaws: Sequence[Judged], memory: MemoryCheck) -> tu
         return "not-modelled", f"Not modeled: {outside}"
     if memory.ledger is None:
         return "unknown", f"{_notes(flaws)}; {memory.reason}"
+    older = memory.oldest.ledger if memory.oldest else None
+    if older is not None and (older.state in _ENDS) != (memory.state in _ENDS):
+        return "tight", _by_version(launch, memory.ledger, older)
     unverified = next((judged.flaw for judged in flaws if judged.flaw.unverified), None)
     return memory.state, _fits(memory.ledger.worst, unverified)
 
@@ -112,14 +115,15 @@ def _sentence(text: str) -> str:
 
 
 def _notes(flaws: Sequence[Judged]) -> str:
-    """`OK to start, with 1 warning and 2 notes`."""
+    """`Nothing stops it for certain, with 1 warning and 2 notes`."""
     warnings = sum(judged.flaw.severity in ("high", "medium") for judged in flaws)
     counts = [
         f"{count} {word}{'s' if count > 1 else ''}"
         for count, word in ((warnings, "warning"), (len(flaws) - warnings, "note"))
         if count
     ]
-    return f"OK to start, with {' and '.join(counts)}" if counts else "No problem found"
+    said = "Nothing stops it for certain, with"
+    return f"{said} {' and '.join(counts)}" if counts else "No problem found"
 
 
 def _fits(worst: Pool, unverified: Flaw | None) -> str:
@@ -146,6 +150,18 @@ def _fits(worst: Pool, unverified: Flaw | None) -> str:
     if unverified is not None:
         return f"It probably fits; not verified: {unverified.headline}; {peak}"
     return f"It probably fits: {peak}"
+
+
+def _by_version(launch: Launch, newer: Ledger, older: Ledger) -> str:
+    """Return what of the memory depends on the version, which the launch does not say."""
+    _, _, reason = _fits(newer.worst, None).partition(": ")
+    opening = "It may not fit" if newer.state in _ENDS else "It may fit"
+    there = {"fits": "it fits", "tight": "it may fit"}.get(older.state, "it does not fit")
+    first = launch.oldest.version if launch.oldest else None
+    return (
+        f"{opening}: {reason}, with {launch.framework} {launch.version}; {there} with {first}, "
+        f"which takes these options too. Give --version {launch.framework}=X"
+    )
 
 
 # -- the machine and the model

@@ -30,7 +30,7 @@ _WHAT = {
 }
 
 
-_USUAL = re.compile(r"(?:trainer[./]main_ppo|dapo[./]main_dapo)(?:\.py)?$")
+_USUAL = re.compile(r"(?:\btrainer[./]main_ppo|dapo[./]main_dapo)(?:\.py)?$")
 """verl's programs that train as `main_ppo` does: engine and actor on the same GPUs."""
 _NOT_DECISIVE = ("train.lr", "train.beta", "checkpoint.", "log.")
 

@@ -11,7 +11,7 @@ from grpo_doctor.launches.words import Word
 
 Variables = Mapping[str, tuple[Word, ...]]
 _PARTS = re.compile(
-    r"[#!]?(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*)\])?"
+    r"[#!]?(?P<name>[A-Za-z_]\w*|[0-9]+|[@*#?])(?:\[(?P<index>[^\]]*)\])?"
     r"(?P<mark>:?[-=?+]|##?|%%?|//?|\^\^?|,,?|:)?(?P<more>.*)",
     re.DOTALL,
 )

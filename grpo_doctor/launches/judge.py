@@ -9,7 +9,7 @@ from grpo_doctor.launches.domain import unread
 from grpo_doctor.launches.model import Launch, Problem
 from grpo_doctor.launches.rule import Flaw
 from grpo_doctor.launches.rules import load
-from grpo_doctor.launches.view import View
+from grpo_doctor.launches.view import NO_FLAG, View
 from grpo_doctor_reports.severity import SEVERITIES
 
 
@@ -77,7 +77,10 @@ def _rules(view: View, command: str) -> Iterator[Judged]:
     for rule in load():
         flaw = rule.check(view)
         if flaw is not None:
-            yield Judged(rule.id, rule.slug, flaw, command)
+            # What a version has no option for can't be done there.
+            fixes = [text for text in flaw.fixes if NO_FLAG not in text]
+            fixes[:1] = [text.removeprefix("or ") for text in fixes[:1]]
+            yield Judged(rule.id, rule.slug, replace(flaw, fixes=tuple(fixes)), command)
 
 
 def _problems(launch: Launch, command: str) -> Iterator[Judged]:

@@ -98,6 +98,8 @@ class Launch:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
     """Of each of `settings`."""
+    copied: frozenset[str] = frozenset()
+    """All keys that the copy of verl in its folder has, which may be a fork; empty: no copy."""
     open: Mapping[str, Problem] = field(default_factory=dict)
     """Settings whose value is in a variable that is not set here, each with the sentence that
     explains it: no default holds for them."""
@@ -213,6 +215,9 @@ class Launch:
 
     def spell(self, knob: str, value: Any) -> str | None:
         """Return the setting as this command or its script takes it; None where neither does."""
+        if self.copied:
+            rows = [r for r in knobs.TABLES[self.table] if r.knob == knob and r.key in self.copied]
+            return knobs.written(self.table, rows[-1], value) if rows else None
         syntax: Literal["python"] | None = "python" if self.in_python else None
         return knobs.spell(self.table, self.version, knob, value, syntax)
 

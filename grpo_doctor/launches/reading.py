@@ -136,6 +136,7 @@ def _launch(
         subcommand=program.subcommand,
         settings=values,
         sources=sources,
+        copied=frozenset() if "defaults" in raw.copied else raw.copied,  # more are in other files
         options=dict(raw.values),
         option_sources=dict(raw.sources),
         not_exported={
@@ -229,7 +230,7 @@ def _left_open(raw: RawSettings, values: Mapping[str, object]) -> bool:
 
 
 _COPY = "verl/version/version"
-_PINNED = re.compile(r"\bvllm[^'\"]*<=([\d.]+)")
+_PINNED = re.compile(r"\bvllm[^'\"]*<=(\d+(?:\.\d+)*)")
 
 
 def _copy(candidate: Candidate) -> tuple[str | None, str | None]:

@@ -13,6 +13,8 @@ from grpo_doctor.knobs.model import Version, version_of
 from grpo_doctor.launches.model import Launch, Source
 from grpo_doctor.launches.processes import ONE_EACH
 
+NO_FLAG = "(no flag in this framework)"
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -87,7 +89,7 @@ class View:
         return (
             self.launch.spell(knob, value)
             or next((knobs.written(table, row, value) for row in rows), None)
-            or f"{knob} {value} (no flag in this framework)"
+            or f"{knob} {value} {NO_FLAG}"
         )
 
     def flags(self, knob: str, values: Iterable[Any]) -> str:

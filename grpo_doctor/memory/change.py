@@ -27,7 +27,8 @@ class Change:
     edits: tuple[Edit, ...]
     ledger: Ledger
     saved_bytes: int
-    """How much lower the peak of the trainer's cards is; below 0 where it is higher."""
+    """How much lower the peak of the trainer's cards is, in `relief` the phase that decides; below
+    0 where it is higher."""
 
 
 def solve(setup: Setup, knob: str, server: Setup | None = None) -> float | None:
@@ -81,13 +82,17 @@ def _smallest(
 
 
 def relief(setup: Setup, server: Setup | None = None, allowed: Allowed = bool) -> list[Change]:
-    """What each single edit saves of the peak, the largest first, whether or not it suffices."""
-    before = ledger_of(setup, server=server)
-    changes = [
-        _change(setup, (edit,), server, before) for edit in relieving(setup) if allowed(edit)
-    ]
+    """What one edit of a setting saves of the phase that decides, the largest first, whether or not
+    it suffices."""
+    before = ledger_of(setup, server=server).train.decisive.bytes
+    changes: dict[str, Change] = {}
+    for edit in (edit for edit in relieving(setup) if allowed(edit)):
+        after = ledger_of(_applied(setup, (edit,)), server=server)
+        saved = before - after.train.decisive.bytes
+        if edit.knob not in changes or saved > changes[edit.knob].saved_bytes:
+            changes[edit.knob] = Change((edit,), after, saved)
     return sorted(
-        (change for change in changes if change.saved_bytes > _NOTICEABLE * setup.card_bytes),
+        (c for c in changes.values() if c.saved_bytes > _NOTICEABLE * setup.card_bytes),
         key=lambda change: -change.saved_bytes,
     )
 

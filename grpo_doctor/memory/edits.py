@@ -79,12 +79,12 @@ def relieving(setup: Setup) -> Iterator[Edit]:
     if setup.recompute == "none" and setup.engine != "megatron":
         yield Edit("train.gradient_checkpointing", True, "a third more computing in training", 3)
     if setup.loss not in ("fused", "none", "parallel", "triton"):
-        yield Edit("train.use_liger", True, "none, often faster", 0)
+        yield Edit("train.use_liger", True, "often faster", 0)
     if setup.is_grpo and setup.completion_tokens > 512:
         yield Edit("rollout.max_completion_length", setup.completion_tokens // 2,
-                   "none; longer answers are cut off", 5, "another")  # fmt: skip
+                   "longer answers are cut off", 5, "another")  # fmt: skip
     if setup.max_pixels and setup.max_pixels > 401_408:
-        yield Edit("data.max_pixels", 401_408, "none; images lose detail", 4, "another")
+        yield Edit("data.max_pixels", 401_408, "images lose detail", 4, "another")
     for when, edit in _TABLE["relief"]:
         if all(attrgetter(name)(setup) == value for name, value in when.items()):
             yield Edit(*edit)

@@ -246,9 +246,10 @@ def verl_no_micro_batch(view: View) -> Flaw | None:
     """verl's micro batch is not set.
 
     Without use_dynamic_bsz verl needs the micro batch of the actor and that of the log-probs, and
-    refuses to start without: its configuration has no default for either.
+    refuses to start without: since 0.2 its configuration has no default for either.
     """
-    if view.value("train.dynamic_batch") or not view.launch.subcommand.endswith("main_ppo"):
+    needs = view.at_least("0.2.0") and view.launch.subcommand.endswith("main_ppo")
+    if not needs or view.value("train.dynamic_batch"):
         return None
     options = view.launch.options
     lacking = [

@@ -100,6 +100,8 @@ def checkpoints_without_limit(view: View) -> Flaw | None:
     if removes or view.integer("checkpoint.save_total_limit") or steps <= 0:
         return None
     critic = kind_of(view.launch) == "ppo"
+    copied = view.launch.copied
+    removable = _REMOVES_PREVIOUS in copied if copied else view.at_least("0.2.0")
     size = model.parameters * _FULL_BYTES * (1 + critic)
     if size < _MANY_BYTES:
         return None
@@ -115,6 +117,6 @@ def checkpoints_without_limit(view: View) -> Flaw | None:
             for knob, value in (("save_total_limit", 2), ("save_only_model", True))
             if (said := view.launch.spell(f"checkpoint.{knob}", value))
         )
-        or (f"{_REMOVES_PREVIOUS}=True" if view.at_least("0.2.0") else "delete earlier ones",),
+        or (f"{_REMOVES_PREVIOUS}=True" if removable else "delete earlier ones",),
         source=view.source("checkpoint.save_steps"),
     )

@@ -179,8 +179,8 @@ def reward_not_known(view: View) -> Flaw | None:
 
     ms-swift takes its built-in rewards and those that a file of --external_plugins puts into
     `orms`; `trl grpo` takes its own and dotted names. verl and OpenRLHF call a function of the
-    given file. A name that none of these has ends the job. A plugin that can't be read may have any
-    name.
+    given file. A name that none of these has ends the job, but a changed copy of ms-swift may have
+    it. A plugin that can't be read may have any name.
     """
     launch = view.launch
     names = texts(launch.options.get("reward_funcs"))
@@ -188,7 +188,10 @@ def reward_not_known(view: View) -> Flaw | None:
         plugins = list(_from_plugins(view))
         known = [*_SWIFT, *(name for name in plugins if name)]
         strange = [name for name in names if name not in known and None not in plugins]
-        return _flaw(view, strange[0], known) if strange else None
+        if not strange:
+            return None
+        flaw = _flaw(view, strange[0], known)  # early guides say to add one's own to its files
+        return replace(flaw, severity="medium", ends=False, unverified=True)
     if launch.framework == "trl":
         strange = [name for name in names if name not in _TRL and "." not in name]
         return _flaw(view, strange[0], list(_TRL)) if strange and launch.complete else None

@@ -42,7 +42,7 @@ def one_process_many_gpus(view: View) -> Flaw | None:
         evidence=tuple(evidence),
         fixes=(_fix(view, cards), "or make only one GPU visible: CUDA_VISIBLE_DEVICES=0"),
         source=view.source("deepspeed.preset", "deepspeed.stage"),
-        ends=pointless and view.launch.framework == "ms-swift",
+        ends=_refuses(view),
         first=pointless,
     )
 
@@ -55,13 +55,26 @@ def _is_unsaid(view: View) -> bool:
 
 
 def _unsaid(view: View, cards: int) -> Flaw:
+    refused = _refuses(view)
+    evidence = ["with vLLM or DeepSpeed it then refuses to start"] if refused else []
     return Flaw(
         severity="medium",
         headline=f"NPROC_PER_NODE is not set: ms-swift starts one process on {cards} GPUs",
-        evidence=("the rest of this check assumes one process per GPU",),
+        evidence=(*evidence, "the rest of this check assumes one process per GPU"),
         fixes=(_fix(view, cards),),
         source=view.source("deepspeed.preset", "deepspeed.stage"),
+        unverified=refused,
     )
+
+
+def _refuses(view: View) -> bool:
+    """Whether ms-swift ends at startup where one process has several GPUs (`_init_deepspeed`,
+    `_check_grpo`)."""
+    if view.launch.framework != "ms-swift":
+        return False
+    shards = {view.value("deepspeed.stage"), view.value("parallel.strategy")} != {None}
+    vllm = bool(view.value("vllm.use"))
+    return (shards and view.at_least("3.3.0")) or (vllm and view.at_least("3.6.0"))
 
 
 def _started(view: View) -> str:

@@ -101,6 +101,21 @@ def test_with_the_newest_version_the_renamed_flag_comes_first(
     assert lines(capsys)[0] == "No: --train_type is --tuner_type in ms-swift 4.6.0"
 
 
+def test_what_the_version_decides_is_said_of_both(capsys: pytest.CaptureFixture[str]) -> None:
+    command = (
+        "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B-Instruct --num_generations 7 "
+        "--train_type full --deepspeed zero3 --use_vllm true --num_infer_workers 1 --dataset d "
+        "--reward_funcs format"
+    )
+    assert check(f"NPROC_PER_NODE=7 {command}", "--gpus", "8xA100-80G") == 0
+    said = lines(capsys)[0]
+    assert said.startswith("It may not fit: peak ")
+    assert "with ms-swift 3.5.3; it fits with 3.2.0, which takes these options too" in said
+    unknown = command.replace("Qwen/Qwen2.5-7B-Instruct --num_generations 7", "no/such-model")
+    assert check(unknown, "--gpus", "8xA100-80G") == 0
+    assert lines(capsys)[0].startswith("Nothing stops it for certain, with ")
+
+
 def test_one_process_on_four_gpus_is_said_before_anything_else(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

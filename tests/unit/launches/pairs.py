@@ -61,8 +61,10 @@ KEPT = "trainer.remove_previous_ckpt_in_save"
 ZERO3 = "swift rlhf --rlhf_type grpo --deepspeed zero3"
 SHOWN = "CUDA_VISIBLE_DEVICES=0,1,2,3 " + SERVED.replace("10.0.0.2", "127.0.0.1")
 SLEEPS = "--use_vllm --vllm_mode colocate --vllm_enable_sleep_mode true"
+NO_MICRO = VERL.replace("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 ", "")
 PAIRS = (
     Pair("GL001", f"NPROC_PER_NODE=1 {ZERO3}", f"NPROC_PER_NODE=4 {ZERO3}", "four GPUs", FOUR),
+    Pair("GL001", ZERO3, f"NPROC_PER_NODE=4 {ZERO3}", "it then refuses to start", FOUR),
     Pair("GL001", "python -m trl.scripts.grpo --use_vllm", "trl grpo --use_vllm --vllm_device auto",
          "one process on two GPUs", Host(cards_per_node=2)),
     Pair("GL002", VLLM.replace("=4", "=8"), VLLM, "8 processes on 4", FOUR),
@@ -92,8 +94,10 @@ PAIRS = (
     Pair("GL010",
          VERL + "actor_rollout_ref.actor.ppo_mini_batch_size=1 actor_rollout_ref.rollout.n=4",
          VERL + "actor_rollout_ref.actor.ppo_mini_batch_size=64", "each rank gets none"),
-    Pair("GL011", VERL.replace("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 ", ""), VERL,
-         "no micro batch for the actor"),
+    Pair("GL011", NO_MICRO, VERL, "no micro batch for the actor"),
+    Pair("GL011", NO_MICRO, NO_MICRO, "no micro batch for the actor", versions={"verl": "0.2.0"},
+         passing_versions={"verl": "0.1"}),
+    Pair("GL011", NO_MICRO, NO_MICRO.replace("verl.trainer", "verl.agent_trainer")),
     Pair(
         "GL012",
         VERL + "actor_rollout_ref.actor.use_dynamic_bsz=True data.max_prompt_length=2048 "

@@ -43,7 +43,7 @@ def test_a_copy_above_the_script_is_the_one_that_it_starts(tmp_path: Path) -> No
     (tmp_path / "fork/verl/version/version").write_text("0.2.0")
     (tmp_path / "fork/examples").mkdir()
     (tmp_path / "fork/examples/run.sh").write_text("python3 -m verl.trainer.main_ppo a.b=1\n")
-    (tmp_path / "fork/setup.py").write_text("VLLM = ['tensordict<=0.6.2', 'vllm>=0.7,<=0.8.3']\n")
+    (tmp_path / "fork/setup.py").write_text("VLLM = ['tensordict<=0.6.2', 'vllm>=0.7,<=0.8.3.']\n")
     launch = read(["fork/examples/run.sh"], cwd=tmp_path)
     assert (launch.version, launch.versions) == ("0.2.0", {"vllm": "0.8.3"})
     assert "vLLM 0.8.3, the newest that setup.py of this copy allows" in launch.assumptions
@@ -71,7 +71,16 @@ def test_a_copy_of_verl_has_options_and_defaults_of_its_own(tmp_path: Path) -> N
     assert taken == {f"{ROLLOUT}n_agent", f"{ROLLOUT}gpu_memory_utilization"}
     assert launch.settings["vllm.gpu_memory_utilization"] == 0.3
     assert not launch.problems
-    assert "GL006" not in {judged.id for judged in judge(View(launch, EIGHT, QWEN_7B))}
+    found = {judged.id: judged.flaw for judged in judge(View(launch, EIGHT, QWEN_7B))}
+    assert "GL006" not in found
+    # No fix is a key that this copy lacks, whatever its version has.
+    lacking = [f"actor_rollout_ref.{key}_micro_batch_size_per_gpu=1" for key in
+               ("actor.ppo", "rollout.log_prob")]  # fmt: skip
+    assert list(found["GL011"].fixes) == lacking
+    assert (
+        launch.spell("vllm.gpu_memory_utilization", 0.4) == f"{ROLLOUT}gpu_memory_utilization=0.4"
+    )
+    assert launch.spell("checkpoint.save_total_limit", 2) is None
     config.write_text("- no mapping")
     launch = read([command], cwd=tmp_path)
     assert launch.trainer == "ppo"

@@ -112,6 +112,7 @@ def test_of_branches_the_one_counts_that_runs(
         ("for i in 1 2; do train $i; done", "train 1;train 2"),
         ("for ((i=0; i<2; i++)); do train; done", "train"),
         ("set -- a b; shift; train $1 $# $@", "train b 1 b"),
+        ("set -- a b c d e f g h i j; train ${10} $10", "train j a0"),
         ('L=(a b); train "x ${L[*]}" ${L[*]} "${@:1}"', "train x a b|a b"),
         ("go() { train $1; }\ngo a\nfunction to { go $2; }\nto x y", "train a;train y"),
         ("while [ $# -gt 0 ]; do shift; done; while read x; do A=1; done; train", "train"),
