@@ -113,9 +113,12 @@ def _launch(
     environment = {**file_environment, **_environment(candidate, inherited)}
     version, oldest, assumptions = _version(raw, program, versions, copy)
     copied = version is not None and version == copy
+    why = "the newest that setup.py of this copy allows"
+    if not allowed and _BY_KEY in raw.copied and (version_of(copy) or ()) < (0, 3):
+        allowed, why = "0.8.2", f"which verl used when it got {_BY_KEY}, as this copy has"
     if copied and allowed and "vllm" not in versions:
         versions = {**versions, "vllm": allowed}
-        assumptions.append(f"vLLM {allowed}, the newest that setup.py of this copy allows")
+        assumptions.append(f"vLLM {allowed}, {why}")
     known: Known = "stated" if program.framework in versions else "read" if copied else "assumed"
     too_old = _too_old(program, version)
     values, sources, open_ = settings(raw, program, version, environment)
@@ -230,6 +233,8 @@ def _left_open(raw: RawSettings, values: Mapping[str, object]) -> bool:
 
 
 _COPY = "verl/version/version"
+_BY_KEY = "trainer.max_actor_ckpt_to_keep"
+"""Of verl 0.2.0.dev, whose number stayed until 0.3."""
 _PINNED = re.compile(r"\bvllm[^'\"]*<=(\d+(?:\.\d+)*)")
 
 

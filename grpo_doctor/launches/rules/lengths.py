@@ -93,13 +93,15 @@ def longer_than_the_context(view: View) -> Flaw | None:
         knob, length = "rollout.max_completion_length", view.length or view.completion
     if length is None or length <= context:
         return None
+    changed = str(view.launch.model).startswith(("/", ".", "~"))
+    doubt = ("unless the config.json in its folder has others",) if changed else ()
     return Flaw(
-        severity="high",
+        severity="medium" if changed else "high",
         headline=f"{length} tokens are more than the {context} positions of the model",
-        evidence=(f"the model has {context} positions",),
+        evidence=(f"the model has {context} positions", *doubt),
         fixes=(view.flag(knob, context if knob.startswith("vllm") else context // 2),),
         source=view.source(knob),
-        ends=knob.startswith("vllm"),
+        ends=knob.startswith("vllm") and not changed,
     )
 
 

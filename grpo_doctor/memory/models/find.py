@@ -27,8 +27,6 @@ _QUANTIZED = (
     (re.compile(r"int4|4bit|awq|gptq|nf4"), 4),
     (re.compile(r"bf16"), 16),
 )
-_LONG = {"2507": 262_144, "1m": 1_010_000}
-"""Positions of Qwen's long releases, elsewhere alike: their config.json."""
 
 
 class UnknownModelError(GrpoDoctorError):
@@ -59,10 +57,11 @@ def model_shape(name: str, *, home: Path | None = None) -> ModelShape:
         if spelling in table:
             full_name, row = table[spelling]
             shape = shape_of(full_name, row["config"], row["source"])
-            long = next(
-                (n for mark, n in _LONG.items() if mark in re.split("[-_]", name.lower())), 0
-            )
-            return replace(shape, max_positions=long) if long else shape
+            # Other releases of the same sizes have other positions (their config.json).
+            own = shape.max_positions if spelling in _shorter_and_shorter(full_name) else None
+            listed = row.get("positions", {})
+            positions = next((listed[s] for s in spellings if s in listed), own)
+            return replace(shape, max_positions=positions)
     alike = difflib.get_close_matches(spellings[-1], table, n=9)
     near = list(dict.fromkeys(table[key][0] for key in alike))[:3]
     hint = f"; near: {', '.join(near)}" if near else ""

@@ -80,8 +80,13 @@ def test_a_folder_comes_before_the_caches_and_a_file_that_is_no_object_is_passed
 def test_the_table_is_asked_last_variant_by_variant(tmp_path: Path) -> None:
     for name in ("Qwen/Qwen2.5-7B", "qwen2.5-7b-instruct-gptq-int4", "/x/Qwen2.5-7B-Instruct-AWQ/"):
         assert model_shape(name, home=tmp_path).parameters == 7_615_616_512
-    assert model_shape("Qwen/Qwen3-4B", home=tmp_path).max_positions == 40_960
-    assert model_shape("Qwen3-4B-Instruct-2507", home=tmp_path).max_positions == 262_144
+    positions = {
+        "Qwen/Qwen3-4B": 40_960, "Qwen3-4B-Instruct-2507": 262_144, "Qwen3-4B-Base": 32_768,
+        "Qwen/Qwen2.5-7B": 131_072, "Qwen2.5-7B-Instruct-AWQ": 32_768, "Llama-3-8B-Instruct": 8192,
+        "Qwen2.5-Math-7B-Instruct": 4096, "DeepSeek-R1-Distill-Qwen-1.5B": 131_072, "QwQ-32B": None,
+    }  # fmt: skip
+    found = {name: model_shape(name, home=tmp_path).max_positions for name in positions}
+    assert found == positions
 
 
 def test_near_names_are_told_where_there_are_some(tmp_path: Path) -> None:
