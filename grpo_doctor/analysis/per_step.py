@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from grpo_doctor.analysis.rows import NO_PHASE
+from grpo_doctor.analysis.rows import CODES, NO_PHASE
 from grpo_doctor.analysis.sampled import series_named
 from grpo_doctor.analysis.steps import NS_PER_S
 from grpo_doctor.phases import PHASES
@@ -45,8 +45,9 @@ def counted_mean(analysis: Analysis, name: str) -> float | None:
     return float(np.nanmean(table)) if np.isfinite(table).any() else None
 
 
-def named_seconds(analysis: Analysis, name: str) -> NDArray[np.float64]:
-    """Seconds that the main thread spent in spans of this name, shape (used steps, stepping ranks).
+def named_seconds(analysis: Analysis, name: str, waited_in: str = "") -> NDArray[np.float64]:
+    """Seconds that the main thread spent in spans of this name, shape (used steps, stepping ranks);
+    with `waited_in`, seconds that any thread did while the main one was in that phase.
 
     Spans that overlap count once. All zero where the recording has no such span.
     """
@@ -54,14 +55,20 @@ def named_seconds(analysis: Analysis, name: str) -> NDArray[np.float64]:
     result = np.zeros((len(steps.numbers), len(analysis.ranks)))
     if name not in trace.names:
         return steps.used_cells(result)
-    code = trace.names.index(name)
+    spans = trace.spans
+    named = (spans.name == trace.names.index(name)) & (spans.kind == Kind.SPAN)
     for column, main in enumerate(analysis.mains):
-        spans = trace.spans
-        rows = main.rows[(spans.name[main.rows] == code) & (spans.kind[main.rows] == Kind.SPAN)]
+        rows = main.rows[named[main.rows]]
+        if waited_in:
+            own = [p.index for p in trace.processes if p.rank == main.rank and p.carries_steps]
+            rows = np.flatnonzero(named & np.isin(spans.process, own))
         windows, step = steps.windows(column, used=True)
         if not len(rows) or not len(windows):
             continue
-        overlap = overlaps(union(spans.start_ns[rows], spans.end_ns[rows]), windows)
+        covered = union(spans.start_ns[rows], spans.end_ns[rows])
+        if waited_in:
+            covered = intersect(covered, analysis.tracks[column].of(CODES[waited_in]))
+        overlap = overlaps(covered, windows)
         lengths_s = overlap.length_ns / NS_PER_S
         result[:, column] = np.bincount(step[overlap.right], lengths_s, len(result))
     return steps.used_cells(result)

@@ -235,7 +235,7 @@ def phase_entries(analysis: Analysis) -> dict[str, report.PhaseEntry]:
         return {}
     present = analysis.used_seconds.sum(axis=(0, 1))
     entries, now_s = {}, 0.0
-    for code in dict.fromkeys([*_starting_order(analysis), *range(len(PHASES))]):
+    for code in dict.fromkeys([*_order_in_step(analysis), *range(len(PHASES))]):
         if present[code] > 0:
             phase = PHASES[code]
             entries[phase] = replace(
@@ -248,19 +248,25 @@ def phase_entries(analysis: Analysis) -> dict[str, report.PhaseEntry]:
     return {phase: entries[phase] for phase in PHASES if phase in entries}
 
 
-def _starting_order(analysis: Analysis) -> list[int]:
-    """Phase codes by their mean first start after the begin of a step."""
-    total, count = np.zeros(COLUMNS), np.zeros(COLUMNS)
+def _order_in_step(analysis: Analysis) -> list[int]:
+    """Phase codes by the middle of their time, in each rank's steps that have most phases. Not by
+    their first start: TRL's training step opens just before the rollout that it calls."""
+    moments, total = np.zeros(COLUMNS), np.zeros(COLUMNS)
     for at, track in enumerate(analysis.tracks):
         windows, _ = analysis.steps.windows(at, used=True)
         shared = overlaps(track.pieces, windows)
-        cell = shared.right * COLUMNS + track.phase[shared.left]
-        _, first = np.unique(cell, return_index=True)
-        phase = track.phase[shared.left[first]]
-        np.add.at(total, phase, shared.start_ns[first] - windows.start_ns[shared.right[first]])
-        np.add.at(count, phase, 1)
-    present = np.flatnonzero(count)
-    order: list[int] = present[np.argsort(total[present] / count[present], kind="stable")].tolist()
+        phase = track.phase[shared.left]
+        has = np.zeros((len(windows), COLUMNS), dtype=bool)
+        has[shared.right, phase] = True
+        phases = has.sum(axis=1)
+        weight_ns = np.where(phases[shared.right] == phases.max(initial=0), shared.length_ns, 0)
+        middle_ns = (shared.start_ns + shared.end_ns) // 2 - windows.start_ns[shared.right]
+        np.add.at(moments, phase, weight_ns.astype(float) * middle_ns)
+        np.add.at(total, phase, weight_ns)
+    present = np.flatnonzero(total)
+    order: list[int] = present[
+        np.argsort(moments[present] / total[present], kind="stable")
+    ].tolist()
     return order
 
 

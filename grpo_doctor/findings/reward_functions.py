@@ -54,13 +54,18 @@ def functions(view: RunView) -> list[Scoring]:
     """Return all of them, the slowest first."""
     scorings = []
     for name in function_names(view.trace):
-        in_spans = named_seconds(view.analysis, _PREFIX + name)
+        in_spans = _waited(view, name)
         own = view.counted(f"{_PREFIX}{name}_s")
         own = np.where(np.isfinite(own), own, in_spans if not np.isfinite(own).any() else 0.0)
         if not in_spans.any() and not own.any():
             continue
         scorings.append(Scoring(name, in_spans.mean(axis=0), own.mean(axis=0)))
     return sorted(scorings, key=lambda f: (-typical(f.own_s), f.name))
+
+
+def _waited(view: RunView, name: str) -> NDArray[np.float64]:
+    """Seconds in `reward`, by step and rank, on any thread: TRL runs async functions on another."""
+    return named_seconds(view.analysis, _PREFIX + name, waited_in="reward")
 
 
 def typical(per_rank: NDArray[np.float64]) -> float:
@@ -92,7 +97,7 @@ def call_seconds(view: RunView, name: str) -> list[NDArray[np.float64]]:
     recorded = view.series(f"{_PREFIX}{name}_s")
     calls_by_rank = [values_in(series, inside) for series in recorded]
     if not calls_by_rank:
-        calls_by_rank = list(named_seconds(view.analysis, _PREFIX + name).T)
+        calls_by_rank = list(_waited(view, name).T)
     return [calls[calls > 0] for calls in calls_by_rank if (calls > 0).any()]
 
 

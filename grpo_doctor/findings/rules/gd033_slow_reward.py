@@ -116,9 +116,10 @@ def _spreads_any(view: RunView) -> bool:
 
 
 def _bound(view: RunView, first: Scoring | None) -> str:
-    span = first.span if first else "reward"
-    bound = view.gain(Replay((without(span),), f"without {span}"))
+    """Why its gain is not predicted, and the bound: a replay is of the main thread's spans."""
     reason = "a trace does not show what its code could save"
-    if isinstance(bound, Prediction):
-        return f"{reason}; without {span} at all the step would be {-bound.mid:.0f}% shorter"
+    for span in (first.span, "reward") if first else ("reward",):
+        bound = view.gain(Replay((without(span),), f"without {span}"))
+        if isinstance(bound, Prediction) and round(bound.mid):
+            return f"{reason}; without {span} at all the step would be {-bound.mid:.0f}% shorter"
     return reason

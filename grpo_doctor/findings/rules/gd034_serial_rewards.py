@@ -68,7 +68,7 @@ def check(view: RunView) -> Answer:
     """Compare the wait time with the slowest function."""
     plan = _plan(view)
     if plan is None:
-        return NotApplicable("one reward function, called once per batch")
+        return NotApplicable("one reward function takes the time, called once per batch")
     share = view.of_step(plan.saved_s)
     count = len(plan.scorings)
     worth = share >= MIN_SHARE and plan.saved_s >= MIN_SCORING_S

@@ -45,9 +45,10 @@ def check(view: RunView) -> Answer:
         return Passed("phases were recorded")
     if view.trace.run.unhooked:
         return _lost(view)
-    if view.trace.run.failed:
-        return NotApplicable("the run failed, and no phase was recorded")
     framework = _framework(view)
+    unseen = framework and all(process.role == "job" for process in view.trace.processes)
+    if view.trace.run.failed or (unseen and view.trace.run.exit.state == "interrupted"):
+        return NotApplicable("the run ended early, and no phase was recorded")
     why = "none of its hooks took effect"
     if any(note.startswith("phase `") for note in view.trace.loss.notes):
         why = "its functions have other names in this version"

@@ -30,5 +30,5 @@ def charts_of(report: ReportDocument) -> dict[str, Chart]:
 
 
 def bars_of(report: ReportDocument) -> list[Bar]:
-    """Return the phases of the mean step in the order in which they start."""
+    """Return the phases of the mean step in their order."""
     return sorted(step_bar(report), key=lambda bar: bar.start_s)

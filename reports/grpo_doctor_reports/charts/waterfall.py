@@ -1,4 +1,4 @@
-"""The mean step: one bar per phase from its mean start, work then wait, with p10-p90 whiskers."""
+"""The mean step: one bar per phase, in order, work then wait, with p10-p90 whiskers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ def waterfall_chart(bars: list[Bar]) -> Chart | None:
         figures={"waterfall": _figure(bars[:_BARS_SHOWN])},
         summary=(
             f"The mean step takes {formatting.seconds(end_s)}. Its longest phase is "
-            f"{longest.phase}: {formatting.seconds(longest.seconds)}, starting at "
-            f"{formatting.seconds(longest.start_s)}."
+            f"{longest.phase}: {formatting.seconds(longest.seconds)}."
         ),
     )
 
@@ -39,7 +38,7 @@ def _figure(bars: list[Bar]) -> Figure:
         barmode="overlay",
         margin={"l": 8, "r": 76, "t": 8, "b": 8},
         xaxis=axis(
-            range=[0, reach_s or 1.0], title=axis_title("seconds since the step began"),
+            range=[0, reach_s or 1.0], title=axis_title("seconds of the mean step"),
             automargin=True,
         ),
         yaxis=axis(
@@ -105,7 +104,6 @@ def _hover(bar: Bar) -> list[str]:
         f"{bar.phase}: {formatting.seconds(bar.seconds)}",
         f"work {formatting.seconds(bar.work_seconds)}, wait {formatting.seconds(bar.wait_seconds)}",
         *_rare_kinds(bar),
-        f"starts at {formatting.seconds(bar.start_s)}",
     ]
     if bar.p10_s is not None and bar.p90_s is not None:
         lines.append(f"p10 {formatting.seconds(bar.p10_s)}, p90 {formatting.seconds(bar.p90_s)}")

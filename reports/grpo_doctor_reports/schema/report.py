@@ -156,7 +156,7 @@ class RunEntry(Part, frozen=True):
 
 class PhaseEntry(Part, frozen=True):
     """One phase per step, the mean over ranks and used steps; p10 and p90 over steps. `start_s` is
-    where it lies in the mean step, whose phases follow each other in the order in which they start.
+    where it lies in the mean step, whose phases follow each other by the middle of their time.
 
     `steps` is how many of the used steps have any of it. Its seconds are work, wait, transfer and
     idle together, where CUDA events measured it while the GPU was in it. `device_seconds` is what

@@ -14,6 +14,7 @@ from grpo_doctor_reports import digest, time_words
 from grpo_doctor_reports.digest import key_numbers, step_bar
 from grpo_doctor_reports.schema.findings import FindingEntry
 from grpo_doctor_reports.schema.report import PhaseEntry, ReportDocument, read_report
+from tests.build import TraceBuilder
 from tests.first_screens import runs as first_screens
 from tests.large_runs import large_run
 from tests.unit.document.said import RUNS as SAID
@@ -146,3 +147,16 @@ def test_fixes_of_several_grave_findings_have_a_sum_no_smaller_than_the_best(nam
 def _predicted(finding: FindingEntry) -> float | None:
     remedy = digest.main_fix(finding) or digest.main_step(finding)
     return remedy.predicted.mid if remedy is not None and remedy.predicted is not None else None
+
+
+def test_phases_follow_each_other_as_most_of_their_time_does() -> None:
+    build = TraceBuilder(ranks=1)
+    for number in range(6):  # TRL: what is generated in one step is trained on in two
+        start_s = 10.0 * number
+        build.step(0, number, start_s, {"train": 8.0, "optimizer": 1.0})
+        if number % 2 == 0:
+            build.span(0, "rollout", start_s + 0.1, start_s + 6.0, depth=2)
+            build.span(0, "reward", start_s + 5.0, start_s + 6.0, depth=3)
+    phases = build_document(build.build()).summary.phases
+    in_order = sorted(phases, key=lambda name: phases[name].start_s)
+    assert in_order == ["rollout", "reward", "train", "optimizer"]

@@ -37,7 +37,13 @@ def count(build: TraceBuilder, name: str, value: Value, *, ranks: Any = None) ->
 
 
 def inside(
-    build: TraceBuilder, name: str, value: Value, *, begin: Value = 0.0, times: int = 1
+    build: TraceBuilder,
+    name: str,
+    value: Value,
+    *,
+    begin: Value = 0.0,
+    times: int = 1,
+    thread: int = 0,
 ) -> TraceBuilder:
     """Spans of this name in each span of its phase: `value` seconds together, none for 0."""
     phase = name.partition("/")[0]
@@ -47,7 +53,7 @@ def inside(
         seconds = _value(value, rank, number)
         now = start + _value(begin, rank, number)
         for _ in range(times if seconds > 0 else 0):
-            build.span(rank, name, now, now + seconds / times, depth=2)
+            build.span(rank, name, now, now + seconds / times, depth=2, thread=thread)
             now += seconds / times
     return build
 

@@ -46,6 +46,8 @@ ADAPTER = Adapter(
     "trl",
     (
         *of_trainer(_TRAINER, "GRPOTrainer"),
+        # The first rank writes a model card, before transformers' own.
+        Hook(_TRAINER, "GRPOTrainer._save_checkpoint", "checkpoint", "0.19-"),
         Hook(_VLLM, "VLLMGeneration.sync_weights", "sync", "0.28-"),
         Hook(_VLLM, "VLLMGeneration.generate", "rollout/generate", "0.28-"),
         Hook(_VLLM, "VLLMGeneration._init_vllm", "init", "0.28-"),

@@ -45,6 +45,9 @@ RUNS = {
     "one slow rank does not speak for all 2": lambda: run(ranks=2, slow={1: {"reward": 5.0}}),
     "decoding and gathering are no function": lambda: inside(run({**HEALTHY, "reward": 2.0}),
         "reward/judge", 0.05),
+    "an async function runs on another thread": lambda: inside(
+        inside(run({**HEALTHY, "reward": 2.0}), "reward/format", 0.02), "reward/judge", 1.9,
+        begin=0.05, thread=1),
     "without rewards nothing is said": lambda:
         run({name: s for name, s in HEALTHY.items() if name != "reward"}),
     "verl has workers for any function": lambda: inside(
