@@ -20,6 +20,21 @@ def wrapped(markdown: str) -> str:
     return "\n".join(line for old in _with_code_marked(markdown) for line in _lines(*old))
 
 
+def filled(page: str, source: str, made: str) -> str:
+    """Return a page with the text between the marks of what is made from `source` replaced.
+
+    Raises:
+        ValueError: it has no such marks.
+    """
+    begin, end = f"<!-- Made from {source}. -->\n", "<!-- End of what is made. -->\n"
+    before, found, tail = page.partition(begin)
+    _, closed, after = tail.partition(end)
+    if not found or not closed:
+        raise ValueError(f"the page has no marks for what is made from {source}")
+    section = wrapped("\n" + made.strip() + "\n\n")
+    return f"{before}{begin}{section}{end}{after}"
+
+
 def _with_code_marked(markdown: str) -> Iterator[tuple[str, bool]]:
     code = False
     for line in markdown.split("\n"):

@@ -7,27 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_doctor.hang.catalogue import CLASSES, TEXT
-from grpo_doctor.markdown import wrapped
+from grpo_doctor.markdown import filled
 
 FILE = Path("docs/hang.md")
-_BEGIN = "<!-- Made from hang/classes.md by `python -m grpo_doctor.hang.docs`; edit that. -->\n"
-_END = "<!-- End of what is made. -->\n"
+_OF = "hang/classes.md by `python -m grpo_doctor.hang.docs`; edit that"
 
 
 def updated(page: str) -> str:
-    """The page with the text between its two marks replaced.
-
-    Raises:
-        ValueError: it has no such marks.
-    """
-    before, begin, tail = page.partition(_BEGIN)
-    _, end, after = tail.partition(_END)
-    if not begin or not end:
-        raise ValueError("the page has no marks between which the classes stand")
+    """Return the page with the classes as they are now."""
     index = "\n".join(f"- [{entry.name}](#{entry.name}): {entry.means}" for entry in CLASSES)
-    chapters = TEXT[TEXT.index("### ") :]
-    made = wrapped(f"\n{index}\n\n{chapters}\n")
-    return f"{before}{_BEGIN}{made}{_END}{after}"
+    return filled(page, _OF, f"{index}\n\n{TEXT[TEXT.index('### ') :]}")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -58,6 +58,6 @@ def test_only_what_is_between_the_marks_is_written_anew(tmp_path: Path) -> None:
 
 
 def test_a_page_without_marks_is_refused() -> None:
-    for page in ("# Another page", docs._BEGIN, docs._END):
+    for page in ("# Another page", f"<!-- Made from {docs._OF}. -->\n"):
         with pytest.raises(ValueError, match="no marks"):
             docs.updated(page)
