@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from grpo_doctor.launches.model import Launch, Problem, Role
+from grpo_doctor.launches.tables import TABLES
 
 TRAINERS = ("ms-swift", "trl", "verl", "openrlhf", "bundled")
 GROUPED = ("grpo", "rloo", "reinforce")
 """Policy gradients on sampled completions without a critic."""
 SAMPLED = (*GROUPED, "ppo")
-_WHAT = {
-    "sft": "SFT trains on given answers and samples none",
-    "pt": "pre-training samples no completions",
-    "dpo": "DPO trains on pairs of chosen and rejected answers",
-    "online-dpo": "online DPO trains on pairs of answers",
-    "orpo": "ORPO trains on pairs of chosen and rejected answers",
-    "simpo": "SimPO trains on pairs of chosen and rejected answers",
-    "cpo": "CPO trains on pairs of chosen and rejected answers",
-    "kto": "KTO trains on answers that are marked good or bad",
-    "rm": "reward-model training samples no completions",
-    "ppo": "PPO trains a critic in addition to the policy",
-    "gkd": "GKD needs a teacher model in addition to the policy",
-    "generation": "this program generates completions and trains nothing",
-    "recipe": "this verl program has its own trainer",
-    "own": "the script has its own GRPO trainer, not TRL's",
-    "rloo of TRL": "TRL's RLOO has other defaults",
-}
+_WHAT: Mapping[str, str] = TABLES["trainings"]["outside"]
 
 
 _USUAL = re.compile(r"(?:\btrainer[./]main_ppo|dapo[./]main_dapo)(?:\.py)?$")

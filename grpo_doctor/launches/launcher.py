@@ -8,44 +8,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from grpo_doctor.launches.files import json_object
+from grpo_doctor.launches.tables import TABLES
 from grpo_doctor.launches.words import Word
 
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_WRAPPERS = _names(
-    "nohup time exec sudo env stdbuf nice numactl uv uvx pixi poetry pipenv conda mamba micromamba "
-    "srun mpirun timeout setsid command ionice taskset chrt nsys ncu coverage bash sh eval "
-    "singularity apptainer docker podman enroot ssh"
+_TABLE = TABLES["launcher"]
+_WRAPPERS, _RUNS_MODULES, _PROGRAMS, _TAKE_VALUES = (
+    frozenset(_TABLE[name].split())
+    for name in ("wrappers", "run modules", "programs", "options with a value")
 )
-_RUNS_MODULES = _names("uv poetry pipenv coverage")
-_PROGRAMS = _names("swift megatron trl accelerate torchrun deepspeed vllm sglang ray")
-# Options of wrappers whose value may be called like a program: `uv run --extra vllm`.
-_TAKE_VALUES = _names(
-    "--extra --group --only-group --with --with-requirements --with-editable --package --project "
-    "--directory --python --env-file -n --name -p --prefix --env --index --image"
-)
-_NEXT = {"vllm": "serve", "sglang": "serve", "ray": "job", "trl": r"[a-z]", "swift": r"[a-z]"}
-_OF_PRIME_RL = _names("rl trainer orchestrator")
+_NEXT: Mapping[str, str] = _TABLE["next word"]
+_OF_PRIME_RL = ("rl", "trainer", "orchestrator")
 _TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 # What a variable without a value may have said.
 _COUNTS = {"torchrun": ("nproc_per_node", "nnodes")}
 # Options of the launchers that take no value; every other one takes the word that follows.
-_SWITCHES: Mapping[str, frozenset[str]] = {
-    "torchrun": _names("standalone no_python run_path m module use_env"),
-    "accelerate": _names(
-        "multi_gpu use_deepspeed use_fsdp use_megatron_lm use_parallelism_config cpu mps tpu debug "
-        "m module no_python quiet q use_xpu same_network ipex use_mps_device "
-        "dynamo_use_fullgraph dynamo_use_dynamic dynamo_use_regional_compilation "
-        "tpu_use_cluster tpu_use_sudo enable_cpu_affinity tpu_cluster no_tpu_cluster"
-    ),
-    "deepspeed": _names(
-        "module no_python no_local_rank no_ssh no_ssh_check save_pid force_multi "
-        "enable_each_rank_log bind_cores_to_rank"
-    ),
-}
+_SWITCHES: Mapping[str, str] = _TABLE["switches"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +67,11 @@ def _unwrapped(words: tuple[Word, ...], environment: dict[str, Word]) -> tuple[W
     """Return what a wrapper starts; the variables that it sets go into `environment`."""
     name, words = _base(words[0].text), words[1:]
     while words and not _begins_program(words):
-        if name in _RUNS_MODULES and words[0].text in ("-m", "--module") and words[1:]:
+        if (
+            name in _TABLE["run modules"].split()
+            and words[0].text in ("-m", "--module")
+            and words[1:]
+        ):
             return (words[0].with_text("python"), words[0].with_text("-m"), *words[1:])
         if words[0].text in _TAKE_VALUES and len(words) > 1:
             words = words[1:]
@@ -126,7 +107,7 @@ def _options(words: tuple[Word, ...], kind: str) -> tuple[dict[str, Word], tuple
         name = name.replace("-", "_")
         if equals:
             options[name] = words[0].with_text(value)
-        elif name in _SWITCHES[kind] or len(words) == 1 or words[1].text.startswith("--"):
+        elif name in _SWITCHES[kind].split() or len(words) == 1 or words[1].text.startswith("--"):
             options[name] = words[0].with_text("true")
         else:
             options[name] = words[1]

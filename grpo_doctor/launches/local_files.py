@@ -11,18 +11,10 @@ from typing import Any
 
 from grpo_doctor.launches.files import located, resolved
 from grpo_doctor.launches.model import Launch, Source
+from grpo_doctor.launches.tables import TABLES
 
 _DATA = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt")
-_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "bundled": ("dataset", "model"),
-    "ms-swift": ("external_plugins", "custom_register_path", "dataset", "val_dataset", "model",
-                 "reward_model", "adapters"),
-    "trl": ("dataset_name", "model_name_or_path"),
-    "verl": ("custom_reward_function.path", "reward.custom_reward_function.path",
-             "data.train_files", "data.val_files", "actor_rollout_ref.model.path"),
-    "openrlhf": ("agent_func_path", "train.agent_func_path", "remote_rm_url", "reward.remote_url",
-                 "prompt_data", "data.prompt_dataset", "pretrain", "actor.model_name_or_path"),
-}  # fmt: skip
+_OPTIONS: Mapping[str, list[str]] = TABLES["inputs"]["files"]
 _CODE = ("external_plugins", "custom_register_path", "agent_func_path")
 # `hf::path:subset#500` of ms-swift, `path@folder` of OpenRLHF; both are about what is in the path.
 _AROUND = re.compile(r"^(?:hf|ms)::|#\d+$|:[\w/]+$|@.*$", re.IGNORECASE)

@@ -11,6 +11,7 @@ from grpo_doctor.launches.files import located
 from grpo_doctor.launches.launcher import Started
 from grpo_doctor.launches.model import Framework, Role, Trainer
 from grpo_doctor.launches.scripts import by_name, by_source
+from grpo_doctor.launches.tables import TABLES
 from grpo_doctor.launches.words import Word
 
 
@@ -34,29 +35,14 @@ class Program:
 
 
 _SERVER: Role = "rollout server"
-_SWIFT: Mapping[str, tuple[Role, str, str]] = {
-    "rlhf": ("train", "ms-swift", "ms-swift"),
-    "rollout": (_SERVER, "ms-swift server", "ms-swift-server"),
-    "deploy": (_SERVER, "ms-swift server", ""),
-    "sft": ("train", "ms-swift", ""),
-    "pt": ("train", "ms-swift", ""),
-}
-_MEGATRON: Mapping[str, tuple[Role, str, str]] = dict.fromkeys(
-    ("rlhf", "sft", "pt"), ("train", "ms-swift megatron", "ms-swift-megatron")
-)
+_TABLE = TABLES["programs"]
 _SWIFT_FILE = re.compile(r"(?:^|[./])swift[./]cli[./](?:_megatron[./])?(\w+?)(?:\.py)?$")
 _TRL_FILE = re.compile(r"(?:^|[./])trl[./]scripts[./](\w+?)(?:\.py)?$")
 _VERL = re.compile(
     r"(?:^|[./])(verl[./]trainer[./](?:main_\w+|\w*sft_trainer\w*)|verl[./]experimental[./].*|recipe[./]\w+[./].*main\w*)$"
 )
 _OPENRLHF = re.compile(r"(?:^|[./])openrlhf[./]cli[./](train_\w+?)(?:\.py)?$")
-_MODULES: Mapping[str, tuple[Framework, Role, str, str]] = {
-    "vllm.entrypoints.openai.api_server": ("vllm", _SERVER, "vllm", "vllm"),
-    "vllm.entrypoints.api_server": ("vllm", _SERVER, "vllm", "vllm"),
-    "vllm.entrypoints.cli.main": ("vllm", _SERVER, "vllm", "vllm"),
-    "sglang.launch_server": ("sglang", _SERVER, "sglang", "sglang"),
-    "grpo_doctor_trainer": ("bundled", "train", "bundled", "bundled"),
-}
+_MODULES: Mapping[str, tuple[Framework, Role, str, str]] = _TABLE["modules"]
 
 
 def recognize(started: Started, folder: Path | None = None) -> Program | None:
@@ -134,7 +120,7 @@ def _openrlhf(command: str, words: tuple[Word, ...]) -> Program:
 
 def _swift(command: str, words: tuple[Word, ...], *, megatron: bool) -> Program | None:
     command = command.replace("_", "-")
-    commands = _MEGATRON if megatron else _SWIFT
+    commands: Mapping[str, tuple[Role, str, str]] = _TABLE["megatron" if megatron else "swift"]
     if command not in commands:
         return None
     role, table, listed = commands[command]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from grpo_doctor import knobs
 from grpo_doctor.bounded import OPTIONS, TooCostlyError
-from grpo_doctor.knobs import TABLES
 from grpo_doctor.knobs.model import Version, version_of
 from grpo_doctor.launches.files import (
     Contents,
@@ -22,53 +22,20 @@ from grpo_doctor.launches.flags import Option, Options, overrides, parse
 from grpo_doctor.launches.launcher import Started
 from grpo_doctor.launches.model import Problem, Source
 from grpo_doctor.launches.programs import Program
+from grpo_doctor.launches.tables import TABLES
 from grpo_doctor.launches.words import Word
 
 _FILES = (".yaml", ".yml", ".json")
 _CONFIG_OF_VERL = "verl/trainer/config"
 CHECKOUTS = ("", "verl/")
 """Where a copy of verl is: the folder itself, or a checkout within it."""
-_SAID_TWICE = {
-    "CUDA_VISIBLE_DEVICES": ("gpu_ids", "include"),
-    "NPROC_PER_NODE": ("nproc_per_node", "num_gpus"),
-}
+_TABLE = TABLES["settings"]
 _BLOCKS = ("ENV", "env")
 # What memory and divisibility depend on: unknown where a script computes it.
-_DECISIVE = (
-    "train.micro_batch",
-    "train.grad_accumulation",
-    "rollout.num_generations",
-    "rollout.max_completion_length",
-    "rollout.steps_per_generation",
-    "rollout.completions",
-    "data.max_length",
-    "vllm.",
-    "deepspeed.",
-)
+_DECISIVE = tuple(_TABLE["decisive"])
 FOLDER_OF_TRL = "trl/accelerate_configs/"
 # What of its files decides memory and processes (TRL 1.16).
-_SHIPPED_WITH_TRL: Mapping[str, Mapping[str, Any]] = {
-    **{
-        f"zero{stage}": {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": stage}}
-        for stage in (1, 2, 3)
-    },
-    **{
-        f"fsdp{version}": {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": version}}
-        for version in (1, 2)
-    },
-    "multi_gpu": {"distributed_type": "MULTI_GPU"},
-    "single_gpu": {"distributed_type": "NO", "num_processes": 1},
-}
-# Of `accelerate launch`, by the section of its file that they are in.
-_ACCELERATE_OPTIONS = {
-    "": ("mixed_precision",),
-    "deepspeed_config": (
-        *("zero_stage", "offload_optimizer_device", "offload_param_device"),
-        "deepspeed_config_file",
-    ),
-    "fsdp_config": ("fsdp_version", "fsdp_reshard_after_forward", "fsdp_offload_params"),
-}
-_ACCELERATE_KINDS = {"use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "multi_gpu": "MULTI_GPU"}
+_SHIPPED_WITH_TRL: Mapping[str, Mapping[str, Any]] = _TABLE["shipped with trl"]
 
 
 @dataclass(slots=True)
@@ -163,7 +130,7 @@ def _from_script(raw: RawSettings, program: Program, options: Options, cwd: Path
         return
     for name, value in contents.values.items():
         raw.take(name, value, contents.source(name))
-    decisive = {row.key for row in TABLES["trl"] if row.knob.startswith(_DECISIVE)}
+    decisive = {row.key for row in knobs.TABLES["trl"] if row.knob.startswith(_DECISIVE)}
     decisive |= {"**", "load_in_4bit", "load_in_8bit"}
     unknown = [name for name in contents.computed if name in decisive]
     if unknown:
@@ -234,7 +201,7 @@ def _from_copy(
     leaves = dict(_leaves("", contents.values))
     raw.copied = frozenset(leaves)
     ours: dict[str, Any] = {"algorithm.adv_estimator": "gae"}
-    for row in TABLES[program.table]:
+    for row in knobs.TABLES[program.table]:
         if row.covers(version) and not (row.values or row.inside or row.item or row.gate):
             ours[row.key] = row.default_in(version)
     for key, default in ours.items():
@@ -282,7 +249,7 @@ def _overridden(raw: RawSettings, option: Option, program: Program) -> Iterator[
 
 def told_twice(started: Started, environment: Mapping[str, Word]) -> Iterator[Problem]:
     """Yield GPUs, or processes, for which the launcher's option and the environment differ."""
-    for name, options in _SAID_TWICE.items():
+    for name, options in _TABLE["said twice"].items():
         word = environment.get(name)
         option = next((started.options[key] for key in options if key in started.options), None)
         if word is None or option is None or word.unset or option.unset:
@@ -350,7 +317,7 @@ def _with_options(config: Contents | None, options: Mapping[str, Word]) -> Conte
     """Return accelerate's configuration with its options, which count more than its file."""
     config = config or Contents("", {})
     values, said = dict(config.values), dict(config.said)
-    for section, names in _ACCELERATE_OPTIONS.items():
+    for section, names in _TABLE["accelerate"].items():
         given = {name: _literal(options[name].text) for name in names if name in options}
         of_file = values.get(section)
         both = {**(of_file if isinstance(of_file, Mapping) else {}), **given}
@@ -358,7 +325,7 @@ def _with_options(config: Contents | None, options: Mapping[str, Word]) -> Conte
         prefix = f"{section}." if section else ""
         for name, value in given.items():
             said[f"{prefix}{name}"] = replace(options[name].source, text=f"--{name} {value}")
-    for name, kind in _ACCELERATE_KINDS.items():
+    for name, kind in _TABLE["accelerate kinds"].items():
         if name in options:
             values["distributed_type"], said["distributed_type"] = kind, options[name].source
     if "use_deepspeed" in options and "deepspeed_config_file" not in values["deepspeed_config"]:

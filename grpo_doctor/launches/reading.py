@@ -26,6 +26,7 @@ from grpo_doctor.launches.raw_settings import (
     told_twice,
     unset_words,
 )
+from grpo_doctor.launches.tables import TABLES
 from grpo_doctor.launches.words import Word
 from grpo_doctor_probes.record.redact import redact_command
 
@@ -301,16 +302,8 @@ def _version(
 
 
 _KINDS: Mapping[str, Trainer] = {
-    **dict.fromkeys(("grpo", "grpo_passk", "grpo_vectorized", "group_norm", "dr_grpo"), "grpo"),
-    **dict.fromkeys(("gae", "ppo"), "ppo"),
-    **dict.fromkeys(("rloo", "rloo_vectorized"), "rloo"),
-    **dict.fromkeys(
-        ("reinforce", "reinforce_plus_plus", "reinforce_plus_plus_baseline",
-         "reinforce_baseline", "remax", "opo", "gpg", "optimal_token_baseline"), "reinforce"
-    ),
-    **{kind: kind for kind in ("gkd", "sft", "pt", "dpo", "kto", "orpo", "cpo", "simpo", "rm")},
-    "reward": "rm",
-}  # fmt: skip
+    name: kind for kind, names in TABLES["trainings"]["algorithms"].items() for name in names
+}
 
 
 _TRAINS_VERL = re.compile(r"main(?!_(?:gen|eval))\w*$|\.py$")

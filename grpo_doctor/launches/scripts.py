@@ -11,44 +11,17 @@ from pathlib import Path
 
 from grpo_doctor.launches.files import tree_of
 from grpo_doctor.launches.model import Framework, Trainer
+from grpo_doctor.launches.tables import TABLES
 from grpo_doctor.launches.words import Word
 
+_TABLE = TABLES["scripts"]
 # A script that imports several is of the first: Unsloth replaces TRL, SkyRL's examples use others.
-_BY_MODULE: Mapping[str, Framework] = {
-    "unsloth": "unsloth",
-    "miles": "miles",
-    "slime": "slime",
-    "nemo_rl": "nemo-rl",
-    "skyrl": "skyrl",
-    "skyrl_train": "skyrl",
-    "areal": "areal",
-    "prime_rl": "prime-rl",
-    "trl": "trl",
-}
-_BY_NAME: Sequence[tuple[re.Pattern[str], Framework]] = (
-    (re.compile(r"(?:^|[./])(?:nemo_rl[./]|examples/run_grpo(?:_rm)?$)"), "nemo-rl"),
-    (re.compile(r"run_grpo_(?:math|sliding_puzzle|single_controller|nemo_gym)$"), "nemo-rl"),
-    (re.compile(r"(?:^|[./])skyrl(?:_train|_agent)?[./]"), "skyrl"),
-    (re.compile(r"(?:^|[./])areal[./]"), "areal"),
-    (re.compile(r"(?:^|[./])prime_rl[./]"), "prime-rl"),
-    (re.compile(r"(?:^|[./])miles[./]"), "miles"),
-    (re.compile(r"(?:^|[./])slime[./]"), "slime"),
-    (re.compile(r"^verl[./]trainer[./]main$"), "easyr1"),
-)
+_BY_MODULE: Mapping[str, Framework] = _TABLE["modules"]
+_BY_NAME: list[tuple[str, Framework]] = _TABLE["names"]
 # Options that no other framework has: copies of its programs keep them.
-_BY_OPTION: Sequence[tuple[re.Pattern[str], Framework]] = (
-    (
-        re.compile(r"--(?:actor-num-gpus-per-node|rollout-num-gpus|rollout-function-path)\b"),
-        "slime",
-    ),
-    (re.compile(r"[+~]{0,2}actor_rollout_ref\.\w"), "verl"),
-    (re.compile(r"--(?:micro_rollout_batch_size|actor_num_gpus_per_node)(?:=|$)"), "openrlhf"),
-)
+_BY_OPTION: list[tuple[str, Framework]] = _TABLE["options"]
 _PRIME_RL = frozenset({"rl", "trainer", "orchestrator"})
-_TRAINERS: Mapping[str, Trainer] = {
-    "GRPO": "grpo", "RLOO": "rloo", "SFT": "sft", "OnlineDPO": "online-dpo", "DPO": "dpo",
-    "KTO": "kto", "ORPO": "orpo", "CPO": "cpo", "PPO": "ppo", "GKD": "gkd", "Reward": "rm",
-}  # fmt: skip
+_TRAINERS: Mapping[str, Trainer] = _TABLE["trainers"]
 _PPO_OF_VERL = {"RayPPOTrainer", "run_ppo", "TaskRunner", "main_ppo", "core_algos"}
 _OF_TRL = re.compile(
     r"(?:Async)?(GRPO|RLOO|SFT|OnlineDPO|DPO|KTO|ORPO|CPO|PPO|GKD|Reward)(?:Trainer|Config)"
@@ -68,11 +41,11 @@ def by_name(name: str, words: Sequence[Word]) -> Framework | None:
     """A framework that is recognized by what its program or module is called, or by options that
     no other one has."""
     for pattern, framework in _BY_OPTION:
-        if any(pattern.match(word.text) for word in words):
+        if any(re.match(pattern, word.text) for word in words):
             return framework
     if name in _PRIME_RL and words and words[0].text.startswith("@"):
         return "prime-rl"
-    return next((framework for pattern, framework in _BY_NAME if pattern.search(name)), None)
+    return next((framework for pattern, framework in _BY_NAME if re.search(pattern, name)), None)
 
 
 def by_source(path: Path) -> Script | None:

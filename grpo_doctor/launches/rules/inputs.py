@@ -19,20 +19,11 @@ from grpo_doctor.launches.rule import (
     fatal_flaw,
     rule,
 )
+from grpo_doctor.launches.tables import TABLES
 
 # framework, its versions from and before, package, versions of it that work: from, before.
-_PAIRS = (
-    ("ms-swift", "4.6.0", "9", "trl", "0.26.0", "1.0.0"),
-    ("ms-swift", "4.6.0", "9", "transformers", "0", "5.20.0"),
-    ("ms-swift", "4.0.0", "4.1.0", "trl", "0.20.0", "0.29.0"),
-    ("ms-swift", "4.0.0", "4.1.0", "transformers", "0", "5.3.0"),
-    ("ms-swift", "3.12.0", "4.0.0", "trl", "0.17.0", "0.25.0"),
-    ("ms-swift", "3.8.0", "3.9.0", "trl", "0.17.0", "0.21.0"),
-    ("ms-swift", "3.5.0", "3.6.0", "trl", "0.13.0", "0.20.0"),
-    ("trl", "1.16.0", "1.17.0", "vllm", "0.22.0", "0.31.1"),
-    ("verl", "0.9.1", "0.9.2", "vllm", "0.24.0", "0.25.0"),
-    ("verl", "0.9.1", "0.9.2", "transformers", "5.5.3", "5.11.0"),
-)
+_TABLE = TABLES["inputs"]
+_PAIRS: list[list[str]] = _TABLE["versions"]
 
 
 @rule("GL042", EVERY_COMMAND)
@@ -92,18 +83,7 @@ def not_exported(view: View) -> Flaw | None:
     )
 
 
-_REQUIRED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "ms-swift": {
-        "training dataset": ("dataset", "cached_dataset", "load_data_args", "load_args"),
-        "reward": ("reward_funcs", "reward_model", "use_gym_env", "teacher_model",
-                   "teacher_model_server", "teacher_adapters"),
-    },
-    "trl": {"training dataset": ("dataset_name", "datasets")},
-    "openrlhf": {
-        "prompts": ("prompt_data", "data.prompt_dataset"),
-        "model": ("pretrain", "actor.model_name_or_path"),
-    },
-}  # fmt: skip
+_REQUIRED: Mapping[str, Mapping[str, list[str]]] = _TABLE["required"]
 
 
 @rule("GL065", replace(TRAINS, whole=True))
@@ -167,10 +147,7 @@ def _of_another_machine(path: Path) -> bool:
     return bool(top) and not top[0].exists()
 
 
-_SWIFT = ("toolbench", "math", "accuracy", "format", "react_format", "cosine", "repetition",
-          "soft_overlong")  # fmt: skip
-_TRL = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward",
-        "get_soft_overlong_punishment")  # fmt: skip
+_SWIFT, _TRL = (_TABLE["rewards"][name] for name in ("ms-swift", "trl"))
 
 
 @rule("GL067", SAMPLES)
