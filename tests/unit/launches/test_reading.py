@@ -147,32 +147,24 @@ def test_words_that_a_shell_divided_and_one_text_mean_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "kind", "words"),
+    ("more", "version", "kind", "said"),
     [
-        ("4.6.0", "renamed-flag", "--train_type is --tuner_type in ms-swift 4.6.0"),
-        ("3.4.0", None, ""),
+        ("--train_type lora", "3.4.0", "", ""),
+        ("--train_type lora", "4.6.0", "renamed-flag",
+         "--train_type is --tuner_type in ms-swift 4.6.0: --tuner_type lora"),
+        ("--vllm_enable_lora true", "3.5.0", "newer-flag", "came with ms-swift 3.10.0"),
+        ("--gc_collect_after_offload true", "4.6.0", "removed-flag", "gone since ms-swift 3.10.0"),
+        ("--vllm_gpu_memory_utilisation 0.5", "4.6.0", "unknown-flag",
+         "did you mean --vllm_gpu_memory_utilization?"),
     ],
-)
-def test_a_renamed_flag_is_named_with_its_new_name(
-    version: str, kind: str | None, words: str
+)  # fmt: skip
+def test_flags_of_other_versions_and_wrong_ones(
+    more: str, version: str, kind: str, said: str
 ) -> None:
-    launch = read([SWIFT + "--train_type lora"], versions={"ms-swift": version})
-    assert launch.settings["train.type"] == "lora"
-    assert problems(launch) == ({kind: words} if kind else {})
-    if launch.problems:
-        assert launch.problems[0].fix == "--tuner_type lora"
-        assert launch.problems[0].ends
-
-
-def test_flags_that_are_gone_newer_or_wrong() -> None:
-    old = {"ms-swift": "3.5.0"}
-    assert "came with ms-swift 3.10.0" in problems(
-        read([SWIFT + "--vllm_enable_lora true"], versions=old)
-    ).get("newer-flag", "")
-    removed = read([SWIFT + "--gc_collect_after_offload true"], versions={"ms-swift": "4.6.0"})
-    assert "is gone since ms-swift 3.10.0" in problems(removed)["removed-flag"]
-    wrong = read([SWIFT + "--vllm_gpu_memory_utilisation 0.5"], versions={"ms-swift": "4.6.0"})
-    assert "did you mean --vllm_gpu_memory_utilization?" in problems(wrong)["unknown-flag"]
+    launch = read([SWIFT + more], versions={"ms-swift": version})
+    assert [problem.kind for problem in launch.problems] == ([kind] if kind else [])
+    assert all(said in f"{each.text}: {each.fix}" and each.ends for each in launch.problems)
+    assert "type" not in more or launch.settings["train.type"] == "lora"
 
 
 def test_a_version_that_nobody_says_is_the_newest_that_takes_the_options() -> None:

@@ -86,8 +86,28 @@ def test_one_process_that_nothing_started_spreads_its_layers_over_its_cards(
 
 
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    ("command", "expected", "versions"),
     [
+        *((SWIFT + more, {"old_vision_tower": old}, {"ms-swift": own, "transformers": below})
+          for more, own, below, old in (
+              ("", "3.5.9", "4.52.9", True), ("", "3.6.0", "", False),
+              ("", "3.5.9", "4.53.0", False), ("", "3.6.0", "4.52.9", True),
+              ("--attn_impl flash_attn", "3.5.9", "", False),
+              ("--attn_impl sdpa", "3.5.9", "", True))),
+        *((TRL, {"loss": loss, "optimizer": adam, "old_vision_tower": False}, {"trl": own})
+          for own, loss, adam in (
+              ("0.14.0", "float32", "adamw_foreach"), ("0.15.0", "upcast", "adamw_foreach"),
+              ("0.23.0", "upcast", "adamw_foreach"), ("0.24.0", "upcast", "adamw"),
+              ("1.15.9", "upcast", "adamw"), ("1.16.0", "triton", "adamw"))),
+        (TRL, {"old_vision_tower": True}, {"trl": "0.15.0", "transformers": "4.52.9"}),
+        (SWIFT, {"optimizer": "adamw_foreach"}, OLD),
+        *((f"{SWIFT}--train_type {kind}", {"whole_row_logits": whole}, {"ms-swift": own})
+          for own, kind, whole in (
+              ("3.5.9", "lora", True), ("3.5.9", "full", False), ("3.6.0", "lora", False))),
+        *((f"{SWIFT}--per_device_train_batch_size 2 --gradient_accumulation_steps {more}",
+           {"completions_per_rank": rows}, {})
+          for more, rows in (("4", 8), ("4 --steps_per_generation 8", 16), ("1", 2))),
+        *((*row, {}) for row in (
         (SWIFT, {"method": "lora", "lora_rank": 8, "base_bits": 16}),
         (SWIFT + "--lora_rank 16", {"method": "lora", "lora_rank": 16}),
         (SWIFT + "--tuner_type full --lora_rank 16", {"method": "full"}),
@@ -184,58 +204,14 @@ def test_one_process_that_nothing_started_spreads_its_layers_over_its_cards(
         (TRL + "--padding_free true", {"whole_row_logits": False}),
         (VERL, {"whole_row_logits": True, "scores_prompts": True}),
         (VERL + "actor_rollout_ref.model.use_remove_padding=False",
-         {"whole_row_logits": True, "scores_prompts": False}),
+         {"whole_row_logits": True, "scores_prompts": False}))),
     ],
 )  # fmt: skip
-def test_a_setup_is_what_its_launch_says(command: str, expected: dict[str, Any]) -> None:
-    actual = setup(command)
-    assert {name: getattr(actual, name) for name in expected} == expected
-
-
-def test_the_optimizer_that_holds_where_nobody_says_is_that_of_the_version() -> None:
-    assert setup(SWIFT, OLD).optimizer == "adamw_foreach"
-    assert setup(TRL, {"trl": "0.24.0"}).optimizer == "adamw"
-    assert setup(TRL, {"trl": "0.23.0"}).optimizer == "adamw_foreach"
-
-
-@pytest.mark.parametrize(
-    ("version", "loss"),
-    [("0.14.0", "float32"), ("0.15.0", "upcast"), ("1.15.9", "upcast"), ("1.16.0", "triton")],
-)
-def test_a_loss_is_that_of_the_version(version: str, loss: str) -> None:
-    assert setup(TRL, {"trl": version}).loss == loss
-
-
-@pytest.mark.parametrize(
-    ("version", "more", "shape", "whole_rows"),
-    [
-        ("3.5.9", "--train_type lora", TINY, True),
-        ("3.5.9", "--train_type full", TINY, False),
-        ("3.6.0", "--train_type lora", TINY, False),
-        ("3.6.0", "--train_type lora", SEEING, True),
-    ],
-)
-def test_adapters_and_images_need_logits_of_whole_rows(
-    version: str, more: str, shape: ModelShape, whole_rows: bool
+def test_a_setup_is_what_its_launch_and_version_say(
+    command: str, expected: dict[str, Any], versions: dict[str, str]
 ) -> None:
-    assert setup(SWIFT + more, {"ms-swift": version}, shape=shape).whole_row_logits is whole_rows
-
-
-@pytest.mark.parametrize(
-    ("command", "versions", "old"),
-    [
-        (SWIFT, {"ms-swift": "3.5.9"}, True),
-        (SWIFT, {"ms-swift": "3.6.0"}, False),
-        (SWIFT, {"ms-swift": "3.5.9", "transformers": "4.53.0"}, False),
-        (SWIFT, {"ms-swift": "3.6.0", "transformers": "4.52.9"}, True),
-        (SWIFT + "--attn_impl flash_attn", {"ms-swift": "3.5.9"}, False),
-        (SWIFT + "--attn_impl sdpa", {"ms-swift": "3.5.9"}, True),
-        (TRL, {"trl": "0.15.0"}, False),
-        (TRL, {"trl": "0.15.0", "transformers": "4.52.9"}, True),
-    ],
-)
-def test_towers_of_old_versions(command: str, versions: dict[str, str], old: bool) -> None:
-    assert setup(command, versions).old_vision_tower is old
+    actual = setup(command, versions)
+    assert {name: getattr(actual, name) for name in expected} == expected
 
 
 def test_images_take_their_place_in_prompts_and_what_is_assumed_is_said() -> None:
@@ -250,6 +226,8 @@ def test_images_take_their_place_in_prompts_and_what_is_assumed_is_said() -> Non
     assert assumption.startswith(
         "images of up to 1003520 pixels, 62720 tokens (more are allowed); to change "
     )
+    lora = setup(SWIFT + "--train_type lora", {"ms-swift": "3.6.0"}, shape=SEEING)
+    assert lora.whole_row_logits
     blind = job("MAX_PIXELS=1600 " + OPENRLHF)
     assert blind.trainer is not None
     assert blind.trainer.max_pixels is None
@@ -312,18 +290,6 @@ def test_the_engine_is_as_it_is_told(more: str, expected: dict[str, Any]) -> Non
 def test_another_engine_is_known_by_its_name() -> None:
     assert setup(VERL + "actor_rollout_ref.rollout.name=sglang").rollout_engine.name == "sglang"
     assert setup(VERL + "actor_rollout_ref.rollout.name=vllm").rollout_engine.name == "vllm"
-
-
-@pytest.mark.parametrize(
-    ("more", "rows"),
-    [
-        ("--gradient_accumulation_steps 4", 2 * 4),
-        ("--gradient_accumulation_steps 4 --steps_per_generation 8", 2 * 8),
-        ("--gradient_accumulation_steps 1", 2),
-    ],
-)
-def test_a_rollout_has_the_rows_of_its_micro_batches(more: str, rows: int) -> None:
-    assert setup(SWIFT + "--per_device_train_batch_size 2 " + more).completions_per_rank == rows
 
 
 @pytest.mark.parametrize(
