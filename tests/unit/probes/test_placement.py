@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from grpo_doctor_probes.evidence import Job, Member, Placement
 from grpo_doctor_probes.placement import expanded, placement_of
+from tests.unit.probes.conftest import running
 
 RANK = Member(8, 7, 1, "rank", "python", "python", rank=0)
 LAUNCHER = Member(7, 1, 1, "launcher", "python", "deepspeed")
@@ -21,6 +21,7 @@ HELPER = Member(9, 8, 1, "helper", "python", "python")
 NAMESPACE = "root/var/run/secrets/kubernetes.io/serviceaccount"
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_NODEID": "0"}
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+GPUS = ("gpu07", "gpu08")
 RUN = {"TORCHELASTIC_RUN_ID": "r1"}
 
 
@@ -38,13 +39,7 @@ def placed(proc: Path, *members: Member, namespace: str = "", **environment: str
     [
         (
             {**SLURM, "SLURM_JOB_NODELIST": "gpu[07-08]", "SLURM_NODEID": "1", "SLURM_NNODES": "2"},
-            {
-                "launcher": "slurm",
-                "job_id": "7",
-                "hosts": ("gpu07", "gpu08"),
-                "node": 1,
-                "nodes": 2,
-            },
+            {"launcher": "slurm", "job_id": "7", "hosts": GPUS, "node": 1, "nodes": 2},
         ),
         (
             {**RUN, "GROUP_RANK": "3", "GROUP_WORLD_SIZE": "4"},
@@ -106,15 +101,11 @@ def test_the_hosts_are_told_by_the_command_of_a_launcher(tmp_path: Path) -> None
 
 def test_a_real_ranks_environment_and_addresses() -> None:
     variables = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_NODEID": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-c", "print(flush=True); input()"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **variables},
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        process.stdout.readline()
+    program = "print(flush=True); input()"
+    environment = {**os.environ, **variables}
+    with running(sys.executable, "-c", program, environment=environment) as process:
         member = Member(process.pid, os.getpid(), 1, "rank", "python", "python", rank=0)
         placement = placement_of(Job("n2", (member,), 2))
-        process.kill()
     assert (placement.launcher, placement.hosts, placement.node) == ("slurm", ("n1", "n2"), 1)
     assert not [address for address in placement.addresses if address.startswith("127.")]
 

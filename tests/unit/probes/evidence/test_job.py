@@ -12,15 +12,9 @@ def member(pid: int, role: Role = "rank", rank: int | None = None) -> Member:
 
 
 def test_ranks_come_in_their_order_and_those_of_unknown_number_last() -> None:
-    members = (
-        member(5, rank=None),
-        member(9, rank=0),
-        member(4, rank=None),
-        member(3, "helper", rank=0),
-        member(8, rank=2),
-        member(7, rank=1),
-    )
-    assert [member_.pid for member_ in Job("here", members).ranks()] == [9, 7, 8, 4, 5]
+    ranks = [member(pid, rank=rank) for pid, rank in ((5, None), (9, 0), (4, None), (8, 2), (7, 1))]
+    job = Job("here", (member(3, "helper", rank=0), *ranks))
+    assert [process.pid for process in job.ranks()] == [9, 7, 8, 4, 5]
 
 
 @pytest.mark.parametrize(("pid", "role"), [(3, "launcher"), (4, "helper"), (5, None)])

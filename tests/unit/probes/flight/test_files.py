@@ -35,30 +35,26 @@ PICKLED = pickle.dumps({"version": "2.10", "entries": []}, protocol=2)
         ("trace_12345.json", 12_345),
         ("crank1_rank_2", 2),
         ("job/rank_3/dump.json", 3),
+        ("dump.json", None),
+        ("gpu-17_trace_4", None),  # which of them?
+        ("local_rank_1", None),  # of some host
+        ("node_rank_2.pkl", None),
+        ("rank_1_of_rank_2", None),
+        ("v2_trace.json", None),
+        ("trace_rank_x7", None),
+        ("rank_3/gpu-17_trace_4", None),  # its folder does not settle a name that is contradictory
     ],
 )
-def test_a_rank_that_is_named(name: str, rank: int) -> None:
+def test_which_rank_is_named(name: str, rank: int | None) -> None:
     assert rank_of(PurePath(name)) == rank
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "dump.json",
-        "gpu-17_trace_4",  # which of them?
-        "local_rank_1",  # of some host
-        "node_rank_2.pkl",
-        "rank_1_of_rank_2",
-        "v2_trace.json",
-        "trace_rank_x7",
-        "rank_3/gpu-17_trace_4",  # a name that contradicts itself is not mended by its folder
-    ],
-)
-def test_a_rank_that_nobody_can_tell(name: str) -> None:
-    assert rank_of(PurePath(name)) is None
-
-
-def test_a_folder_of_every_kind(tmp_path: Path) -> None:
+def test_a_folder_of_every_kind_and_of_names_made_to_harm_a_terminal(tmp_path: Path) -> None:
+    hostile = tmp_path / "rank_3\x1b[2J\n\udcff"
+    hostile.write_bytes(DUMP)
+    (dump,) = dump_files([tmp_path])
+    assert (dump.source, dump.rank) == (f"file:{tmp_path}/rank_3?[2J?", 3)
+    hostile.unlink()
     (tmp_path / "nccl_trace_rank_0").write_bytes(PICKLED)
     (tmp_path / "host-1_rank_00001.json").write_bytes(DUMP)
     (tmp_path / "more").mkdir()
@@ -66,9 +62,7 @@ def test_a_folder_of_every_kind(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("see host 3")
     os.mkfifo(tmp_path / "rank3.pipe")  # opening it would wait for ever
     os.utime(tmp_path / "nccl_trace_rank_0", ns=(5, 7))
-    dump_of = {
-        Path(dump.source.removeprefix("file:")).name: dump for dump in dump_files([tmp_path])
-    }
+    dump_of = {Path(dump.source[5:]).name: dump for dump in dump_files([tmp_path])}
     assert {name: dump.rank for name, dump in dump_of.items()} == {
         "nccl_trace_rank_0": 0,
         "host-1_rank_00001.json": 1,
@@ -127,13 +121,6 @@ def test_a_dump_may_be_as_large_as_the_limit(
     assert ("larger than" in plain.problem, "unpacks to more" in packed.problem) == (
         not complete, not complete,
     )  # fmt: skip
-
-
-def test_names_made_to_harm_a_terminal_cannot(tmp_path: Path) -> None:
-    (tmp_path / "rank_3\x1b[2J\n\udcff").write_bytes(DUMP)
-    (dump,) = dump_files([tmp_path])
-    assert dump.source == f"file:{tmp_path}/rank_3?[2J?"
-    assert dump.rank == 3
 
 
 @pytest.mark.parametrize("count", [3, 5])

@@ -16,6 +16,7 @@ import pytest
 from grpo_doctor_probes.evidence import FlightDump, Member
 from grpo_doctor_probes.flight import read_recorders, recorders
 from grpo_doctor_probes.procs.procstat import read_stat
+from tests.unit.probes.conftest import running
 
 FR, _, NCCL = (function for _, _, function in recorders.ANCHORS)
 # What compilers make of a recorder that is static in a function, and nothing else of it.
@@ -52,14 +53,8 @@ def library(folder: Path, name: str, function: str = "", on: str = "true") -> Pa
 @contextmanager
 def process(*libraries: Path, called: str = "") -> Iterator[int]:
     """A process that has them loaded and has called these functions."""
-    command = [sys.executable, "-c", PROCESS, called, *map(str, libraries)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
-        assert started.stdout
-        assert started.stdout.readline() == b"ready\n"
-        try:
-            yield started.pid
-        finally:
-            started.kill()
+    with running(sys.executable, "-c", PROCESS, called, *map(str, libraries)) as started:
+        yield started.pid
 
 
 def member(pid: int, started_ticks: int = 0) -> Member:
@@ -73,24 +68,20 @@ def problem_of(pid: int) -> str:
     return dump.problem
 
 
-def test_a_torch_that_is_too_old_says_what_to_set_next_time(tmp_path: Path) -> None:
-    with process(library(tmp_path, "libtorch_cpu.so")) as pid:
-        assert "start with TORCH_NCCL_TRACE_BUFFER_SIZE=2000" in problem_of(pid)
-
-
 @pytest.mark.parametrize(
-    ("called", "on", "words"),
+    ("function", "called", "on", "words"),
     [
-        ("", "true", "it has made no process group yet"),
-        (FR, "false", "TORCH_FR_BUFFER_SIZE=2000"),
-        (FR, "true", "laid out otherwise than in torch 2.8 to 2.15"),
+        ("", "", "true", "start with TORCH_NCCL_TRACE_BUFFER_SIZE=2000"),  # a torch that is too old
+        (FR, "", "true", "it has made no process group yet"),
+        (FR, FR, "false", "TORCH_FR_BUFFER_SIZE=2000"),
+        (FR, FR, "true", "laid out otherwise than in torch 2.8 to 2.15"),
     ],
-    ids=["never made", "off", "unknown"],
+    ids=["too old", "never made", "off", "unknown"],
 )
 def test_a_recorder_that_cannot_be_read_says_why(
-    tmp_path: Path, called: str, on: str, words: str
+    tmp_path: Path, function: str, called: str, on: str, words: str
 ) -> None:
-    with process(library(tmp_path, "libtorch_cpu.so", FR, on), called=called) as pid:
+    with process(library(tmp_path, "libtorch_cpu.so", function, on), called=called) as pid:
         assert words in problem_of(pid)
 
 

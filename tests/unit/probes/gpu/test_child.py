@@ -35,13 +35,8 @@ ANSWERS = {
     RUNNING: [SimpleNamespace(pid=12, usedGpuMemory=3)],
     "nvmlGpmQueryDeviceSupport": SimpleNamespace(isSupportedDevice=False),
 }
-FAST = {
-    "gpu.util": 40,
-    "gpu.memory_used": 5,
-    "gpu.power": 300.0,
-    "gpu.sm_clock": 1980,
-    "gpu.throttle": 4,
-}
+NAMES = ("gpu.util", "gpu.memory_used", "gpu.power", "gpu.sm_clock", "gpu.throttle")
+FAST = dict(zip(NAMES, (40, 5, 300.0, 1980, 4)))
 SLOW = {"gpu.pcie_rx", "gpu.pcie_tx", f"gpu.{PROCESSES}"}
 
 
@@ -51,9 +46,8 @@ class Host(Nvml):
     def __init__(self, count: int = 1, changes: Mapping[str, Any] = ANSWERS) -> None:
         self.answers: dict[str, Any] = {**ANSWERS, "nvmlDeviceGetCount": count, **changes}
         self.lib: Any = MagicMock()  # its constants
-        self.devices: list[Device | str] = [
-            Device(index, f"GPU-{index}", index, "H100") for index in range(count)
-        ]
+        devices = (Device(index, f"GPU-{index}", index, "H100") for index in range(count))
+        self.devices: list[Device | str] = list(devices)
         self.gone: set[int] = set()
 
     def call(self, function: str, *arguments: Any) -> Any:

@@ -19,20 +19,8 @@ def heading(
     segments: Sequence[tuple[int, int]], dynamic_bytes: int, entry_bytes: int = HEADER_BYTES
 ) -> bytes:
     """A header, and one of each segment: its kind and its own address."""
-    head = struct.pack(
-        "<16sHHIQQQIHHH",
-        b"\x7fELF\x02\x01",
-        3,
-        X86_64,
-        1,
-        0,
-        64,
-        0,
-        0,
-        64,
-        entry_bytes,
-        len(segments),
-    )
+    facts = (3, X86_64, 1, 0, 64, 0, 0, 64, entry_bytes, len(segments))
+    head = struct.pack("<16sHHIQQQIHHH", b"\x7fELF\x02\x01", *facts)
     sizes = {DYNAMIC: dynamic_bytes}
     return head.ljust(64, b"\0") + b"".join(
         struct.pack("<IIQQQQQQ", kind, 4, 0, address, 0, sizes.get(kind, 0), sizes.get(kind, 0), 0)

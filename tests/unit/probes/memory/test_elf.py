@@ -1,4 +1,4 @@
-"""Finding functions in libraries that a process has loaded, by its memory alone."""
+"""What is mapped, and functions in libraries that a process has loaded, by its memory alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.memory.access import Memory, mapped
+from grpo_doctor_probes.memory.access import Memory, mapped, parse_maps
 from grpo_doctor_probes.memory.elf import ElfError, Library, library
 from tests.unit.probes.memory.small_library import (
     DYNAMIC,
@@ -121,3 +121,34 @@ def test_how_many_program_headers_a_library_has(
 def test_a_library_has_code_and_a_dynamic_section(segments: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(ElfError, match="no dynamic section"):
         small(segments=segments)
+
+
+HOSTILE = (
+    "7f00-7f10 r-xp 00000000 fe:01 12   /tmp/a b\\012x\r\x85) (deleted)\n"
+    "7f10-7f20 rw-p 00010000 00:00 0 \n"
+    "not a line\n"
+    "7fffff00-7fffff80 rw-p 00000000 00:00 0                          [stack]\n"
+)
+
+
+def test_names_may_hold_anything_but_a_newline() -> None:
+    first, second, stack = parse_maps(HOSTILE)
+    assert first.path == "/tmp/a b\\012x\r\x85) (deleted)"
+    assert first.name == "a b\\012x\r\x85)"
+    assert (first.start, first.end, first.rights, first.inode) == (0x7F00, 0x7F10, "r-xp", 12)
+    assert (second.path, second.offset) == ("", 0x10000)
+    assert stack.path == "[stack]"
+
+
+def test_memory_is_read() -> None:
+    buffer = ctypes.create_string_buffer(b"before", 16)
+    with Memory(os.getpid()) as memory:
+        assert memory.read(ctypes.addressof(buffer), 6) == b"before"
+
+
+def test_an_address_that_is_not_there_is_an_error() -> None:
+    with Memory(os.getpid()) as memory:
+        with pytest.raises(OSError, match="Input/output error"):
+            memory.read(16, 1)
+        with pytest.raises(OSError, match="no address 0xffff"):
+            memory.read(0xFFFF << 48, 1)

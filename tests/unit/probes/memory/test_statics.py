@@ -42,22 +42,23 @@ def guard_in(contents: dict[int, bytes], machine: str = "x86_64") -> int | None:
     return static_pointer(Bytes(contents), HERE, machine)
 
 
-def test_in_the_function_itself() -> None:
-    assert guard_in({HERE: b"\x41\x57" * 8 + getter(HERE + 16)}) == GUARD
+CALL, FIRST = b"\x55\xe8" + relative(HERE + 2, CALLED), b"\xe8" + relative(HERE + 1, CALLED)
 
 
-def test_in_a_function_that_it_calls() -> None:
-    call = b"\x55\xe8" + relative(HERE + 2, CALLED)
-    assert guard_in({HERE: call, CALLED: getter(CALLED)}) == GUARD
-    assert guard_in({HERE: b"\x48\xe8\x00\x00\x00\x01" + call[1:], CALLED: getter(CALLED)}) is None
-    assert guard_in({HERE: call}) is None
-    first = b"\xe8" + relative(HERE + 1, CALLED)
-    assert guard_in({HERE: first, CALLED: getter(CALLED)}) == GUARD
-
-
-def test_a_load_of_something_else_is_no_object() -> None:
-    assert guard_in({HERE: getter(HERE, pointer=GUARD + 24)}) is None
-    assert guard_in({HERE: b"\xc3"}) is None
+@pytest.mark.parametrize(
+    ("code", "called", "guard"),
+    [
+        (b"\x41\x57" * 8 + getter(HERE + 16), None, GUARD),  # in the function itself
+        (CALL, getter(CALLED), GUARD),
+        (FIRST, getter(CALLED), GUARD),
+        (b"\x48\xe8\x00\x00\x00\x01" + CALL[1:], getter(CALLED), None),
+        (CALL, None, None),
+        (getter(HERE, pointer=GUARD + 24), None, None),  # a load of something else
+        (b"\xc3", None, None),
+    ],
+)
+def test_in_code_of_x86_64(code: bytes, called: bytes | None, guard: int | None) -> None:
+    assert guard_in({HERE: code, **({} if called is None else {CALLED: called})}) == guard
 
 
 # In the words of aarch64: code of `FlightRecorder::get` as it is in torch's wheels.

@@ -9,18 +9,11 @@ import pytest
 from grpo_doctor_probes.procs.cgroups import VERSION_2, control_groups, memory_available_bytes
 
 
-def groups(folder: Path, cgroup: str, *made: str) -> dict[str, list[str]]:
-    """Those of process 7, below the mount, where these folders are."""
+def of_process_7(folder: Path, cgroup: str) -> dict[str, list[Path]]:
+    """Its groups, by what the kernel says of them."""
     (folder / "proc/7").mkdir(parents=True)
     (folder / "proc/7/cgroup").write_text(cgroup)
-    mount = folder / "mount"
-    for name in ("", *made):
-        (mount / name).mkdir(parents=True, exist_ok=True)
-    folders = control_groups(7, folder / "proc", mount)
-    return {
-        controller: [path.relative_to(mount).as_posix() for path in paths]
-        for controller, paths in folders.items()
-    }
+    return control_groups(7, folder / "proc", folder / "mount")
 
 
 @pytest.mark.parametrize(
@@ -50,11 +43,14 @@ def groups(folder: Path, cgroup: str, *made: str) -> dict[str, list[str]]:
 def test_the_group_of_a_process_and_all_above_it(
     tmp_path: Path, cgroup: str, made: list[str], expected: dict[str, list[str]]
 ) -> None:
-    assert groups(tmp_path, cgroup, *made) == expected
-
-
-def test_a_process_that_has_gone_has_none(tmp_path: Path) -> None:
-    assert control_groups(7, tmp_path, tmp_path) == {}
+    for name in ("", *made):
+        (tmp_path / "mount" / name).mkdir(parents=True, exist_ok=True)
+    found = {
+        controller: [path.relative_to(tmp_path / "mount").as_posix() for path in paths]
+        for controller, paths in of_process_7(tmp_path, cgroup).items()
+    }
+    assert found == expected
+    assert control_groups(8, tmp_path / "proc", tmp_path / "mount") == {}  # it has gone
 
 
 GB = 10**9
@@ -70,18 +66,11 @@ def group(folder: Path, version: int, limit: int | str, used: int, inactive_file
     (folder / "memory.stat").write_text(f"anon 1\n{names[2]} {inactive_file}\nslab 5\n")
 
 
-def available(tmp_path: Path, cgroup: str) -> int | None:
-    (tmp_path / "proc/7").mkdir(parents=True)
-    (tmp_path / "proc/7/cgroup").write_text(cgroup)
-    groups = control_groups(7, tmp_path / "proc", tmp_path / "sys/fs/cgroup")
-    return memory_available_bytes(groups)
-
-
 V1_NONE = 9223372036854771712
 
 
 @pytest.mark.parametrize(
-    ("groups", "cgroup", "left"),
+    ("made", "cgroup", "left"),
     [
         ({"pod": (2, 10 * GB, 9 * GB), "pod/job": (2, 8 * GB, 2 * GB)}, "0::/pod/job", GB),
         ({"job": (2, 8 * GB, 7 * GB, 5 * GB)}, "0::/job", 6 * GB),  # pages that can be dropped
@@ -99,8 +88,8 @@ V1_NONE = 9223372036854771712
     ],
 )  # fmt: skip
 def test_what_the_tightest_group_leaves(
-    tmp_path: Path, groups: dict[str, tuple[int, ...]], cgroup: str, left: int | None
+    tmp_path: Path, made: dict[str, tuple[int, ...]], cgroup: str, left: int | None
 ) -> None:
-    for name, facts in groups.items():
-        group(tmp_path / "sys/fs/cgroup" / name, *facts)
-    assert available(tmp_path, f"{cgroup}\n") == left
+    for name, facts in made.items():
+        group(tmp_path / "mount" / name, *facts)
+    assert memory_available_bytes(of_process_7(tmp_path, f"{cgroup}\n")) == left

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import pytest
 
@@ -28,28 +27,6 @@ def test_time_and_text_of_a_record(record: bytes, parsed: tuple[float, bytes] | 
     assert parse_record(record) == parsed
 
 
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
-    """Makes the next reads have these outcomes; returns what is closed."""
-
-    def has(*outcomes: bytes | OSError) -> list[int]:
-        remaining = list(outcomes)
-        closed: list[int] = []
-
-        def read(_: int, __: int) -> bytes:
-            outcome = remaining.pop(0)
-            if isinstance(outcome, OSError):
-                raise outcome
-            return outcome
-
-        monkeypatch.setattr(os, "open", lambda *_: 77)
-        monkeypatch.setattr(os, "read", read)
-        monkeypatch.setattr(os, "close", closed.append)
-        return closed
-
-    return has
-
-
 @pytest.mark.parametrize(
     ("outcomes", "expected"),
     [
@@ -57,19 +34,23 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
         ([b"a", BrokenPipeError(), b"c", BlockingIOError()], [b"a", b"c"]),  # one was overwritten
         ([b"a", b"", b"c"], [b"a"]),
         ([BlockingIOError()], []),
+        ([b"a"] * 9, [b"a"] * 3),  # that come for ever
     ],
 )
 def test_all_records_up_to_the_newest(
-    device: Callable[..., list[int]], outcomes: list[bytes | OSError], expected: list[bytes]
+    monkeypatch: pytest.MonkeyPatch, outcomes: list[bytes | OSError], expected: list[bytes]
 ) -> None:
-    closed = device(*outcomes)
+    closed: list[int] = []
+
+    def read(_: int, __: int) -> bytes:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(os, "open", lambda *_: 77)
+    monkeypatch.setattr(os, "read", read)
+    monkeypatch.setattr(os, "close", closed.append)
+    monkeypatch.setattr(kmsg, "_MOST_RECORDS", 3)
     assert list(records()) == expected
     assert closed == [77]
-
-
-def test_messages_that_come_for_ever_have_an_end(
-    device: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kmsg, "_MOST_RECORDS", 3)
-    device(*[b"a"] * 9)
-    assert list(records()) == [b"a"] * 3

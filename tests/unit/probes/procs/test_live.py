@@ -7,7 +7,7 @@ import pytest
 from grpo_doctor_probes import phase, step
 from grpo_doctor_probes.procs import live
 from grpo_doctor_probes.record import layout, recorder
-from tests.unit.probes.conftest import Recorded
+from tests.unit.probes.conftest import Recorded, active
 
 
 def test_when_the_latest_span_began_is_told_after_its_end_too(recording: Recorded) -> None:
@@ -24,13 +24,11 @@ def test_when_the_latest_span_began_is_told_after_its_end_too(recording: Recorde
 
 
 def test_an_open_collective_has_its_group_and_sequence(recording: Recorded) -> None:
-    active = recorder.ACTIVE
-    assert active is not None
-    name_id = active.name_id(("all_reduce", (("group", "world"),)))
+    name_id = active().name_id(("all_reduce", (("group", "world"),)))
     sequence = (1 << 24) + 7
     mark = name_id | layout.COLLECTIVE << layout.KIND_SHIFT
     mark |= (sequence & layout.SEQUENCE_MASK) << layout.THREAD_SHIFT
-    active.thread().begin(5, mark)
+    active().thread().begin(5, mark)
     (span,) = recording.header.open_spans
     assert span == live.OpenSpan(
         "all_reduce", 5, 0, args='{"group": "world"}', kind=layout.COLLECTIVE, sequence=7

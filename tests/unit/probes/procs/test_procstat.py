@@ -7,14 +7,8 @@ import subprocess
 
 import pytest
 
-from grpo_doctor_probes.procs.procstat import (
-    EXITING,
-    FORKED,
-    KERNEL_THREAD,
-    Stat,
-    read_stat,
-    state_of,
-)
+from grpo_doctor_probes.procs import procstat
+from grpo_doctor_probes.procs.procstat import Stat, read_stat, state_of
 
 
 def test_a_name_with_brackets_does_not_shift_the_fields() -> None:
@@ -36,7 +30,7 @@ def test_this_process_as_the_kernel_tells_it() -> None:
     assert (stat.parent, stat.group) == (os.getppid(), os.getpgrp())
     assert (stat.session, stat.nice) == (os.getsid(0), os.nice(0))
     assert (stat.state, stat.dead) == ("R", False)
-    assert not stat.flags & (EXITING | KERNEL_THREAD | FORKED)
+    assert not stat.flags & (procstat.EXITING | procstat.KERNEL_THREAD | procstat.FORKED)
     assert 0 < stat.rss_bytes < stat.virtual_bytes
     assert stat.threads >= 1
     assert stat.core in range(os.cpu_count() or 1)

@@ -46,12 +46,9 @@ def caller(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]
         process.kill()
 
 
-def test_a_thread_inside_a_driver_is_told(caller: subprocess.Popen[bytes]) -> None:
+def test_its_python_stack_is_had_and_its_native_one_is_not(caller: subprocess.Popen[bytes]) -> None:
     reason = stoppable.why_not_process(caller.pid)
     assert reason.startswith(f"its thread {caller.pid} is inside a call of a driver (anon_inode:")
-
-
-def test_its_python_stack_is_had_and_its_native_one_is_not(caller: subprocess.Popen[bytes]) -> None:
     before = switches(caller.pid)
     (native,) = native_stacks([caller.pid], at_most_s=20)
     assert "a driver" in native.problem

@@ -62,6 +62,13 @@ def dist(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+@pytest.fixture
+def watched(recording: Recorded, dist: Any) -> Any:
+    """The module, whose collectives are recorded."""
+    assert watch_collectives()
+    return dist
+
+
 def records(recording: Recorded) -> list[tuple[str, str, str, float]]:
     return [(row.kind, row.name, row.args, row.value) for row in recording.rows]
 
@@ -69,27 +76,23 @@ def records(recording: Recorded) -> list[tuple[str, str, str, float]]:
 WORLD, PAIR = '{"group": "world"}', '{"group": "pair"}'
 
 
-def test_one_operation_of_the_users_is_one_record(recording: Recorded, dist: Any) -> None:
-    watch_collectives()
-    assert dist.all_gather_object([]) == "gathered"
-    dist.all_reduce(1)
-    assert [(name, value) for _, name, _, value in records(recording)] == [
-        ("all_gather_object", 1),
-        ("all_reduce", 2),
-    ]
+def test_one_operation_of_the_users_is_one_record(recording: Recorded, watched: Any) -> None:
+    assert watched.all_gather_object([]) == "gathered"
+    watched.all_reduce(1)
+    said = [(name, value) for _, name, _, value in records(recording)]
+    assert said == [("all_gather_object", 1), ("all_reduce", 2)]
 
 
-def test_another_thread_is_in_none_while_this_one_is(recording: Recorded, dist: Any) -> None:
-    watch_collectives()
+def test_another_thread_is_in_none_while_this_one_is(recording: Recorded, watched: Any) -> None:
     inside, outside = threading.Event(), threading.Event()
-    plain: Callable[..., Any] = dist.all_reduce.__wrapped__
+    plain: Callable[..., Any] = watched.all_reduce.__wrapped__
 
     def slow(things: object, group: object = None) -> None:
         inside.set()
         assert outside.wait(20)
 
     second: Any = ModuleType("torch.distributed")
-    vars(second).update({**vars(dist), "all_reduce": plain, "broadcast": slow})
+    vars(second).update({**vars(watched), "all_reduce": plain, "broadcast": slow})
     sys.modules["torch.distributed"] = second
     watch_collectives()
     thread = threading.Thread(target=second.broadcast, args=(1,))
@@ -101,25 +104,22 @@ def test_another_thread_is_in_none_while_this_one_is(recording: Recorded, dist: 
     assert sorted(name for _, name, _, _ in records(recording)) == ["all_reduce", "broadcast"]
 
 
-def test_who_is_no_member_records_nothing(recording: Recorded, dist: Any) -> None:
-    watch_collectives()
-    dist.all_reduce(1, NOT_OURS)
-    dist.all_reduce(1, group=NOT_OURS)
+def test_who_is_no_member_records_nothing(recording: Recorded, watched: Any) -> None:
+    watched.all_reduce(1, NOT_OURS)
+    watched.all_reduce(1, group=NOT_OURS)
     assert records(recording) == []
 
 
-def test_a_collective_that_raises_is_recorded_and_raises(recording: Recorded, dist: Any) -> None:
-    watch_collectives()
+def test_a_collective_that_raises_is_recorded_and_raises(recording: Recorded, watched: Any) -> None:
     with pytest.raises(TimeoutError, match="nobody came"):
-        dist.barrier()
-    dist.all_reduce(1)
+        watched.barrier()
+    watched.all_reduce(1)
     assert [name for _, name, _, _ in records(recording)] == ["barrier", "all_reduce"]
     assert recording.header.open_spans == ()
 
 
-def test_a_wait_has_the_number_of_its_operation_once(recording: Recorded, dist: Any) -> None:
-    watch_collectives()
-    work = dist.all_reduce(1, async_op=True)
+def test_a_wait_has_the_number_of_its_operation_once(recording: Recorded, watched: Any) -> None:
+    work = watched.all_reduce(1, async_op=True)
     assert work.wait(3.0) == 3.0
     assert work.wait(2.0) == 2.0
     assert records(recording) == [
@@ -128,20 +128,18 @@ def test_a_wait_has_the_number_of_its_operation_once(recording: Recorded, dist: 
     ]
 
 
-def test_an_operation_that_nobody_waits_for_is_forgotten(recording: Recorded, dist: Any) -> None:
-    watch_collectives()
-    dist.all_reduce(1, async_op=True)
+def test_an_operation_that_nobody_waits_for_is_forgotten(recording: Recorded, watched: Any) -> None:
+    watched.all_reduce(1, async_op=True)
     gc.collect()
     for _ in range(20):  # one of them gets the number that the first one had in memory
-        dist.Work().wait()
+        watched.Work().wait()
     assert [kind for kind, _, _, _ in records(recording)] == ["collective"]
 
 
-def test_watching_again_changes_nothing(recording: Recorded, dist: Any) -> None:
-    assert watch_collectives()
+def test_watching_again_changes_nothing(recording: Recorded, watched: Any) -> None:
     assert not watch_collectives()
     inner: Any = sys.modules["torch.distributed.distributed_c10d"]
-    assert inner.all_reduce is dist.all_reduce
+    assert inner.all_reduce is watched.all_reduce
     inner.all_reduce(1)
     assert len(records(recording)) == 1
 
@@ -156,10 +154,9 @@ def test_without_a_recording_or_torch_nothing_is_wrapped(
     assert not watch_collectives()
 
 
-def test_calls_go_on_after_the_recording_has_ended(recording: Recorded, dist: Any) -> None:
-    watch_collectives()
-    work = dist.all_reduce(1, async_op=True)
+def test_calls_go_on_after_the_recording_has_ended(recording: Recorded, watched: Any) -> None:
+    work = watched.all_reduce(1, async_op=True)
     recorder.stop()
     assert work.wait(1.0) == 1.0
-    assert isinstance(dist.all_reduce(1, async_op=True), dist.Work)
+    assert isinstance(watched.all_reduce(1, async_op=True), watched.Work)
     assert len(records(recording)) == 1

@@ -9,8 +9,7 @@ import ctypes
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +21,7 @@ from grpo_doctor_probes import phase, step
 from grpo_doctor_probes.record import cuda, recorder
 from grpo_doctor_probes.record.cuda import capture_mode
 from tests.recording import Row
-from tests.unit.probes.conftest import Recorded
+from tests.unit.probes.conftest import Recorded, in_threads
 
 
 @dataclass
@@ -150,14 +149,8 @@ def test_a_recording_that_ends_within_a_capture_asks_nothing(
     train(device, 0)
     device.done, device.capturing = 1e12, True
     recorder.stop()
-    assert (cuda_rows(recording), recording.header.errors) == ([], 0)
-    assert recording.header.dropped == 2
-
-
-def in_thread(work: Callable[[], object]) -> None:
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    header = recording.header
+    assert (cuda_rows(recording), header.errors, header.dropped) == ([], 0, 2)
 
 
 def test_threads_of_a_reward_get_no_events(recording: Recorded, device: Device) -> None:
@@ -172,7 +165,7 @@ def test_threads_of_a_reward_get_no_events(recording: Recorded, device: Device) 
     device.current = 1
     with step(0), phase("reward"):
         made = device.made
-        in_thread(reward)
+        in_threads(reward)
         assert device.made == made
     recorder.stop()
     assert {r.name for r in cuda_rows(recording)} == {"reward"}
@@ -201,7 +194,7 @@ def test_steps_of_another_thread_are_timed_on_the_ranks_own_device_only(
         train(device, 0)
         train(device, 1)
 
-    in_thread(two_steps)
+    in_threads(two_steps)
     assert bool(cuda_rows(recording)) == timed
     assert bool(device.made) == timed
 

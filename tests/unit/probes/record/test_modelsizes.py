@@ -9,23 +9,14 @@ from grpo_doctor_probes.record.modelsizes import model_sizes, weight_counts
 QWEN = SimpleNamespace(
     vocab_size=151_936, hidden_size=896, intermediate_size=4864, num_hidden_layers=24
 )
-SIZES = {
-    "model_vocab_size": 151_936,
-    "model_hidden_size": 896,
-    "model_intermediate_size": 4864,
-    "model_num_hidden_layers": 24,
-}
+SIZES = {f"model_{name}": size for name, size in vars(QWEN).items()}
 
 
-def test_sizes_are_those_of_the_language_model() -> None:
+def test_sizes_are_those_that_the_language_model_says() -> None:
     assert model_sizes(QWEN) == SIZES
     assert model_sizes(SimpleNamespace(text_config=QWEN, hidden_size=1)) == SIZES
-
-
-def test_sizes_that_a_model_does_not_say_are_left_out() -> None:
-    assert model_sizes(SimpleNamespace(hidden_size=64, vocab_size=None)) == {
-        "model_hidden_size": 64
-    }
+    small = SimpleNamespace(hidden_size=64, vocab_size=None)
+    assert model_sizes(small) == {"model_hidden_size": 64}
 
 
 class Weight:

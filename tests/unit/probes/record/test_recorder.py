@@ -17,7 +17,7 @@ from grpo_doctor_probes.record import recorder
 from grpo_doctor_probes.record.recorder import LONGEST, SECONDS, Pauses
 from grpo_doctor_probes.record.rundir import MAX_MB_VARIABLE, RUN_DIR_VARIABLE
 from tests.recording import read_rows, spans_file
-from tests.unit.probes.conftest import Recorded
+from tests.unit.probes.conftest import Recorded, active, in_threads
 
 
 def test_the_first_span_starts_the_recording_that_the_environment_asks_for(
@@ -114,11 +114,7 @@ def test_threads_that_start_together_make_one_file(
         with phase("init"):
             pass
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 8)
     assert len(list((tmp_path / "ranks").glob("*.spans"))) == 1
     assert len(read_rows(spans_file(tmp_path))) == 8
 
@@ -128,8 +124,6 @@ def test_a_signal_handler_may_record_wherever_it_interrupts(
 ) -> None:
     """Also while the interrupted span holds the lock of the name table, without waiting long."""
     monkeypatch.setattr("grpo_doctor_probes.record.spanfile._PATIENCE_S", 0.01)
-    active = recorder.ACTIVE
-    assert active is not None
 
     def handle(*_: object) -> None:
         with phase("checkpoint"):
@@ -137,11 +131,11 @@ def test_a_signal_handler_may_record_wherever_it_interrupts(
 
     before = signal.signal(signal.SIGUSR1, handle)
     try:
-        with active.file._lock:
+        with active().file._lock:
             signal.raise_signal(signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert [r.name for r in recording.rows] == ["(unnamed)"]
+    assert recording.names == ["(unnamed)"]
     handle()
     assert recording.rows[-1].name == "checkpoint"
 

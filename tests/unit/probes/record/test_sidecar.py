@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpo_doctor_probes.record import sidecar
+from tests.unit.probes.conftest import full
 
 
 def test_a_link_planted_in_the_folder_is_not_followed(
@@ -24,10 +24,6 @@ def test_a_link_planted_in_the_folder_is_not_followed(
         with pytest.raises(OSError):  # noqa: PT011 - which one is the kernel's choice
             write(str(tmp_path / name), {})
     assert victim.read_text() == "mine"
-
-
-def full(*_: object) -> int:
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

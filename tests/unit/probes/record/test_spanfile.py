@@ -17,6 +17,7 @@ from grpo_doctor_probes import phase, step
 from grpo_doctor_probes.procs import live
 from grpo_doctor_probes.record import layout, recorder, spanfile
 from tests.recording import read_rows, spans_file
+from tests.unit.probes.conftest import active
 
 SEGMENT = layout.SEGMENT_RECORDS
 
@@ -82,9 +83,7 @@ def test_a_full_disk_costs_records_and_they_are_counted(
     record(10, first=100_000)  # too soon: room is asked for once a second
     assert live.read_header(path).dropped == 60
     monkeypatch.setattr(spanfile, "_RETRY_AFTER_NS", 0)
-    active = recorder.ACTIVE
-    assert active is not None
-    active.file._retry_at_ns = 0
+    active().file._retry_at_ns = 0
     record(10, first=200_000)
     assert numbers(path)[-10:] == list(range(200_000, 200_010))
     assert live.read_header(path).dropped == 60
@@ -148,29 +147,26 @@ def test_zeros_are_written_to_their_end_where_a_write_takes_a_part(
 
 def test_a_name_may_fill_the_table_to_its_end(tmp_path: Path) -> None:
     recorder.start(str(tmp_path))
-    active = recorder.ACTIVE
-    assert active is not None
     length = layout.NAME_LENGTH.size
     room = layout.NAMES_BYTES
     number = 0
     while room > 2 * (100 + length):
         number += 1
-        assert active.file.add_name(b"x" * 100) == number
+        assert active().file.add_name(b"x" * 100) == number
         room -= 100 + length
-    assert active.file.add_name(b"y" * (room - length + 1)) == 0
-    assert active.file.add_name(b"z" * (room - length)) == number + 1
-    assert active.file.add_name(b"") == 0
+    assert active().file.add_name(b"y" * (room - length + 1)) == 0
+    assert active().file.add_name(b"z" * (room - length)) == number + 1
+    assert active().file.add_name(b"") == 0
     assert live.read_header(spans_file(tmp_path)).names[-1] == "z" * (room - length)
 
 
 def test_late_threads_may_write_after_the_end(tmp_path: Path) -> None:
     recorder.start(str(tmp_path))
-    active = recorder.ACTIVE
-    assert active is not None
+    file = active()
     recorder.stop()
     with Path(tmp_path / "other").open("wb") as unrelated:  # takes the descriptor's number
         for _ in range(2 * SEGMENT):
-            active.write(layout.INSTANT, 0, 1, 1, 0.0)
+            file.write(layout.INSTANT, 0, 1, 1, 0.0)
     assert (tmp_path / "other").stat().st_size == 0
     assert unrelated.closed
     assert live.read_header(spans_file(tmp_path)).segments == 1

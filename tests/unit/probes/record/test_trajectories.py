@@ -26,7 +26,7 @@ from grpo_doctor_probes.record.trajectories import (
     part,
     taken,
 )
-from tests.unit.probes.conftest import Recorded
+from tests.unit.probes.conftest import Recorded, full
 
 NEVER = 1 << 59
 
@@ -141,9 +141,6 @@ def test_a_forked_child_leaves_the_file_of_its_parent_alone(recording: Recorded)
 def test_a_full_disk_is_no_error_of_the_recorder(
     recording: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr("grpo_doctor_probes.record.spanfile._allocate", full)
     assert begin() is None
     assert begin() is None

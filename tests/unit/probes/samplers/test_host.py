@@ -8,6 +8,7 @@ import pytest
 from grpo_doctor_probes.samplers.host import HostSampler
 
 S = 1_000_000_000
+PRESSURE = {"host.psi_cpu", "host.psi_memory", "host.psi_io"}
 
 
 @pytest.fixture
@@ -114,12 +115,7 @@ def test_slow_parts_are_read_once_a_second(host: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "part", "lost", "begins"),
     [
-        (
-            "proc/pressure/io",
-            "pressure (PSI)",
-            {"host.psi_cpu", "host.psi_memory", "host.psi_io"},
-            0,
-        ),
+        ("proc/pressure/io", "pressure (PSI)", PRESSURE, 0),
         ("proc/vmstat", "major page faults", {"host.major_faults"}, 1),
     ],
 )

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.samplers.jobtree import JobTree, RankGroup, rank_groups
+from grpo_doctor_probes.samplers.jobtree import SETTLED_NS, JobTree, Process, RankGroup, rank_groups
+from tests.unit.probes.conftest import running
 
 S = 1_000_000_000
 
@@ -78,14 +79,9 @@ sys.stdin.readline()
 
 @pytest.fixture
 def parent_and_child() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    environ = {**os.environ, "RANK": "1", "LOCAL_RANK": "1"}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environ,
-    )
+    pipe, environ = subprocess.PIPE, {**os.environ, "RANK": "1", "LOCAL_RANK": "1"}
+    command = [sys.executable, "-c", PARENT]
+    parent = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environ)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     yield parent, child
@@ -176,16 +172,10 @@ def test_a_rank_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     job.file("00003.json", 20, at_s=1)
     assert job.mains() == {3: 10}
     job.file("00003.json", 20, at_s=2)
+    job.file("00004.json", 10, "there", at_s=1)
     assert job.mains() == {3: 20}
-
-
-def test_a_rank_file_of_another_host_is_read_once(tmp_path: Path) -> None:
-    job = Declared(tmp_path)
-    job.file("00003.json", 10, "there", at_s=1)
-    job.file("00004.json", 20, at_s=1)
-    assert job.mains() == {4: 20}
-    job.file("00003.json", 10, at_s=2)
-    assert job.mains() == {4: 20}
+    job.file("00004.json", 10, at_s=2)  # one of another host is read once
+    assert job.mains() == {3: 20}
 
 
 @pytest.mark.parametrize(
@@ -201,3 +191,59 @@ def test_which_files_name_a_rank(tmp_path: Path, name: str, size: int, *, counts
     job = Declared(tmp_path)
     job.file(name, 10, at_s=1, size=size)
     assert job.mains() == ({3: 10} if counts else {})
+
+
+PROC = Path("/proc")
+STAT = (
+    b"4242 (a) R (b)) S 17 1 1 0 -1 4194304 100 200 9 8 150 50 70 80 20 0 33 0 987 1000000 25"
+    b" 18446744073709551615 0 0 0\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def stat(tmp_path: Path) -> Path:
+    """That of process 4242 in a /proc of its own."""
+    (tmp_path / "4242").mkdir()
+    (tmp_path / "4242" / "stat").write_bytes(STAT)
+    return tmp_path / "4242" / "stat"
+
+
+def test_stat_with_a_name_made_to_mislead_and_a_zombie(tmp_path: Path, stat: Path) -> None:
+    process = Process(4242, tmp_path, now_ns=0)
+    assert (process.parent, process.started_ticks) == (17, 987)
+    usage = process.usage()
+    assert usage is not None
+    assert (usage.cpu_ticks, usage.major_faults, usage.threads) == (200, 9, 33)
+    assert usage.rss_bytes == 25 * os.sysconf("SC_PAGE_SIZE")
+    stat.write_bytes(STAT.replace(b" 987 ", b" 988 "))  # another one, of the same number
+    assert process.usage() is None
+    stat.write_bytes(STAT.replace(b") S ", b") Z "))
+    assert process.usage() is None
+    with pytest.raises(ProcessLookupError):
+        Process(4242, tmp_path, now_ns=0)
+
+
+def test_a_real_process() -> None:
+    environ = {"RANK": "5", "LOCAL_RANK": "1", "GRPO_DOCTOR_RUN_DIR": "/tmp/run", "PATH": "/bin"}
+    with running("sh", "-c", "echo; read x", environment=environ) as child:
+        process = Process(child.pid, PROC, now_ns=0)
+        usage = process.usage()
+        assert usage is not None
+        assert (usage.parent, usage.threads) == (os.getpid(), 1)
+        assert process.environment == {
+            "RANK": "5", "LOCAL_RANK": "1", "GRPO_DOCTOR_RUN_DIR": "/tmp/run",
+        }  # fmt: skip
+    assert process.usage() is None
+
+
+def test_the_environment_is_read_again_until_it_has_settled(tmp_path: Path) -> None:
+    folder = tmp_path / "4242"
+    (folder / "environ").write_bytes(b"PATH=/bin\0")
+    process = Process(4242, tmp_path, now_ns=7 * SETTLED_NS)
+    assert process.environment == {}
+    (folder / "environ").write_bytes(b"RANK=2\0")  # as after exec
+    process.read_environment(8 * SETTLED_NS)
+    assert process.environment == {"RANK": "2"}
+    (folder / "environ").write_bytes(b"RANK=9\0")
+    process.read_environment(8 * SETTLED_NS + 1)
+    assert process.environment == {"RANK": "2"}

@@ -122,9 +122,7 @@ def test_a_full_disk_is_remembered_and_sampling_goes_on(tmp_path: Path) -> None:
 def test_a_row_that_cannot_be_written_is_noted_once_and_costs_its_tick(tmp_path: Path) -> None:
     no_json: Any = GpuRow("GPU-1", 0, "H200", 1, None, True, (b"bytes",))  # type: ignore[arg-type]
     source = Scripted("gpu", lambda call: Reading({UTIL: 1}, [no_json] if call < 3 else []))
-    sampling = Sampling(tmp_path, "a", 1, sources=[source], clock=ScriptedClock(4))
-    sampling.start()
-    assert sampling.wait_for_ticks(2, timeout_s=30)
+    sampling = record(tmp_path, 2, source, clock=ScriptedClock(4))
     sampling.stop()
     (note,) = [row["note"] for row in rows(sampling) if "note" in row]
     assert "TypeError" in note
@@ -171,11 +169,8 @@ def test_a_source_that_never_returns_does_not_hold_up_the_end(
 def test_an_impossible_rate_is_refused(tmp_path: Path, hz: float) -> None:
     with pytest.raises(ValueError, match=r"0\.01 to 100"):
         Sampling(tmp_path, "a", 1, hz=hz)
-
-
-def test_stop_before_start_does_nothing(tmp_path: Path) -> None:
     sampling = Sampling(tmp_path, "a", 1)
-    sampling.stop()
+    sampling.stop()  # before its start
     assert not sampling.path.exists()
 
 

@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from grpo_doctor_probes.samplers.server import Address, ServerSampler, named_servers, serving_at
-from tests.unit.probes.conftest import until
+from tests.unit.probes.conftest import Pages, until
 
-PAGE = """# TYPE vllm:num_requests_running gauge
+PAGE = b"""# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0"} 3.0
 vllm:num_requests_running{engine="1"} 4.0
 vllm:num_requests_waiting{engine="0"} 12.0
 vllm:kv_cache_usage_perc{engine="0"} 0.25
-vllm:generation_tokens_total{engine="0"} %d
+vllm:generation_tokens_total{engine="0"} 1000
 """
 
 
-class Front(BaseHTTPRequestHandler):
-    """Each answer tells of 1000 more tokens."""
-
-    answers = 0
-    page = "/metrics"
-
-    def do_GET(self) -> None:
-        type(self).answers += 1
-        page = (PAGE % (1000 * self.answers)).encode()
-        self.send_response(200 if self.path == self.page else 404)
-        self.send_header("Content-Length", str(len(page)))
-        self.end_headers()
-        self.wfile.write(page)
-
-    def log_message(self, *_: object) -> None:
-        return
-
-
 @pytest.fixture
-def server() -> Iterator[Address]:
-    front = ThreadingHTTPServer(("127.0.0.1", 0), Front)
-    thread = threading.Thread(target=front.serve_forever, daemon=True)
-    thread.start()
-    yield Address("127.0.0.1", front.server_port)
-    front.shutdown()
-    front.server_close()
-    thread.join()
+def server() -> Iterator[Pages]:
+    with Pages((404, b""), metrics=(200, PAGE)) as pages:
+        yield pages
 
 
 @pytest.mark.parametrize(
@@ -93,18 +68,18 @@ def test_a_server_that_joins_listens_where_its_own_command_says(
     assert list(serving_at(command.split())) == expected
 
 
-def test_a_server_without_such_a_page_is_asked_once(server: Address) -> None:
-    Front.page = "/nothing"
-    sampler = ServerSampler([server])
-    try:
-        assert sampler._ask(server) == {}
-        assert not sampler._addresses
-    finally:
-        Front.page = "/metrics"
+def test_a_server_without_such_a_page_is_asked_once(server: Pages) -> None:
+    server.pages.clear()
+    address = Address("127.0.0.1", server.server_port)
+    sampler = ServerSampler([address])
+    assert sampler._ask(address) == {}
+    assert not sampler._addresses
 
 
-def test_what_a_server_says_is_summed_over_its_engines(server: Address) -> None:
-    sampler = ServerSampler([server, Address("127.0.0.1", 9)])  # nobody is at the second
+def test_what_a_server_says_is_summed_over_its_engines(server: Pages) -> None:
+    sampler = ServerSampler(
+        [Address("127.0.0.1", port) for port in (server.server_port, 9)]
+    )  # nobody is at the second
     try:
         read = until(lambda: sampler.read(0).values)  # the first begins to ask
         values = {track.name: value for track, value in read.items()}
