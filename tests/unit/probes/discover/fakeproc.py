@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from grpo_doctor_probes.discover import find_jobs
+from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence import Job
 
 GIB = 1 << 30
@@ -105,6 +107,13 @@ class FakeProc:
         (self.root / str(pid) / "net" / "tcp").write_text("\n".join(rows) + "\n")
 
 
+def process(pid: int = 7, parent: int = 1, command: str = "", **more: Any) -> Process:
+    """A process as `scan` reads it."""
+    facts: dict[str, Any] = {"group": pid, "session": pid, "state": "S", "name": "python"}
+    facts |= {"started_ticks": pid, "arguments": tuple(command.split()), **more}
+    return Process(pid=pid, parent=parent, **facts)
+
+
 def rank_environment(rank: int, world: int, port: int = 29500, **more: object) -> dict[str, object]:
     """What torchrun sets."""
     return {
@@ -113,11 +122,23 @@ def rank_environment(rank: int, world: int, port: int = 29500, **more: object) -
     }  # fmt: skip
 
 
+def start_torchrun(host: FakeProc, pid: int, ranks: int, **more: object) -> None:
+    """A launcher `pid` and its ranks at the next numbers."""
+    space = str(more.pop("space", "net:[1]"))
+    host.add(pid, 50, f"python /v/bin/torchrun --nproc_per_node {ranks} t.py", space=space)
+    for rank in range(ranks):
+        environment = rank_environment(rank, ranks, **more)  # type: ignore[arg-type]
+        host.add(pid + 1 + rank, pid, "python -u t.py", environment, torch=True, space=space)
+
+
 def rank_pids(host: FakeProc, *pids: int) -> list[list[int]]:
     """The processes of the ranks of each job that is found."""
     return [[member.pid for member in job.ranks()] for job in find_jobs(pids, host.root)]
 
 
-def roles(job: Job) -> dict[int, tuple[str, int | None]]:
-    """The role and rank of each process."""
-    return {member.pid: (member.role, member.rank) for member in job.members}
+def roles(job: Job) -> dict[str, dict[int, int | None]]:
+    """The processes of each role, with their ranks."""
+    found: dict[str, dict[int, int | None]] = {}
+    for member in job.members:
+        found.setdefault(member.role, {})[member.pid] = member.rank
+    return found

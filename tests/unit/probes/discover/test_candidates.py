@@ -8,18 +8,15 @@ from dataclasses import replace
 import pytest
 
 from grpo_doctor_probes.discover.candidates import Candidate, find_candidates
-from grpo_doctor_probes.discover.scan import Process, scan
-from tests.unit.probes.discover.fakeproc import FakeProc
+from grpo_doctor_probes.discover.scan import scan
+from tests.unit.probes.discover.fakeproc import FakeProc, process
 
 
 def candidate(
     environment: Mapping[str, str], command: str = "python t.py", **more: object
 ) -> Candidate:
-    process = Process(
-        pid=7, parent=1, group=7, session=7, state="S", name="python", started_ticks=1,
-        arguments=tuple(command.split()), environment=environment,
-    )  # fmt: skip
-    return Candidate(process, "unknown", environment, **{"torch": True, **more})  # type: ignore[arg-type]
+    own = process(command=command, environment=environment)
+    return Candidate(own, "unknown", environment, **{"torch": True, **more})  # type: ignore[arg-type]
 
 
 def of_slurm(number: int, of: int, **more: str) -> dict[str, str]:
@@ -52,9 +49,9 @@ def of_slurm(number: int, of: int, **more: str) -> dict[str, str]:
 def test_rank_and_world(
     environment: dict[str, str], more: dict[str, object], rank: int | None, world: int | None
 ) -> None:
-    process = candidate(environment, **more)  # type: ignore[arg-type]
-    assert (process.rank, process.world) == (rank, world)
-    assert process.set_late is ("RANK" not in environment)
+    own = candidate(environment, **more)  # type: ignore[arg-type]
+    assert (own.rank, own.world) == (rank, world)
+    assert own.set_late is ("RANK" not in environment)
 
 
 def test_who_is_looked_at(host: FakeProc) -> None:

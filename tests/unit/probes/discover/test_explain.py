@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,13 +13,12 @@ from grpo_doctor_probes.discover import NoJobError, NoPermissionError, find_jobs
 from grpo_doctor_probes.discover.explain import no_such_member, nothing_found, only_helpers_left
 from grpo_doctor_probes.discover.scan import Process
 from tests.unit.probes.discover.fakeproc import FakeProc
+from tests.unit.probes.discover.fakeproc import process as any_process
 
 PROC = Path("/proc")
 
 
-def process(**more: object) -> Process:
-    facts = {"pid": 7, "parent": 1, "group": 7, "session": 7, "state": "S", "name": "x\x1b[1m"}
-    return Process(**{**facts, "started_ticks": 1, **more})  # type: ignore[arg-type]
+process = partial(any_process, name="x\x1b[1m")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_a_process_that_is_of_no_job(subject: Process | None, words: str) -> Non
 
 def test_only_what_is_large_enough_for_torch_may_be_a_job_that_is_hidden() -> None:
     """Every host has daemons of root's that are Python."""
-    large = {"python": True, "virtual_bytes": 1 << 30}
+    large: dict[str, Any] = {"python": True, "virtual_bytes": 1 << 30}
     hidden, small = process(**large, readable=False), process(python=True, readable=False)
     assert isinstance(nothing_found([small, hidden], PROC), NoPermissionError)
     assert isinstance(nothing_found([small, process(**large)], PROC), NoJobError)

@@ -10,19 +10,16 @@ from grpo_doctor_probes.discover import NoJobError, find_jobs
 from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.grouping import Groups, _contradict
 from grpo_doctor_probes.discover.ranks import Cast
-from grpo_doctor_probes.discover.scan import Process
-from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment, rank_pids
+from tests.unit.probes.discover.fakeproc import (
+    FakeProc,
+    process,
+    rank_environment,
+    rank_pids,
+    roles,
+    start_torchrun,
+)
 
 GLOO = ("gloo_tcp_loop",)
-
-
-def start_torchrun(host: FakeProc, pid: int, ranks: int, **more: object) -> None:
-    """A launcher `pid` and its ranks at the next numbers."""
-    space = str(more.pop("space", "net:[1]"))
-    host.add(pid, 50, f"python /v/bin/torchrun --nproc_per_node {ranks} t.py", space=space)
-    for rank in range(ranks):
-        environment = rank_environment(rank, ranks, **more)  # type: ignore[arg-type]
-        host.add(pid + 1 + rank, pid, "python -u t.py", environment, torch=True, space=space)
 
 
 def test_two_agents_of_one_job_on_one_host(host: FakeProc) -> None:
@@ -47,10 +44,8 @@ def test_one_server_for_two_jobs_joins_them_not(host: FakeProc) -> None:
         for rank in (101, 201):
             host.connects(rank, server, port)
     first, second = find_jobs((), host.root)
-    assert [m.pid for m in first.ranks()] == [101]
-    assert [m.pid for m in second.ranks()] == [201]
-    for job in (first, second):
-        assert [m.role for m in job.members if m.pid == 301] == ["server"]
+    assert [[m.pid for m in job.ranks()] for job in (first, second)] == [[101], [201]]
+    assert all(301 in roles(job)["server"] for job in (first, second))
 
 
 def test_a_forked_helper_outlives_its_rank(host: FakeProc) -> None:
@@ -62,24 +57,21 @@ def test_a_forked_helper_outlives_its_rank(host: FakeProc) -> None:
             torch=True, image=200, group=200, threads=threads,
         )  # fmt: skip
     (job,) = find_jobs((), host.root)
-    assert [(m.pid, m.rank) for m in job.ranks()] == [(201, 0), (203, 2)]
-    assert [(m.role, m.rank) for m in job.members if m.pid == 202] == [("helper", 1)]
+    assert (roles(job)["rank"], roles(job)["helper"]) == ({201: 0, 203: 2}, {202: 1})
 
 
 def test_a_program_that_a_rank_started_outlives_it(host: FakeProc) -> None:
     host.add(5, 0, "python train.py", rank_environment(0, 2), torch=True, threads=GLOO)
     host.add(9, 0, "python judge.py", rank_environment(1, 2), torch=True)
     (job,) = find_jobs((), host.root)
-    assert [(m.pid, m.rank) for m in job.ranks()] == [(5, 0)]
-    assert [(m.role, m.rank) for m in job.members if m.pid == 9] == [("helper", 1)]
+    assert (roles(job)["rank"], roles(job)["helper"]) == ({5: 0}, {9: 1})
 
 
 def test_a_restarted_attempt_counts(host: FakeProc) -> None:
     start_torchrun(host, 100, 2, TORCHELASTIC_RESTART_COUNT=0)
-    environment = rank_environment(0, 2, TORCHELASTIC_RESTART_COUNT=1)
-    host.add(110, 100, "python -u t.py", environment, torch=True)
-    environment = rank_environment(1, 2, TORCHELASTIC_RESTART_COUNT=1)
-    host.add(111, 100, "python -u t.py", environment, torch=True)
+    for rank in range(2):
+        environment = rank_environment(rank, 2, TORCHELASTIC_RESTART_COUNT=1)
+        host.add(110 + rank, 100, "python -u t.py", environment, torch=True)
     assert rank_pids(host) == [[110, 111]]
 
 
@@ -109,13 +101,6 @@ def test_the_parent_of_a_job_stands_for_it(host: FakeProc) -> None:
         find_jobs([1], host.root)
 
 
-def process(pid: int, parent: int = 1, image: int | None = None) -> Process:
-    return Process(
-        pid=pid, parent=parent, group=pid, session=pid, state="S", name="python", started_ticks=pid,
-        image=None if image is None else (image, 0),
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("more", "joined"),
     [
@@ -134,10 +119,8 @@ def test_what_speaks_against_one_job(more: Mapping[str, str], joined: bool) -> N
         "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
         "TORCHELASTIC_RUN_ID": "job-7", "RAY_JOB_ID": "01000000",
     }  # fmt: skip
-    candidates = {
-        10: Candidate(process(10), "unknown", own),
-        11: Candidate(process(11), "unknown", more),
-    }
+    said = {10: own, 11: more}
+    candidates = {pid: Candidate(process(pid), "unknown", said[pid]) for pid in said}
     ranks = {10: 0, 11: int(more.get("RANK", "1"))}
     groups = Groups({10, 11}, candidates, Cast(ranks, frozenset(), {}))
     groups.join(10, 11, _contradict)

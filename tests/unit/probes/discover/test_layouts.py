@@ -1,4 +1,4 @@
-"""Process trees of the frameworks, as their sources make them."""
+"""Process trees of the frameworks, as their sources make them, and of Ray, as /proc shows them."""
 
 from __future__ import annotations
 
@@ -30,17 +30,12 @@ def test_ms_swift_with_dataloaders_and_a_rollout_server(host: FakeProc) -> None:
     (job,) = find_jobs((), host.root)
 
     assert roles(job) == {
-        100: ("launcher", None),
-        101: ("launcher", None),
-        110: ("rank", 0),
-        111: ("rank", 1),
-        120: ("dataloader", 0),
-        121: ("dataloader", 1),
-        200: ("server", None),
-        201: ("engine", None),
-        202: ("engine", None),
-        203: ("engine-worker", None),
-        204: ("engine-worker", None),
+        "launcher": {100: None, 101: None},
+        "rank": {110: 0, 111: 1},
+        "dataloader": {120: 0, 121: 1},
+        "server": {200: None},
+        "engine": {201: None, 202: None},
+        "engine-worker": {203: None, 204: None},
     }
     assert (job.framework, job.world_size, job.local_ranks) == ("ms-swift", 2, 2)
     for pid in (100, 120, 204):
@@ -56,10 +51,8 @@ def test_trl_under_accelerate_with_a_colocated_engine(host: FakeProc) -> None:
     host.add(130, 110, "VLLM::EngineCore", rank_environment(0, 2), torch=True, threads=NCCL)
     host.add(131, 110, "wandb-core --port 1", rank_environment(0, 2), program="/opt/wandb-core")
     (job,) = find_jobs([131], host.root)
-    assert roles(job)[130] == ("engine", 0)
-    assert roles(job)[131] == ("helper", 0)
-    assert job.world_size == 2
-    assert [m.rank for m in job.ranks()] == [0, 1]
+    assert (roles(job)["engine"], roles(job)["helper"]) == ({130: 0}, {131: 0})
+    assert (job.world_size, [m.rank for m in job.ranks()]) == (2, [0, 1])
 
 
 def test_verl_tells_the_policy_from_other_actors(host: FakeProc) -> None:
@@ -83,18 +76,12 @@ def test_verl_tells_the_policy_from_other_actors(host: FakeProc) -> None:
     host.add(132, 102, "ray::IDLE", {"RAY_JOB_ID": "01"})
     (job,) = find_jobs((), host.root)
     assert roles(job) == {
-        100: ("ray", None),
-        101: ("ray", None),
-        102: ("ray", None),
-        103: ("ray", None),
-        110: ("rank", 0),
-        111: ("rank", 1),
-        120: ("server", None),
-        121: ("engine", None),
-        122: ("engine-worker", None),
-        130: ("reward", None),
-        131: ("ray", None),
-        132: ("ray", None),
+        "ray": dict.fromkeys((100, 101, 102, 103, 131, 132)),
+        "rank": {110: 0, 111: 1},
+        "server": {120: None},
+        "engine": {121: None},
+        "engine-worker": {122: None},
+        "reward": {130: None},
     }
     assert (job.framework, job.world_size, job.address) == ("verl", 2, "127.0.0.1:41000")
 
@@ -109,9 +96,9 @@ def test_openrlhf_has_several_groups_that_count_from_zero(host: FakeProc) -> Non
     host.add(130, 102, "ray::RolloutRayActor.generate", torch=True)
     host.add(131, 130, "VLLM::EngineCore", torch=True)
     (job,) = find_jobs((), host.root)
-    assert [(m.pid, m.rank) for m in job.ranks()] == [(110, 0), (111, 1), (112, 2), (113, 3)]
-    assert roles(job)[120] == ("ray", None)
-    assert roles(job)[130] == ("engine", None)
+    assert roles(job)["rank"] == {110: 0, 111: 1, 112: 2, 113: 3}
+    assert roles(job)["ray"][120] is None
+    assert 130 in roles(job)["engine"]
     assert job.framework == "openrlhf"
 
 
@@ -128,11 +115,11 @@ def test_the_bundled_trainer_with_its_server_and_reward_workers(host: FakeProc) 
     host.connects(110, 200, 8000)
     (job,) = find_jobs([201], host.root)
     assert roles(job) == {
-        100: ("launcher", None),
-        110: ("rank", 0),
-        120: ("reward", 0),
-        200: ("server", None),
-        201: ("engine", None),
+        "launcher": {100: None},
+        "rank": {110: 0},
+        "reward": {120: 0},
+        "server": {200: None},
+        "engine": {201: None},
     }
     assert job.framework == "bundled"
 
@@ -141,9 +128,9 @@ def test_a_process_that_trains_alone(host: FakeProc) -> None:
     host.add(100, 50, "python -m grpo_doctor_trainer --model m", torch=True)
     host.add(200, 50, "python train.py", torch=True)
     (job,) = find_jobs((), host.root)
-    assert roles(job) == {100: ("rank", 0)}
+    assert roles(job) == {"rank": {100: 0}}
     (job,) = find_jobs([200], host.root)
-    assert roles(job) == {200: ("rank", 0)}
+    assert roles(job) == {"rank": {200: 0}}
 
 
 def test_a_launcher_that_waits_for_the_other_host(host: FakeProc) -> None:
@@ -151,8 +138,50 @@ def test_a_launcher_that_waits_for_the_other_host(host: FakeProc) -> None:
     host.add(100, 50, "/usr/bin/python3.11 /opt/venv/bin/accelerate launch train.py")
     host.add(101, 100, "python -m torch.distributed.run --nnodes 2 --nproc_per_node 2 train.py")
     (job,) = find_jobs((), host.root)
-    assert roles(job) == {100: ("launcher", None), 101: ("launcher", None)}
+    assert roles(job) == {"launcher": {100: None, 101: None}}
     assert (job.world_size, job.ranks_missing) == (4, (0, 1, 2, 3))
     host.add(200, 50, "python train.py", rank_environment(0, 1), torch=True)
     (job,) = find_jobs((), host.root)
-    assert roles(job) == {200: ("rank", 0)}
+    assert roles(job) == {"rank": {200: 0}}
+
+
+GLOO = ("pt_gloo_runloop", "gloo_tcp_loop")
+CORE = ("worker.io", "grpc_global_tim")
+SESSION = "/tmp/ray/session_2026-11-21_23-59-51_862474_2"
+GCS_PORT = 6379
+
+
+def cluster(host: FakeProc) -> None:
+    """As `ray start --head` leaves it: daemons of no driver."""
+    host.add(
+        100, 1, f"/ray/gcs_server --log_dir={SESSION}/logs", name="gcs_server",
+        program="/ray/gcs_server",
+    )  # fmt: skip
+    host.listens(100, GCS_PORT)
+    host.add(101, 1, f"/ray/raylet --session-dir={SESSION}", name="raylet", program="/ray/raylet")
+
+
+def actors(host: FakeProc, first: int, ray_jobs: tuple[str, ...], port: int = 41000) -> None:
+    """Policy actors which say their rank and the job that they were started for."""
+    for rank, job in enumerate(ray_jobs):
+        environment = rank_environment(rank, len(ray_jobs), port, RAY_JOB_ID=job)
+        title = "ray::PolicyWorker.update_policy"
+        host.add(first + rank, 101, title, environment, torch=True, threads=GLOO)
+
+
+def test_workers_that_ray_started_before_it_knew_the_job_are_of_it(host: FakeProc) -> None:
+    cluster(host)
+    actors(host, 110, ("ffffffff", "ffffffff", "01000000"))
+    (job,) = find_jobs((), host.root)
+    assert [member.rank for member in job.ranks()] == [0, 1, 2]
+    assert job.world_size == 3
+
+
+def test_a_driver_that_joined_a_cluster_belongs_to_the_job(host: FakeProc) -> None:
+    cluster(host)
+    host.add(90, 50, "python train_ray.py", torch=True, threads=CORE)
+    host.connects(90, 100, GCS_PORT)
+    actors(host, 110, ("01000000", "01000000"))
+    (job,) = find_jobs((), host.root)
+    assert 90 in roles(job)["ray"]
+    assert find_jobs([90], host.root) == (job,)

@@ -8,7 +8,8 @@ import pytest
 
 from grpo_doctor_probes.discover.commands import framework_by_script
 from grpo_doctor_probes.discover.modules import environ_pointers, live_environment, read_modules
-from grpo_doctor_probes.discover.scan import Process, read_process
+from grpo_doctor_probes.discover.scan import read_process
+from tests.unit.probes.discover.fakeproc import process
 
 
 @pytest.mark.parametrize(
@@ -25,11 +26,7 @@ def test_a_script_tells_the_framework_by_its_imports(
 ) -> None:
     (tmp_path / "7" / "cwd").mkdir(parents=True)
     (tmp_path / "7" / "cwd" / "t.py").write_text(text)
-    process = Process(
-        pid=7, parent=1, group=7, session=7, state="S", name="python", started_ticks=1,
-        arguments=("python", "-u", "t.py"),
-    )  # fmt: skip
-    assert framework_by_script(tmp_path, process) == framework
+    assert framework_by_script(tmp_path, process(command="python -u t.py")) == framework
 
 
 def test_the_environment_as_the_process_has_it_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,20 +34,20 @@ def test_the_environment_as_the_process_has_it_now(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("RANK", "12345")
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     proc, pid = Path("/proc"), os.getpid()
-    process, modules = read_process(proc, pid), read_modules(proc, pid)
-    assert process is not None
+    own, modules = read_process(proc, pid), read_modules(proc, pid)
+    assert own is not None
     assert modules is not None
-    pointers = environ_pointers(proc, process, modules)
+    pointers = environ_pointers(proc, own, modules)
     variables = live_environment(proc, pid, pointers)
     assert variables["RANK"] == "12345"
     assert "WORLD_SIZE" not in variables
-    program = [file for file in modules if file.path != process.executable]
-    of_libc = environ_pointers(proc, process, program)
+    program = [file for file in modules if file.path != own.executable]
+    of_libc = environ_pointers(proc, own, program)
     assert of_libc == pointers[-1:]  # some programs have a copy of their own
     assert live_environment(proc, pid, of_libc)["RANK"] == "12345"
     libraries = [file for file in program if "libc.so" not in file.path]
-    assert environ_pointers(proc, process, libraries) == ()
-    assert environ_pointers(proc / "none", process, modules) == ()
+    assert environ_pointers(proc, own, libraries) == ()
+    assert environ_pointers(proc / "none", own, modules) == ()
 
 
 ENVIRON = 0x800

@@ -12,6 +12,7 @@ from grpo_doctor_probes.discover.candidates import Candidate
 from grpo_doctor_probes.discover.commands import Kind
 from grpo_doctor_probes.discover.ranks import Cast, cast
 from grpo_doctor_probes.discover.scan import Process, Tree
+from tests.unit.probes.discover.fakeproc import process
 
 ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 SPAWNED = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(3)")
@@ -37,7 +38,6 @@ class Host:
         kind: Kind = "unknown",
         image: int | None = None,
         forked: bool = False,
-        group: int | None = None,
         python: bool = True,
         is_candidate: bool = True,
         environment: Mapping[str, str] | None = None,
@@ -45,11 +45,10 @@ class Host:
         """A process; `late`: its rank was set after exec; `is_candidate`: it is a candidate."""
         variables = {} if rank is None else {"RANK": str(rank), "WORLD_SIZE": "4", **ADDRESS}
         variables |= environment or {}
-        self.processes[pid] = Process(
-            pid=pid, parent=parent, group=pid if group is None else group, session=pid, state="S",
-            name="python", started_ticks=len(self.processes), python=python, forked=forked,
-            image=None if image is None else (image, 0),
-            arguments=tuple(command.split() if isinstance(command, str) else command),
+        words = command.split() if isinstance(command, str) else command
+        self.processes[pid] = process(
+            pid, parent, arguments=tuple(words), started_ticks=len(self.processes), python=python,
+            forked=forked, image=None if image is None else (image, 0),
             environment={} if late else variables,
         )  # fmt: skip
         if is_candidate:

@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from grpo_doctor_probes.discover import NoJobError, find_jobs
-from tests.unit.probes.discover.fakeproc import FakeProc, rank_environment, rank_pids
+from tests.unit.probes.discover.fakeproc import (
+    FakeProc,
+    rank_environment,
+    rank_pids,
+    start_torchrun,
+)
 
 SLEEPS = ["/v/bin/python", "-c", "import time\ntime.sleep(3600)"]
 LEFT = "left helpers of its ranks, which may hold GPU memory and ports: "
@@ -26,16 +31,10 @@ def leave(
     host.add(pid, 1, command, variables, **{"group": 99, **more})  # type: ignore[arg-type]
 
 
-def start_job(host: FakeProc, pid: int = 200) -> None:
-    host.add(pid, 50, "python /v/bin/torchrun --nproc_per_node 2 t.py")
-    for rank in range(2):
-        host.add(pid + 1 + rank, pid, "python t.py", rank_environment(rank, 2), torch=True)
-
-
 @pytest.mark.parametrize("group", [99, 100], ids=["its rank led its group", "it leads its own"])
 def test_beside_a_job_it_does_not_count(host: FakeProc, group: int) -> None:
     leave(host, 100, group=group)
-    start_job(host)
+    start_torchrun(host, 200, 2)
     assert rank_pids(host) == [[201, 202]]
 
 
@@ -45,17 +44,15 @@ def test_a_rank_of_a_script_that_still_runs_is_not_left(host: FakeProc, leader: 
     assert rank_pids(host) == [[100]]
 
 
-def test_ranks_that_a_script_which_has_ended_starts(host: FakeProc) -> None:
-    for rank in range(2):
-        leave(host, 100 + rank, ["python", "t.py"], {**BY_HAND, "RANK": rank})
-    assert rank_pids(host) == [[100, 101]]
-
-
-def test_a_rank_that_talks_to_another_one(host: FakeProc) -> None:
+@pytest.mark.parametrize("talk", [False, True])
+def test_ranks_that_a_script_which_has_ended_starts_or_that_talk_to_each_other(
+    host: FakeProc, talk: bool
+) -> None:
     for rank, pid in enumerate((100, 101)):
-        leave(host, pid, ["python", f"t{rank}.py"], {**BY_HAND, "RANK": rank})
-    host.listens(100, 28400)
-    host.connects(101, 100, 28400)
+        leave(host, pid, ["python", f"t{rank * talk}.py"], {**BY_HAND, "RANK": rank})
+    if talk:
+        host.listens(100, 28400)
+        host.connects(101, 100, 28400)
     assert rank_pids(host) == [[100, 101]]
 
 
@@ -65,10 +62,13 @@ def leave_forked(host: FakeProc, pid: int, rank: int = 0, **more: object) -> Non
     leave(host, pid, ["python", "t.py"], rank_environment(rank, 2), **facts)
 
 
-def test_loader_workers_of_a_job_that_has_ended(host: FakeProc) -> None:
-    leave_forked(host, 100, name="pt_data_worker")
-    for pids in ((), (100,)):
-        with pytest.raises(NoJobError, match=LEFT + "100 "):
+@pytest.mark.parametrize("engine", [False, True])
+def test_forks_and_an_engine_of_a_job_that_has_ended(host: FakeProc, engine: bool) -> None:
+    leave_forked(host, 101, name="pt_data_worker")
+    if engine:
+        leave(host, 100, ["VLLM::EngineCore"], rank_environment(0, 2), torch=True)
+    for pids in ((), (101,)):
+        with pytest.raises(NoJobError, match=LEFT + ("100 .*, " if engine else "") + "101 "):
             find_jobs(pids, host.root)
 
 
@@ -84,10 +84,3 @@ def test_loader_workers_below_a_program_in_python(
     with pytest.raises(NoJobError) as error:
         find_jobs((), host.root)
     assert (LEFT + "100 " in str(error.value)) is is_left
-
-
-def test_an_engine_and_a_fork_are_left_together(host: FakeProc) -> None:
-    leave(host, 100, ["VLLM::EngineCore"], rank_environment(0, 2), torch=True)
-    leave_forked(host, 101)
-    with pytest.raises(NoJobError, match=LEFT + "100 .*, 101 "):
-        find_jobs((), host.root)

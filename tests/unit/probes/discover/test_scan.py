@@ -62,33 +62,21 @@ def test_a_process_whose_memory_is_locked_costs_only_itself(
         ("/opt/pypy3", "anything", True),
         ("/usr/bin/bash", "python", False),
         ("/opt/python/bin/node", "node", False),
+        ("", "/v/bin/python3 t.py", True),  # where it is unknown its command says it
+        ("", "ray::Trainer", True),
+        ("", "VLLM::EngineCore", True),
+        ("", "sh", False),
     ],
 )
-def test_a_program_is_python_by_its_file(
+def test_a_program_is_python_by_its_file_or_else_by_its_command(
     host: FakeProc, program: str, title: str, python: bool
 ) -> None:
-    host.add(100, 1, title, {"RANK": 3}, program=program)
+    host.add(100, 1, title, {"RANK": 3}, program=program or "gone")
+    if not program:
+        (host.root / "100" / "exe").unlink()
     process = scan(host.root)[100]
     assert (process.python, process.executable, process.readable) == (python, program, True)
     assert process.environment == ({"RANK": "3"} if python else {})
-
-
-@pytest.mark.parametrize(
-    ("title", "python"),
-    [
-        ("/v/bin/python3 t.py", True),
-        ("ray::Trainer", True),
-        ("VLLM::EngineCore", True),
-        ("sh", False),
-    ],
-)
-def test_where_the_program_is_unknown_its_command_says_it(
-    host: FakeProc, title: str, python: bool
-) -> None:
-    host.add(100, 1, title)
-    (host.root / "100" / "exe").unlink()
-    process = scan(host.root)[100]
-    assert (process.python, process.executable, process.readable) == (python, "", True)
 
 
 @pytest.mark.parametrize(("size", "large"), [((256 << 20) - 1, False), (256 << 20, True)])

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from grpo_doctor_probes.discover import find_jobs
-from grpo_doctor_probes.evidence import Job
-from tests.unit.probes.discover.fakeproc import FakeProc, rank_pids
+from tests.unit.probes.discover.fakeproc import FakeProc, rank_pids, roles
 
 GLOO = ("gloo_tcp_loop",)
 ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
@@ -33,16 +32,12 @@ def slurm(rank: int, tasks: int, local: int | None = None, step: int = 0) -> dic
     }  # fmt: skip
 
 
-def ranks(job: Job) -> list[tuple[int, int | None]]:
-    return [(member.pid, member.rank) for member in job.ranks()]
-
-
 @pytest.mark.parametrize("group", [109, 0], ids=["its script has ended", "a shell outside"])
 def test_a_rank_without_the_leader_of_its_group(host: FakeProc, group: int) -> None:
     host.add(100, 50, "python train.py", by_hand(0, 2), torch=True, threads=GLOO)
     host.add(110, 1, "python train.py", by_hand(1, 2), torch=True, group=group)
     (job,) = find_jobs((), host.root)
-    assert ranks(job) == [(100, 0), (110, 1)]
+    assert roles(job)["rank"] == {100: 0, 110: 1}
 
 
 @pytest.mark.parametrize("joined", [(), (1,), (0, 1)])
@@ -57,7 +52,7 @@ def test_mpirun(host: FakeProc, joined: Sequence[int], wrapper: bool) -> None:
         threads = GLOO if rank in joined else ()
         host.add(pid, parent, "python t.py", environment, torch=True, threads=threads)
     (job,) = find_jobs((), host.root)
-    assert ranks(job) == [(100, 0), (110, 1)]
+    assert roles(job)["rank"] == {100: 0, 110: 1}
     assert (job.world_size, job.local_ranks) == (2, 2)
     assert [member.local_rank for member in job.ranks()] == [0, 1]
 
@@ -71,7 +66,7 @@ def test_srun(host: FakeProc, joined: Sequence[int]) -> None:
         host.add(pid, 90, "python t.py", environment, torch=True, threads=threads, image=pid)
         host.add(pid + 1, pid, "python t.py", environment, torch=True, image=pid)
     (job,) = find_jobs((), host.root)
-    assert ranks(job) == [(100, 2), (110, 3)]
+    assert roles(job)["rank"] == {100: 2, 110: 3}
     assert (job.world_size, job.ranks_missing) == (4, (0, 1))
     assert [member.local_rank for member in job.ranks()] == [0, 1]
 
@@ -82,9 +77,8 @@ def test_two_steps_of_one_allocation_are_two_jobs(host: FakeProc) -> None:
             environment = slurm(rank, 2, step=step)
             pid = 100 + 100 * step + rank
             host.add(pid, 50, "python t.py", environment, torch=True, threads=GLOO)
-    assert [ranks(job) for job in find_jobs((), host.root)] == [
-        [(100, 0), (101, 1)], [(200, 0), (201, 1)],
-    ]  # fmt: skip
+    jobs = find_jobs((), host.root)
+    assert [roles(job)["rank"] for job in jobs] == [{100: 0, 101: 1}, {200: 0, 201: 1}]
 
 
 def test_a_pod_says_its_own_number_to_what_starts_the_launcher(host: FakeProc) -> None:
@@ -95,7 +89,7 @@ def test_a_pod_says_its_own_number_to_what_starts_the_launcher(host: FakeProc) -
         environment = {**pod, "RANK": 2 + local, "LOCAL_RANK": local, "WORLD_SIZE": 4}
         host.add(100 + local, 90, "python t.py", environment, torch=True)
     (job,) = find_jobs((), host.root)
-    assert ranks(job) == [(100, 2), (101, 3)]
+    assert roles(job)["rank"] == {100: 2, 101: 3}
 
 
 def test_an_engine_that_a_rank_has_spawned_joins_a_group_of_its_own(host: FakeProc) -> None:
@@ -103,7 +97,7 @@ def test_an_engine_that_a_rank_has_spawned_joins_a_group_of_its_own(host: FakePr
     host.add(100, 50, "python train.py", by_hand(0, 1), torch=True)
     host.add(101, 100, spawned, by_hand(0, 1), torch=True, threads=GLOO)
     (job,) = find_jobs((), host.root)
-    assert ranks(job) == [(100, 0)]
+    assert roles(job)["rank"] == {100: 0}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +124,7 @@ def test_each_rank_below_a_program_that_has_its_environment(
         threads = GLOO if rank else ()
         host.add(pid, pid - 1, "python train.py", environment, torch=True, threads=threads)
     (job,) = find_jobs((), host.root)
-    assert ranks(job) == [(100, 0), (110, 1)]
+    assert roles(job)["rank"] == {100: 0, 110: 1}
 
 
 def test_a_forked_process_that_is_named_is_a_rank_that_has_not_joined_the_others(
@@ -149,7 +143,7 @@ def test_a_forked_process_that_is_named_is_a_rank_that_has_not_joined_the_others
     )
     assert rank_pids(host, 101) == [[101, 102]]
     (job,) = find_jobs((101, 103), host.root)
-    assert [(member.pid, member.rank) for member in job.ranks()] == [(101, 0), (102, 1), (103, 2)]
+    assert roles(job)["rank"] == {101: 0, 102: 1, 103: 2}
     assert not any("attach" in note for note in job.notes)
 
 
