@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.probes.look.ends import OTHER, RANK, THIRD
-from tests.unit.probes.look.scene import MACHINE, Scene
+from tests.unit.probes.look.scene import MACHINE, OTHER, RANK, THIRD, Scene
 from tests.unit.probes.look.stage import Stage
 
 _LIMITS = (
@@ -54,6 +53,7 @@ def stage(tmp_path: Path, patient: None) -> Iterator[Stage]:
 def rank(scene: Scene) -> Scene:
     """A rank and two other processes."""
     scene.add(RANK, 1, "python train.py")
+    (scene.root / str(RANK) / "root").symlink_to("/")
     for pid in (OTHER, THIRD):
         scene.add(pid, 1, "python other.py")
     return scene

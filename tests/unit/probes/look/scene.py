@@ -20,6 +20,7 @@ _STATES = {
     "LISTEN": 10,
 }  # fmt: skip
 MACHINE = "x86_64"
+RANK, OTHER, THIRD = 70, 90, 91
 LOOPBACK = "0100007F"  # as the kernel prints it
 
 

@@ -53,7 +53,9 @@ class Stage:
 
     def start(self, program: str, *arguments: str) -> int:
         """Run a Python program that prints a line when it is about to block; its pid."""
-        command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+        return self.run(sys.executable, "-c", textwrap.dedent(program), *arguments)
+
+    def run(self, *command: str) -> int:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
         self.started.append(process)
         assert process.stdout is not None

@@ -7,7 +7,6 @@ import os
 import random
 import socket
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,13 +44,7 @@ def judge() -> Iterator[socket.socket]:
 
 
 def started(stage: Stage, judge: socket.socket, mode: str, python: str, loop: str) -> int:
-    port = judge.getsockname()[1]
-    command = [python, str(PROGRAM), mode, str(port), loop]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
-    stage.started.append(process)
-    assert process.stdout is not None
-    assert process.stdout.readline(), "it did not get ready"
-    return process.pid
+    return stage.run(python, str(PROGRAM), mode, str(judge.getsockname()[1]), loop)
 
 
 def line_of(text: str) -> int:
@@ -107,12 +100,8 @@ def test_the_connection_has_the_process_at_its_other_end(
 
 def test_a_process_without_coroutines_or_without_python_has_none(stage: Stage) -> None:
     plain = stage.start(READY + "time.sleep(60)")
-    sleep = subprocess.Popen(["sleep", "60"], start_new_session=True)
-    try:
-        assert awaits([(plain, plain), (sleep.pid, sleep.pid), (2**22 + 1, 1)]) == ((), ())
-    finally:
-        sleep.kill()
-        sleep.wait(20)
+    sleep = stage.run("sh", "-c", "echo ready; exec sleep 60")
+    assert awaits([(plain, plain), (sleep, sleep), (2**22 + 1, 1)]) == ((), ())
 
 
 class _Torn(Memory):

@@ -12,9 +12,10 @@ import pytest
 
 from grpo_doctor_probes.evidence import Blocked
 from grpo_doctor_probes.look import lock_file
-from tests.unit.probes.look.scene import Scene
+from tests.unit.probes.look.scene import OTHER as HOLDER
+from tests.unit.probes.look.scene import RANK, Scene
+from tests.unit.probes.look.scene import THIRD as HEIR
 
-RANK, HOLDER, HEIR = 70, 90, 91
 AT_CWD = 0xFFFFFFFF_FFFFFF9C
 F_OFD_SETLKW = 38
 
@@ -136,9 +137,12 @@ def test_who_has_a_file_that_is_a_lock(rank: Scene, tmp_path: Path) -> None:
     path = tmp_path / "hub.lock"
     path.touch()
     number = number_of(path)
-    (rank.root / str(RANK) / "root").symlink_to("/")
+    gone = lock_file(RANK, str(tmp_path / "none.lock"), rank.root)
+    assert (gone.peers, gone.note) == ((), "the file does not exist, or is not visible from here")
     info = f"lock:\t1: FLOCK  ADVISORY  WRITE 4711 {number} 0 EOF\n"
     left_behind = "no process holds a lock on it: if its existence is the lock, it was left behind"
+    kinds = ("FLOCK", "POSIX")
+    both = "held by 90 (python, sleeping), 91 (python, sleeping)"
     for locks, heir, holders, note in (
         ([], False, (), left_behind),
         ([f"1: FLOCK {HOLDER} {number}"], False, (HOLDER,), "held by 90 (python, sleeping)"),
@@ -147,12 +151,7 @@ def test_who_has_a_file_that_is_a_lock(rank: Scene, tmp_path: Path) -> None:
         ([f"1: -> FLOCK {HOLDER} {number}"], False, (), left_behind),
         ([f"1: FLOCK 4711 {number}"], False, (), left_behind),
         ([f"1: FLOCK 4711 {number}"], True, (HEIR,), "held by 91 (python, sleeping)"),
-        (
-            [f"1: FLOCK {HOLDER} {number}", f"2: POSIX {HOLDER} {number}"],
-            True,
-            (HOLDER, HEIR),
-            "held by 90 (python, sleeping), 91 (python, sleeping)",
-        ),
+        ([f"1: {kind} {HOLDER} {number}" for kind in kinds], True, (HOLDER, HEIR), both),
     ):
         rank.locked(*locks)
         if heir and not (rank.root / str(HEIR) / "fd" / "4").is_symlink():
@@ -183,18 +182,10 @@ def test_who_has_a_lock_that_is_the_existence_of_a_file(
     path.touch()
     booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)  # as these processes started
     os.utime(path, times=(booted_s - before_s, booted_s - before_s))
-    (rank.root / str(RANK) / "root").symlink_to("/")
     if open_in is not None:
         rank.opened(open_in, 4, path)
     row = lock_file(RANK, str(path), rank.root)
     assert (row.peers, row.peers_known) == (holders, known)
-
-
-def test_a_lock_file_that_is_not_there_has_no_holder(rank: Scene) -> None:
-    (rank.root / str(RANK) / "root").symlink_to("/")
-    rank.locked(f"1: FLOCK {HOLDER} 08:01:9")
-    row = lock_file(RANK, str(rank.root / "none.lock"), rank.root)
-    assert (row.peers, row.note) == ((), "the file does not exist, or is not visible from here")
 
 
 # --- paths
@@ -258,7 +249,6 @@ def test_a_fifo_lacks_the_other_way_of_that_in_which_it_is_opened(
 def test_what_is_a_fifo_is_told_by_looking_at_it(
     rank: Scene, tmp_path: Path, call: str, state: str, make: str, kind: str
 ) -> None:
-    (rank.root / str(RANK) / "root").symlink_to("/")
     path = tmp_path / "it"
     if make:
         os.mknod(path, 0o600 | (stat.S_IFIFO if make == "fifo" else stat.S_IFREG))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from grpo_doctor_probes.evidence import GpuLook, Job, Member, Role
 from grpo_doctor_probes.gpu.process import EndedError
 from grpo_doctor_probes.look.gpus import Process, with_holders
+from tests.unit.probes.conftest import FakeChild
 from tests.unit.probes.discover.fakeproc import FakeProc
 
 module = import_module("grpo_doctor_probes.look.gpus")
@@ -62,39 +63,13 @@ def test_by_what_a_process_may_use(visible: str | None, local_rank: int, index: 
     assert placement == [[7] if index == number else [] for number in range(3)]
 
 
-class Answering:
-    """A child that says these lines, and then: falls silent, or with `ends` ends."""
-
-    def __init__(self, lines: Sequence[dict[str, object]], *, ends: bool = False) -> None:
-        self._lines = [json.dumps(line) for line in lines]
-        self._ends = ends
-        self.limits_s: list[float] = []
-        self.requests: list[str] = []
-        self.left = False
-
-    def ask(self, request: str) -> None:
-        self.requests.append(request)
-
-    def line(self, limit_s: float) -> str | None:
-        self.limits_s.append(limit_s)
-        if not self._lines and self._ends:
-            raise EndedError
-        return self._lines.pop(0) if self._lines else None
-
-    def state(self) -> str:
-        return "D"
-
-    def leave(self) -> None:
-        self.left = True
-
-
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answering]:
-    """Makes the next child say something."""
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeChild]:
+    """Makes the next child say these lines, and then fall silent, or with `ends` end."""
 
-    def say(*lines: dict[str, object], ends: bool = False) -> Answering:
-        child = Answering(lines, ends=ends)
-        monkeypatch.setattr(module, "Child", lambda *_: child)
+    def say(*lines: dict[str, object], ends: bool = False) -> FakeChild:
+        child = FakeChild(*map(json.dumps, lines), *([EndedError()] if ends else []))
+        monkeypatch.setattr(module, "Child", child)
         monkeypatch.setattr(module, "MOST_S", 600.0)  # the machine may stall
         return child
 
@@ -113,7 +88,7 @@ def numbers(index: int) -> dict[str, object]:
     return {"gpu": {"index": index, "at_ns": 5, "pids": [7], "throttle_bits": 0x24}}
 
 
-def test_what_all_gpus_say(answers: Callable[..., Answering]) -> None:
+def test_what_all_gpus_say(answers: Callable[..., FakeChild]) -> None:
     child = answers(
         ask(), COUNT, ask(0), numbers(0), {"more": 0, "sm_active_pct": 12.5}, END, numbers(3)
     )
@@ -126,8 +101,8 @@ def test_what_all_gpus_say(answers: Callable[..., Answering]) -> None:
     assert child.left
     assert child.requests == ["look"]
     # The start may take longer than an answer.
-    assert 2.0 < child.limits_s[0] <= module.STARTS_S
-    assert child.limits_s[1:] == [2.0] * 5
+    assert 2.0 < child.waits[0] <= module.STARTS_S
+    assert child.waits[1:] == [2.0] * 5
 
 
 @pytest.mark.parametrize(
@@ -142,7 +117,7 @@ def test_what_all_gpus_say(answers: Callable[..., Answering]) -> None:
     ],
 )
 def test_a_driver_that_does_not_answer(
-    answers: Callable[..., Answering],
+    answers: Callable[..., FakeChild],
     questions: list[dict[str, object]],
     ends: bool,
     silent: list[tuple[int, str, str]],

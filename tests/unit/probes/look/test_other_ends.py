@@ -1,19 +1,44 @@
-"""Who is at the other end of a pipe, file or Unix socket, on a host made of files."""
+"""Who is at the other end of a pipe, file, socket or connection, on a host made of files."""
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import pytest
 
-from grpo_doctor_probes.evidence import Thread
+from grpo_doctor_probes.evidence import Blocked, Thread
 from grpo_doctor_probes.look.hostview import HostView, Unix
-from grpo_doctor_probes.look.other_ends import Direction, Waiting
-from tests.unit.probes.look.ends import OTHER, RANK, THIRD, UNKNOWN, described, end, hide
-from tests.unit.probes.look.scene import Scene
+from grpo_doctor_probes.look.other_ends import Direction, Waiting, end_of
+from grpo_doctor_probes.procs.procfs import descriptors
+from tests.unit.probes.look.scene import LOOPBACK, OTHER, RANK, THIRD, Scene
 
 pytestmark = pytest.mark.skipif(sys.byteorder != "little", reason="the tables are little-endian")
+NOBODY = "no process holds the other end"
+BOTH = (OTHER, THIRD)
+SERVED = "on fuse (s3) at /data, served by"
+UNKNOWN = "no process that can be inspected serves it"
+FAR = "0201A8C0"
+
+
+def end(scene: Scene, direction: Direction = "in", job: tuple[int, ...] = ()) -> Blocked:
+    return end_of(scene.view(*job), RANK, RANK, 3, direction)
+
+
+def described(*pids: int) -> str:
+    return ", ".join(f"{pid} (python, sleeping)" for pid in pids)
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, pid: int) -> None:
+    """Another user's process: its descriptors are not for us."""
+
+    def of_ours(proc: str | os.PathLike[str], target_pid: int) -> object:
+        if target_pid == pid:
+            raise PermissionError
+        return descriptors(proc, target_pid)
+
+    monkeypatch.setattr("grpo_doctor_probes.look.hostview.descriptors", of_ours)
 
 
 # --- pipes
@@ -32,7 +57,7 @@ def test_the_other_end_of_a_pipe(
     mine = os.O_WRONLY - theirs
     rank.opened(RANK, 3, "pipe:[9]", mine)
     rank.opened(OTHER, 3, "pipe:[9]", mine)  # has the same end
-    assert end(rank, direction).note == "no process holds the other end"
+    assert end(rank, direction).note == NOBODY
     rank.opened(RANK, 4, "pipe:[9]", theirs)
     itself = end(rank, direction)
     assert (itself.kind, itself.peers, itself.peers_known) == (kind, (RANK,), True)
@@ -82,14 +107,9 @@ def test_what_a_descriptor_is(rank: Scene, target: str, wchan: str, kind: str) -
     [
         ("ext4", (OTHER,), (), "on ext4 (s3) at /data"),
         ("fuse.s3fs", (), (), f"on fuse.s3fs (s3) at /data; {UNKNOWN}"),
-        ("fuse", (OTHER,), (OTHER,), f"on fuse (s3) at /data, served by {described(OTHER)}"),
+        ("fuse", (OTHER,), (OTHER,), f"{SERVED} {described(OTHER)}"),
         ("fuse", (RANK,), (), f"on fuse (s3) at /data; {UNKNOWN}"),
-        (
-            "fuse",
-            (RANK, OTHER, THIRD),
-            (OTHER, THIRD),
-            f"on fuse (s3) at /data, served by one of {described(OTHER, THIRD)}",
-        ),
+        ("fuse", (RANK, *BOTH), BOTH, f"{SERVED} one of {described(*BOTH)}"),
     ],
 )
 def test_who_serves_the_file_system_of_a_file(
@@ -137,7 +157,7 @@ def unix(
         ((OTHER,), (OTHER,), f"the other end is held by {described(OTHER)}"),
         ((RANK, OTHER), (OTHER,), f"the other end is held by {described(OTHER)}"),
         ((RANK,), (RANK,), f"the other end is held by {described(RANK)}"),
-        ((), (), "no process holds the other end"),
+        ((), (), NOBODY),
     ],
 )
 def test_the_other_end_of_a_unix_socket(
@@ -166,7 +186,7 @@ def test_a_unix_socket_without_another_end(
     row = end(rank, "out")
     assert (row.kind, row.target, row.peers) == ("socket-send", "unix socket [8]", ())
     assert (row.peers_known, row.peer_unread_bytes) == (not hidden, 0)
-    assert row.note == "no process holds the other end"
+    assert row.note == NOBODY
 
 
 @pytest.mark.parametrize(
@@ -188,3 +208,80 @@ def test_a_unix_socket_that_accepts(
     if kind == "socket-accept":
         assert (row.target, row.peers_known) == ("/run/a.sock", True)
         assert row.note == "2 connections wait to be accepted"
+
+
+UNREAD, ARRIVED = "it has 5 bytes that it has not read", "4 bytes to read have arrived"
+UNCONFIRMED = "9 bytes are not confirmed by the other end; sent again 3 times"
+CLOSING = "the other end is CLOSE_WAIT"
+HELD = f"the other end is held by {described(OTHER)}"
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "note"),
+    [
+        ({}, {}, f"ESTABLISHED; {HELD}"),
+        ({"unread": 4}, {"unread": 5}, f"ESTABLISHED; {ARRIVED}; {HELD}; {UNREAD}"),
+        ({"unsent": 9, "resent": 3}, {}, f"ESTABLISHED; {UNCONFIRMED}; {HELD}"),
+        ({"state": "FIN_WAIT1"}, {"state": "CLOSE_WAIT"}, f"FIN_WAIT1; {HELD}; {CLOSING}"),
+    ],
+)
+def test_both_ends_of_a_connection(
+    rank: Scene, mine: dict[str, Any], theirs: dict[str, Any], note: str
+) -> None:
+    rank.socket(RANK, 3, 4000, 5000, **mine)
+    rank.socket(OTHER, 3, 5000, 4000, **theirs)
+    row = end(rank)
+    assert (row.kind, row.target) == ("socket-receive", "127.0.0.1:4000 -> 127.0.0.1:5000")
+    assert (row.peers, row.peers_known, row.note) == ((OTHER,), True, note)
+    assert (row.unconfirmed_bytes, row.retransmits, row.peer_unread_bytes) == (
+        mine.get("unsent", 0), mine.get("resent", 0), theirs.get("unread", 0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("theirs", "listens", "peers", "words"),
+    [
+        *((state, True, (OTHER,), f"accepted by the kernel but not yet by {described(OTHER)}")
+          for state in ("ESTABLISHED", "SYN_RECV", "CLOSE_WAIT")),
+        ("ESTABLISHED", False, (), NOBODY),
+        ("FIN_WAIT1", True, (), NOBODY),  # its program has closed it
+    ],
+)  # fmt: skip
+def test_an_end_that_belongs_to_no_program(
+    rank: Scene, theirs: str, peers: tuple[int, ...], words: str, *, listens: bool
+) -> None:
+    rank.socket(RANK, 3, 4000, 5000)
+    rank.socket(OTHER, None, 5000, 4000, theirs, inode=0, unread=7)
+    if listens:
+        rank.socket(OTHER, 3, 5000, state="LISTEN")
+    row = end(rank)
+    assert (row.peers, row.peers_known) == (peers, True)
+    assert (row.note, row.peer_unread_bytes) == (f"ESTABLISHED; {words}", 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "host", "listens", "peers", "complete", "words"),
+    [
+        ("SYN_SENT", LOOPBACK, True, (OTHER,), True, f"not yet accepted by {described(OTHER)}"),
+        ("SYN_SENT", LOOPBACK, False, (), True, NOBODY),
+        ("ESTABLISHED", LOOPBACK, True, (), True, NOBODY),
+        ("SYN_SENT", FAR, True, (), False, "the other end is on 192.168.1.2 port 5000"),
+        ("ESTABLISHED", FAR, False, (), False, "the other end is on 192.168.1.2 port 5000"),
+    ],
+)
+def test_a_connection_whose_other_end_is_in_no_table(
+    rank: Scene,
+    state: str,
+    host: str,
+    peers: tuple[int, ...],
+    words: str,
+    *,
+    listens: bool,
+    complete: bool,
+) -> None:
+    rank.socket(RANK, 3, 4000, 5000, state, hosts=(LOOPBACK, host))
+    if listens:
+        rank.socket(OTHER, 3, 5000, state="LISTEN")
+    row = end(rank, "connect")
+    assert (row.kind, row.peers, row.peers_known) == ("socket-connect", peers, complete)
+    assert row.note == f"{state}; {words}"

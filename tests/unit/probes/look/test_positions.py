@@ -8,9 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from grpo_doctor_probes.look.processes import SchedulerClock, look_at
 from grpo_doctor_probes.look.pyspy import locals_digests
 from grpo_doctor_probes.memory.access import Mapping
 from tests.spinning.stand_ins import COMPILER, StandIns, World, compiled
+from tests.unit.probes.conftest import running as started
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
 _OPENS = """
@@ -56,14 +56,8 @@ def running(made: StandIns, program: str) -> Iterator[int]:
     (made.folder / "devices").unlink(missing_ok=True)
     with (made.folder / "devices").open("wb") as file:
         file.truncate(ctypes.sizeof(World))
-    words = [sys.executable, "-c", program, str(made.folder)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            yield process.pid
-        finally:
-            process.kill()
+    with started(sys.executable, "-c", program, str(made.folder)) as process:
+        yield process.pid
 
 
 def looks(pid: int) -> tuple[Look, Look]:
@@ -82,24 +76,15 @@ def looks(pid: int) -> tuple[Look, Look]:
     return made[0], made[1]
 
 
-def positions_of(pid: int) -> tuple[Position, ...]:
-    before, after = looks(pid)
-    return positions(before, after, at_most_s=5.0)
-
-
-def test_a_host_that_spins_is_in_the_driver(made: StandIns) -> None:
-    with running(made, SPINS) as pid:
-        sampled = positions_of(pid)
-    assert {position.problem for position in sampled} == {""}
-    assert {position.caller for position in sampled} == {"libcuda.so.1"}
-    assert spins_in(sampled) is True
-
-
-def test_a_host_that_computes_is_not(made: StandIns) -> None:
-    with running(made, COUNTS) as pid:
-        sampled = positions_of(pid)
-    assert len(sampled) == 3
-    assert spins_in(sampled) is False
+@pytest.mark.parametrize(("program", "spins"), [(SPINS, True), (COUNTS, False)])
+def test_a_host_that_spins_is_in_the_driver_and_one_that_computes_is_not(
+    made: StandIns, program: str, spins: bool
+) -> None:
+    with running(made, program) as pid:
+        sampled = positions(*looks(pid), at_most_s=5.0)
+    assert [position.problem for position in sampled] == [""] * 3
+    assert ({position.caller for position in sampled} == {"libcuda.so.1"}) is spins
+    assert spins_in(sampled) is spins
 
 
 def test_variables_tell_a_loop_from_a_hang(made: StandIns) -> None:
@@ -123,6 +108,7 @@ def _digests(pid: int, *, apart_s: float) -> list[Locals]:
     return digests
 
 
+MODULE = sys.modules["grpo_doctor_probes.look.positions"]  # its name is a function's as well
 PID = 70
 SEIZE, DETACH = 0x4206, 17
 S = 1_000_000_000
@@ -160,6 +146,16 @@ class Traced:
         assert 0 < deadline - time.monotonic() < 60
         return self.stop
 
+    def memory(self, pid: int) -> nullcontext[Traced]:
+        assert pid == PID
+        return nullcontext(self)
+
+    def read(self, address: int, size: int) -> bytes:
+        if size > self.stack_bytes:
+            raise OSError("no memory there")
+        assert address == STACK
+        return struct.pack(f"<{len(self.stack)}Q", *self.stack).ljust(size, b"\0")
+
     def registers(self, tid: int) -> bytes:
         """As this machine has them."""
         at = self.at.get(tid, OF_CUDA)
@@ -172,25 +168,6 @@ class Traced:
         return struct.pack(f"<{len(registers)}Q", *registers)
 
 
-class Memory:
-    def __init__(self, world: Traced, pid: int) -> None:
-        assert pid == PID
-        self._world = world
-
-    def __enter__(self) -> Memory:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def read(self, address: int, size: int) -> bytes:
-        if size > self._world.stack_bytes:
-            raise OSError("no memory there")
-        assert address == STACK
-        words = self._world.stack
-        return struct.pack(f"<{len(words)}Q", *words).ljust(size, b"\0")
-
-
 def mapping(name: str, start: int, rights: str = "r-xp") -> Mapping:
     return Mapping(start, start + 0x1000, rights, 0, 1, f"/usr/lib/{name}")
 
@@ -200,14 +177,13 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Traced:
     """A process with a GPU's driver, all of whose threads are in it."""
     world = Traced(mappings=[mapping(name, start) for name, start in IN.items()])
     world.mappings.append(mapping("libcuda.so.1", DATA_OF_CUDA, "rw-p"))
-    module = sys.modules["grpo_doctor_probes.look.positions"]  # its name is a function's as well
     for name in ("request", "stop_of", "registers"):
-        monkeypatch.setattr(module, f"_{name}", getattr(world, name))
-    monkeypatch.setattr(module, "Memory", partial(Memory, world))
-    monkeypatch.setattr(module, "mapped", lambda _: tuple(world.mappings))
-    monkeypatch.setattr(module, "frozen", lambda _: "")
-    monkeypatch.setattr(module, "why_not_thread", lambda *_: "")
-    monkeypatch.setattr(module, "_BETWEEN_S", 0.0)
+        monkeypatch.setattr(MODULE, f"_{name}", getattr(world, name))
+    monkeypatch.setattr(MODULE, "Memory", world.memory)
+    monkeypatch.setattr(MODULE, "mapped", lambda _: tuple(world.mappings))
+    monkeypatch.setattr(MODULE, "frozen", lambda _: "")
+    monkeypatch.setattr(MODULE, "why_not_thread", lambda *_: "")
+    monkeypatch.setattr(MODULE, "_BETWEEN_S", 0.0)
     monkeypatch.setattr("platform.machine", lambda: world.machine)
     return world
 
@@ -309,8 +285,7 @@ def test_how_a_thread_stops(traced: Traced, stop: int | None, problem: str) -> N
 def test_a_thread_that_must_not_be_stopped_is_not(
     traced: Traced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules["grpo_doctor_probes.look.positions"]
-    monkeypatch.setattr(module, "why_not_thread", lambda *_: "is in uninterruptible sleep")
+    monkeypatch.setattr(MODULE, "why_not_thread", lambda *_: "is in uninterruptible sleep")
     (position,) = sampled(BUSY, BUSY)
     assert (position.tid, position.problem) == (PID, "it is in uninterruptible sleep")
     assert traced.seized == []
@@ -323,7 +298,6 @@ def test_a_process_without_a_driver_or_frozen_is_left_alone(
     traced.mappings[:] = without
     assert sampled(BUSY) == ()
     traced.mappings[:] = with_driver
-    module = sys.modules["grpo_doctor_probes.look.positions"]
-    monkeypatch.setattr(module, "frozen", lambda _: "/sys/fs/cgroup/x/cgroup.freeze")
+    monkeypatch.setattr(MODULE, "frozen", lambda _: "/sys/fs/cgroup/x/cgroup.freeze")
     assert sampled(BUSY) == ()
     assert traced.seized == []

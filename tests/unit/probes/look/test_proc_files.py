@@ -1,16 +1,20 @@
-"""Parsers of small /proc files, with names that try to look like fields."""
+"""Parsers of small /proc files, with names that try to look like fields, and of Unix sockets."""
 
 from __future__ import annotations
 
+import socket
+import struct
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from grpo_doctor_probes.look.host import disks, on_mount, parse_mounts
+from grpo_doctor_probes.look.hostview import Unix, parse_unix, unix_sockets
 from grpo_doctor_probes.look.logs import logs
 from grpo_doctor_probes.look.processes import SchedulerClock, Scheduling, parse_sched, parse_syscall
 from grpo_doctor_probes.look.syscalls import call
+from tests.unit.probes.look.scene import Scene
 from tests.unit.probes.look.stage import job_of
 
 
@@ -97,72 +101,88 @@ def test_calls_that_do_not_block_and_machines_that_we_do_not_know() -> None:
     assert call(0, "riscv64") is None
 
 
-@pytest.fixture
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that does not answer within a second is left out; here the whole machine stalls."""
-    for limit in ("_AT_MOST_S", "_ALL_AT_MOST_S"):
-        monkeypatch.setattr(import_module("grpo_doctor_probes.look.logs"), limit, 60.0)
-
-
-@pytest.mark.usefixtures("_patient")
 @pytest.mark.parametrize(
     ("name", "fd", "flags", "is_log"),
     [
-        ("out", 1, "0100001", True),
-        ("out", 2, "0102002", True),
-        ("out", 0, "0100001", False),
-        ("out", 3, "0100001", False),
-        ("train.log", 3, "0100001", True),
-        ("train.log.1", 3, "0100001", True),
-        ("train.log", 3, "0100000", False),  # it reads that
-        ("out", 1, "0100000", False),
-        ("catalog", 3, "0100001", False),
+        ("out", 1, 0o100001, True),
+        ("out", 2, 0o102002, True),
+        ("out", 0, 0o100001, False),
+        ("out", 3, 0o100001, False),
+        ("train.log", 3, 0o100001, True),
+        ("train.log.1", 3, 0o100001, True),
+        ("train.log", 3, 0o100000, False),  # it reads that
+        ("out", 1, 0o100000, False),
+        ("catalog", 3, 0o100001, False),
     ],
 )
-def test_which_files_are_logs(tmp_path: Path, name: str, fd: int, flags: str, is_log: bool) -> None:
+def test_which_files_are_logs(
+    scene: Scene, tmp_path: Path, name: str, fd: int, flags: int, is_log: bool
+) -> None:
     log = tmp_path / name
     log.write_text("x" * 70_000 + "\nlast\n")
-    for folder in ("fd", "fdinfo"):
-        (tmp_path / "7" / folder).mkdir(parents=True)
-    (tmp_path / "7" / "fd" / str(fd)).symlink_to(log)
-    (tmp_path / "7" / "fd" / "9").symlink_to("/dev/null")
-    (tmp_path / "7" / "fd" / "8").symlink_to("socket:[9].log")
-    for number, opened in ((fd, flags), (9, "01"), (8, "01")):
-        (tmp_path / "7" / "fdinfo" / str(number)).write_text(f"flags:\t{opened}\n")
-    tails = logs(job_of(7), tmp_path)
+    scene.add(7, 1, "python train.py")
+    for number, target, opened in ((fd, log, flags), (9, "/dev/null", 1), (8, "socket:[9].log", 1)):
+        scene.opened(7, number, target, opened)
+    tails = logs(job_of(7), scene.root)
     assert [(tail.path, tail.lines[-1]) for tail in tails] == (
         [(str(log), "last")] if is_log else []
     )
     assert all(0 <= tail.written_s_ago < 3600 and len(tail.lines) == 2 for tail in tails)
 
 
-def test_disks_that_a_job_uses(tmp_path: Path) -> None:
+def test_disks_that_a_job_uses(scene: Scene) -> None:
     """Each once; those that hold no files are none."""
-    folder = tmp_path / "7"
-    for name in ("fd", "fdinfo", "root/data", "root/runs", "root/tmp", "root/proc"):
-        (folder / name).mkdir(parents=True)
+    scene.add(7, 1, "python train.py")
+    folder = scene.root / "7"
     points = (("/", "ext4"), ("/data", "nfs4"), ("/runs", "xfs"), ("/proc", "proc"))
-    lines = [f"36 35 0:30 / {point} rw - {kind} from{point} rw" for point, kind in points]
-    (folder / "mountinfo").write_text("\n".join(lines) + "\n")
+    for point, _ in (*points, ("/tmp", "")):
+        (folder / f"root{point}").mkdir(parents=True, exist_ok=True)
+    scene.mounted(7, *((point, kind, f"from{point}") for point, kind in points))
     (folder / "cwd").symlink_to("/data/x")
-    targets = {3: ("/runs/a/model.bin", "01"), 4: ("/proc/stat", "02"), 5: ("/memfd:x", "02")}
-    targets |= {6: ("/data/y/train.parquet", "01")}
-    for fd, (target, flags) in targets.items():
-        (folder / "fd" / str(fd)).symlink_to(target)
-        (folder / "fdinfo" / str(fd)).write_text(f"flags:\t{flags}\n")
-    assert [(disk.path, disk.kind) for disk in disks(job_of(7), tmp_path)] == [
-        ("/tmp", "ext4"),
-        ("/data/x", "nfs4"),
-        ("/runs/a", "xfs"),
-    ]
+    targets = ("/runs/a/model.bin", "/proc/stat", "/memfd:x", "/data/y/train.parquet")
+    for fd, target in enumerate(targets, 3):
+        scene.opened(7, fd, target)
+    found = [(disk.path, disk.kind) for disk in disks(job_of(7), scene.root)]
+    assert found == [("/tmp", "ext4"), ("/data/x", "nfs4"), ("/runs/a", "xfs")]
     (folder / "fdinfo" / "3").write_text("flags:\t0\n")
-    assert len(disks(job_of(7), tmp_path)) == 2
-    assert disks(job_of(8), tmp_path) == ()
+    assert len(disks(job_of(7), scene.root)) == 2
+    assert disks(job_of(8), scene.root) == ()
 
 
-def test_a_disk_that_cannot_be_asked_says_why(tmp_path: Path) -> None:
-    (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "mountinfo").write_text("36 35 0:30 / /data rw - nfs4 there rw\n")
-    (tmp_path / "7" / "cwd").symlink_to("/data")
-    (disk,) = disks(job_of(7), tmp_path)
+def test_a_disk_that_cannot_be_asked_says_why(scene: Scene) -> None:
+    scene.add(7, 1, "python train.py")
+    scene.mounted(7, ("/data", "nfs4", "there"))
+    (scene.root / "7" / "cwd").symlink_to("/data")
+    (disk,) = disks(job_of(7), scene.root)
     assert (disk.kind, disk.error, disk.total_bytes) == ("nfs4", "No such file or directory", 0)
+
+
+def test_the_kernel_tells_peers_of_unix_sockets() -> None:
+    first, second = socket.socketpair()
+    with first, second:
+        second.send(b"12345")
+        sockets = unix_sockets()
+        if not sockets:
+            pytest.skip("this kernel or sandbox answers no sock_diag")
+        inodes = [Path(f"/proc/self/fd/{end.fileno()}").stat().st_ino for end in (first, second)]
+        assert sockets[inodes[0]].peer == inodes[1]
+        assert sockets[inodes[1]].peer == inodes[0]
+        assert sockets[inodes[0]].unread == 5
+        assert not sockets[inodes[0]].listening
+
+
+def attribute(kind: int, data: bytes) -> bytes:
+    """As netlink(7) has it: length, kind, data, filled up to four bytes."""
+    return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
+
+
+def test_a_message_with_a_name_a_peer_and_a_queue_and_each_start_of_it() -> None:
+    head = struct.pack("=BBBBIII", 1, 1, 10, 0, 77, 0, 0)
+    name, peer = attribute(0, b"/run/a.sock\0"), attribute(2, struct.pack("=I", 78))
+    message = head + name + peer + attribute(4, struct.pack("=II", 9, 1))
+    assert parse_unix(message) == Unix(77, 78, "/run/a.sock", 9, listening=True)
+    for length in range(len(head), len(message)):
+        parsed = parse_unix(message[:length])
+        assert "/run/a.sock".startswith(parsed.name)
+        assert parsed.peer == 78 or length < len(head + name + peer)
+    assert not parse_unix(struct.pack("=BBBBIII", 1, 1, 1, 0, 77, 0, 0)).listening

@@ -13,15 +13,12 @@ import pytest
 from grpo_doctor_probes import look, phase
 from grpo_doctor_probes.evidence import Job, Member
 from grpo_doctor_probes.look.host import HIDDEN, disks, messages, select
+from grpo_doctor_probes.look.limits import frozen, limits_of
 from grpo_doctor_probes.look.recorded import open_spans
 from tests.unit.probes.conftest import Recorded
 from tests.unit.probes.look.stage import Stage, job_of
 
 OURS = 0  # stands for the number of this process
-
-
-def me() -> Job:
-    return Job("here", (Member(os.getpid(), 1, 0, "rank", "r", "r", rank=0),))
 
 
 def test_only_the_last_hour_and_what_concerns_a_job() -> None:
@@ -63,7 +60,7 @@ def test_a_disk_that_does_not_answer_costs_a_second_and_says_so(
     monkeypatch.setattr(sys.modules["grpo_doctor_probes.look.host"], "_DISKS_AT_MOST_S", 0.1)
     began = time.monotonic()
     try:
-        disks_here = disks(me(), Path("/proc"))
+        disks_here = disks(job_of(os.getpid()), Path("/proc"))
     finally:
         answer.set()
     assert disks_here
@@ -77,10 +74,6 @@ def numbered(proc: Path, numbers: dict[int, int]) -> Path:
         (proc / str(pid)).mkdir(parents=True)
         (proc / str(pid) / "status").write_text(f"Name:\tpython\nNSpid:\t{pid}\t{own}\n")
     return proc
-
-
-def member(pid: int, rank: int) -> Member:
-    return Member(pid, 1, 0, "rank", "r", "r", rank=rank)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +92,8 @@ def test_spans_of_a_job_that_knows_itself_by_other_numbers(
 ) -> None:
     """In a container the recorder writes the number that the process has there."""
     own = {pid or os.getpid(): number or os.getpid() for pid, number in own.items()}
-    members = tuple(member(pid, 0 if pid == 4711 else 1) for pid in own)
-    job = Job("here", members, run_dir=str(recording.run_dir))
+    members = (Member(pid, 1, 0, "rank", "r", "r", rank=int(pid != 4711)) for pid in own)
+    job = Job("here", tuple(members), run_dir=str(recording.run_dir))
     with phase("reward"):
         spans = open_spans(job, numbered(tmp_path / "proc", own))
     assert [span.pid for span in spans] == ([] if shown_pid is None else [shown_pid])
@@ -133,3 +126,65 @@ def test_logs_are_found_by_name_and_by_redirection(stage: Stage) -> None:
     assert lines[-2:] == ("line 99", "100% done api_key=[redacted]")
     assert len(lines) == 40
     assert tails[str(log)].written_s_ago < 60
+
+
+STAT = b"7 (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 -5 1 0 99 0 0\n"
+
+
+VERSION_2 = {
+    "cgroup.controllers": "cpu memory",
+    "jobs/cgroup.freeze": "1",
+    "jobs/cpu.max": "150000 100000",
+    "jobs/memory.max": "max",
+    "jobs/a/cgroup.freeze": "1",
+    "jobs/a/cpu.max": "max 100000",
+    "jobs/a/cpu.stat": "usage_usec 5\nnr_throttled 2\nthrottled_usec 7",
+    "jobs/a/memory.max": "1000",
+    "jobs/a/memory.current": "900",
+    "jobs/a/memory.events": "oom 3\noom_kill 2",
+}
+VERSION_1 = {
+    "unified/cgroup.procs": "",
+    "freezer/a/freezer.self_freezing": "1",
+    "freezer/a/b/freezer.self_freezing": "0",
+    "memory/memory.limit_in_bytes": "9223372036854771712",
+    "memory/memory.usage_in_bytes": "5",
+    "memory/a/memory.limit_in_bytes": "2000",
+    "memory/a/memory.usage_in_bytes": "1500",
+    "memory/a/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1",
+    "cpu/a/cpu.cfs_quota_us": "50000",
+    "cpu/a/cpu.cfs_period_us": "100000",
+    "cpu/a/cpu.stat": "nr_throttled 2\nthrottled_time 12345",
+}
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "freezer", "cpu", "memory"),
+    [
+        # The upper one of two frozen groups thaws it.
+        ("0::/jobs/a\n", VERSION_2, "jobs/cgroup.freeze", (1.5, 7000), (1000, 900, 2)),
+        (
+            "6:freezer:/a/b\n4:memory:/a\n2:cpu,cpuacct:/a\n0::/\n", VERSION_1,
+            "freezer/a/freezer.state", (0.5, 12345), (2000, 1500, 1),
+        ),
+    ],
+)  # fmt: skip
+def test_limits_of_control_groups_of_both_versions(
+    tmp_path: Path, cgroup: str, files: dict[str, str], freezer: str, cpu: tuple[float, int],
+    memory: tuple[int, int, int],
+) -> None:  # fmt: skip
+    proc, mount = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "7").mkdir(parents=True)
+    (proc / "7" / "stat").write_bytes(STAT)
+    (proc / "7" / "status").write_text("Name:\tx\nCpus_allowed_list:\t0-2,5\n")
+    (proc / "7" / "cgroup").write_text(cgroup)
+    for name, text in files.items():
+        (mount / name).parent.mkdir(parents=True, exist_ok=True)
+        (mount / name).write_text(f"{text}\n")
+    limit = limits_of(7, proc, mount)
+    assert limit is not None
+    assert (limit.frozen, limit.freezer) == (True, str(mount / freezer))
+    assert frozen(7, proc, mount) == limit.freezer
+    assert (limit.quota_cores, limit.throttled_ns) == cpu
+    assert (limit.memory_limit_bytes, limit.memory_used_bytes, limit.oom_kills) == memory
+    assert (limit.cores, limit.nice) == ((0, 1, 2, 5), -5)
