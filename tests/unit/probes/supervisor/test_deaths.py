@@ -36,15 +36,6 @@ def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
         process.wait()
 
 
-def reaped_at_once(watch: DeathWatch, process: subprocess.Popen[bytes]) -> Death:
-    """Kills it and collects it at once, as a launcher in waitpid does."""
-    watch.watch(Subject(process.pid, "rank 0", 0))
-    process.kill()
-    process.wait()
-    until(lambda: bool(watch.deaths))
-    return watch.deaths[0]
-
-
 def test_deaths_are_told_in_their_order(sleepers: list[subprocess.Popen[bytes]]) -> None:
     watch = DeathWatch()
     for rank, process in enumerate(sleepers):
@@ -70,8 +61,11 @@ def test_a_process_that_its_parent_collects_at_once_still_tells(
 ) -> None:
     monkeypatch.setattr(deaths, "read_stat", lambda _: SimpleNamespace(state="X"))
     watch = DeathWatch()
-    assert reaped_at_once(watch, sleepers[0]).signal == "SIGKILL"
-    watch.close()
+    watch.watch(Subject(sleepers[0].pid, "rank 0", 0))
+    sleepers[0].kill()
+    sleepers[0].wait()  # as a launcher in waitpid does
+    until(lambda: bool(watch.deaths))
+    assert watch.close()[0].signal == "SIGKILL"
 
 
 @pytest.mark.parametrize(
@@ -248,25 +242,6 @@ def test_one_with_the_number_of_an_ended_one_is_watched_as_well(
     assert [death.subject.role for death in watch.close()] == ["the helper of rank 0", "rank 1"]
 
 
-class Groups:
-    """Processes 7 and 8 in one group, whose counts a test sets."""
-
-    def __init__(self, folder: Path, cgroup: str) -> None:
-        self.proc, self.sys = folder / "proc", folder / "sys"
-        for pid in (7, 8):
-            (self.proc / str(pid)).mkdir(parents=True)
-            (self.proc / str(pid) / "cgroup").write_text(cgroup)
-        (self.sys / "fs/cgroup").mkdir(parents=True)
-
-    def count(self, name: str, text: str | int) -> None:
-        path = self.sys / "fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"oom 9\noom_kill {text}\n")
-
-    def counters(self) -> OomCounters:
-        return OomCounters(self.proc, self.sys)
-
-
 @pytest.mark.parametrize(
     ("cgroup", "name"),
     [
@@ -277,11 +252,15 @@ class Groups:
     ],
 )
 def test_kills_since_a_process_was_noted(tmp_path: Path, cgroup: str, name: str) -> None:
-    groups = Groups(tmp_path, cgroup)
-    groups.count(name, 3)
-    counters = groups.counters()
+    for pid in (7, 8):
+        (tmp_path / "proc" / str(pid)).mkdir(parents=True)
+        (tmp_path / "proc" / str(pid) / "cgroup").write_text(cgroup)
+    counted = tmp_path / "sys/fs/cgroup" / name
+    counted.parent.mkdir(parents=True)
+    counted.write_text("oom 9\noom_kill 3\n")
+    counters = OomCounters(tmp_path / "proc", tmp_path / "sys")
     counters.note(7)
-    groups.count(name, 5)
+    counted.write_text("oom 9\noom_kill 5\n")
     assert counters.grown(7) == 2
     assert counters.grown(7) == 0  # its number may be another's by now
     counters.note(99)  # of no group
@@ -331,7 +310,7 @@ def helper(at_s: float, status: int | None, *, serves: bool = False, oom_kills: 
     return Death(Subject(7, role, None, serves), round(at_s * S), status, oom_kills)
 
 
-def test_the_first_is_named_with_signal_phase_and_memory() -> None:
+def test_the_first_is_named_with_signal_phase_and_memory_or_the_kernels_words() -> None:
     deaths = [rank(0, 10.4, 1 << 8), rank(1, 10.0, signal.SIGKILL, oom_kills=1)]
     first, then = obituary(deaths, {101: "reward"})
     assert first == (
@@ -339,14 +318,9 @@ def test_the_first_is_named_with_signal_phase_and_memory() -> None:
         "the kernel killed it for memory (memory.events oom_kill +1)"
     )
     assert then == "then rank 0 (pid 100) 0.4 s later, with exit code 1"
-
-
-def test_the_kernels_own_words_are_told_where_the_group_has_no_counter() -> None:
-    killed = rank(
-        1, 10.0, signal.SIGKILL, kernel="Out of memory: Killed process 101 (python)\x1b[2J"
-    )
-    (sentences,) = obituary([killed], {})
-    assert sentences.endswith("the kernel says: Out of memory: Killed process 101 (python)?[2J")
+    killed = rank(1, 10.0, signal.SIGKILL, kernel="Out of memory: Killed process 101 (a)\x1b[2J")
+    (sentence,) = obituary([killed], {})  # of a group without a counter
+    assert sentence.endswith("the kernel says: Out of memory: Killed process 101 (a)?[2J")
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,13 @@ from grpo_doctor_probes.supervisor.job import HUNG_CODE, Ended, Job
 from grpo_doctor_probes.supervisor.launch import Launch
 
 
+def started(*command: str) -> Job:
+    return Job(Launch(command, dict(os.environ), False, None))
+
+
 def stopped(shell: str, ready: Path, kills: list[int], *, hangs: bool = True) -> Ended:
     """Starts a job, stops it as soon as it is ready, and says how it ended."""
-    launch = Launch(("sh", "-c", shell, str(ready)), dict(os.environ), False, None)
-    job = Job(launch)
+    job = started("sh", "-c", shell, str(ready))
     return job.wait(
         lambda: job.stop(lambda: kills.append(job.pid), hangs=hangs) if ready.exists() else None,
         every_s=0.01,
@@ -55,8 +58,7 @@ def test_how_it_ended_is_known_where_the_ends_of_children_are_ignored() -> None:
     program = "import signal as s, sys; sys.exit(7 + (s.getsignal(s.SIGCHLD) == s.SIG_IGN))"
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        job = Job(Launch((sys.executable, "-c", program), dict(os.environ), False, None))
-        end = job.wait(lambda: None, every_s=0.01)
+        end = started(sys.executable, "-c", program).wait(lambda: None, every_s=0.01)
     finally:
         signal.signal(signal.SIGCHLD, before)
     assert (end.state, end.code) == ("failed", 8)
@@ -74,8 +76,7 @@ def test_how_it_ended_is_known_where_the_ends_of_children_are_ignored() -> None:
 def test_how_a_job_that_nobody_asked_ended(
     shell: str, state: str, code: int, name: str | None
 ) -> None:
-    job = Job(Launch(("sh", "-c", shell), dict(os.environ), False, None))
-    end = job.wait(lambda: None, every_s=0.01)
+    end = started("sh", "-c", shell).wait(lambda: None, every_s=0.01)
     assert (end.state, end.code, end.signal) == (state, code, name)
 
 
@@ -90,7 +91,7 @@ class Arriving:
         self._left = [(1000.0 + at_s, number, typed) for at_s, number, typed in arrivals]
         self.sent: list[tuple[float, int]] = []
         self.ticks: list[float] = []
-        self.job = Job(Launch(("sleep", "600"), dict(os.environ), False, None))
+        self.job = started("sleep", "600")
         times = SimpleNamespace(
             monotonic=lambda: self.now_s, monotonic_ns=lambda: 0, sleep=self._sleep
         )
@@ -160,10 +161,8 @@ def test_it_is_ending_for_half_a_minute_after_it_was_asked_to(
     arriving = Arriving(monkeypatch, (0.0, INT, False), (31.2, USR1, False))
     ending: list[bool] = []
     arriving.wait(lambda: ending.append(arriving.job.is_ending))
-    assert [at_s for at_s, is_ending in zip(arriving.ticks, ending) if not is_ending] == [
-        30.5,
-        31.0,
-    ]
+    not_ending = [at_s for at_s, is_ending in zip(arriving.ticks, ending) if not is_ending]
+    assert not_ending == [30.5, 31.0]
 
 
 def test_a_job_that_hangs_has_its_time_to_end_and_its_launcher_too(

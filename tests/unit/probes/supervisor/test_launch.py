@@ -21,8 +21,7 @@ def _trainer_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("arguments", [[], ["--max_steps", "3"]])
 def test_flags_or_nothing_go_to_the_bundled_trainer(tmp_path: Path, arguments: list[str]) -> None:
     planned = plan(arguments, tmp_path, ranks=4)
-    assert planned.bundled
-    assert planned.world_size == 4
+    assert (planned.bundled, planned.world_size) == (True, 4)
     assert planned.command[0] == sys.executable
     assert "--nproc_per_node=4" in planned.command
     assert list(planned.command[-1 - len(arguments) :]) == ["grpo_doctor_trainer", *arguments]
@@ -31,12 +30,9 @@ def test_flags_or_nothing_go_to_the_bundled_trainer(tmp_path: Path, arguments: l
 def test_a_command_is_started_as_it_is(tmp_path: Path) -> None:
     planned = plan(["sleep", "--help"], tmp_path)
     assert planned.command == ("sleep", "--help")
-    options = {MAX_MB_VARIABLE}
-    assert not options & planned.environment.keys()
-    asked = plan(["sleep"], tmp_path, max_mb=7).environment
-    assert asked[MAX_MB_VARIABLE] == "7"
-    assert not planned.bundled
-    assert planned.world_size is None
+    assert MAX_MB_VARIABLE not in planned.environment
+    assert plan(["sleep"], tmp_path, max_mb=7).environment[MAX_MB_VARIABLE] == "7"
+    assert (planned.bundled, planned.world_size) == (False, None)
     assert planned.environment[RUN_DIR_VARIABLE] == str(tmp_path.resolve())
 
 
@@ -68,16 +64,6 @@ def test_the_jobs_pythons_find_our_folder_first_if_they_are_to_be_watched(
     assert HOOKS_VARIABLE not in plan([], tmp_path, ranks=1).environment
 
 
-@pytest.mark.parametrize(("count", "ranks"), [(0, launch.DEFAULT_RANKS_WITHOUT_GPU), (4, 4)])
-def test_gpus_are_counted_where_no_variable_names_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, ranks: int
-) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(launch, "gpu_count", lambda: count)
-    assert plan([], tmp_path).world_size == ranks
-    assert plan([], tmp_path, ranks=7).world_size == 7
-
-
 @pytest.mark.parametrize(
     ("name", "exists", "hint"),
     [
@@ -104,11 +90,17 @@ def test_what_the_trainer_lacks_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("listed", "count"), [("", 0), ("-1", 0), ("0", 1), ("GPU-a,GPU-b", 2), ("0, ,2", 2)]
-)
-def test_visible_gpus_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str, count: int
+    ("listed", "driver", "count"),
+    [("", 4, 0), ("-1", 4, 0), ("0", 4, 1), ("GPU-a,GPU-b", 4, 2), ("0, ,2", 4, 2), (None, 0, 0),
+     (None, 4, 4)],
+)  # fmt: skip
+def test_gpus_are_those_that_the_variable_names_or_else_that_the_driver_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str | None, driver: int, count: int
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if listed is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    monkeypatch.setattr(launch, "gpu_count", lambda: driver)
     assert launch.visible_gpus() == count
     assert plan([], tmp_path).world_size == (count or launch.DEFAULT_RANKS_WITHOUT_GPU)
+    assert plan([], tmp_path, ranks=7).world_size == 7

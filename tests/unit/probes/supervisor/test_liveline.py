@@ -15,7 +15,7 @@ from grpo_doctor_probes.procs.live import Header, OpenSpan
 from grpo_doctor_probes.record import layout
 from grpo_doctor_probes.supervisor import liveline
 from grpo_doctor_probes.supervisor.liveline import LiveLine, Now, Watch, compose
-from tests.unit.probes.supervisor.headers_in_code import S, header, span
+from tests.unit.probes.supervisor.watched import S, header, span
 
 
 def at(number: int, phase: str, rank: int) -> Header:
@@ -100,42 +100,51 @@ def test_a_small_screen_and_one_of_another_program_are_left_to_them(
     assert bool(screen.shown()) is shown
 
 
-class Watching:
-    """A watch, and the clock that it looks at."""
+class Clock:
+    """The time, as the live line and its watch see it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self._watch = 1000.0, Watch()
-        times = SimpleNamespace(monotonic_ns=lambda: round(self.now_s * S))
+        times = SimpleNamespace(
+            monotonic=lambda: self.now_s, monotonic_ns=lambda: round(self.now_s * S)
+        )
         monkeypatch.setattr(liveline, "time", times)
 
     def look(self, *headers: Header, at_s: float | None = None) -> Now:
         self.now_s = self.now_s + 1 if at_s is None else at_s
         return self._watch.look(headers)
 
+    def line_times(self, line: LiveLine, stream: io.StringIO, *seconds: float) -> list[float]:
+        """At which of these moments a line in a log says something."""
+        times = []
+        for second in seconds:
+            self.now_s = 1000.0 + second
+            before = len(stream.getvalue())
+            line.tick([], {})
+            if len(stream.getvalue()) > before:
+                times.append(second)
+        return times
+
 
 @pytest.fixture
-def watching(monkeypatch: pytest.MonkeyPatch) -> Watching:
-    return Watching(monkeypatch)
+def watching(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
 
 
-def test_the_step_is_that_of_the_rank_that_is_behind(watching: Watching) -> None:
-    beginning = header(span("init", 0))
-    assert watching.look(beginning).step is None
-    assert watching.look(at(5, "train", 0), beginning, at(4, "train", 2)).step == 4
-
-
-def test_the_start_up_is_no_part_of_the_steps(watching: Watching) -> None:
+def test_the_start_up_is_no_part_of_the_steps(watching: Clock) -> None:
     beginning = header(span("init", 0))
     for _ in range(3):
         now = watching.look(beginning)
-    assert now.shares == (("init", 1.0),)
+    assert (now.step, now.shares) == (None, (("init", 1.0),))
     assert watching.look(at(0, "rollout", 0)).shares == (("rollout", 1.0),)
     assert watching.look(at(1, "train", 0)).shares == (("rollout", 0.5), ("train", 0.5))
+    behind = watching.look(at(5, "train", 0), beginning, at(4, "train", 2))
+    assert behind.step == 4
 
 
 @pytest.mark.parametrize(("steps", "looks", "kept"), [(601, 1, 600), (9, 100, 8)])
 def test_short_steps_are_remembered_for_six_hundred_looks_and_of_long_ones_eight(
-    watching: Watching, steps: int, looks: int, kept: int
+    watching: Clock, steps: int, looks: int, kept: int
 ) -> None:
     """And the step time is of the same steps."""
     for number in range(steps):
@@ -164,7 +173,7 @@ STEP = span("step", 900, layout.STEP)
     ],
 )
 def test_in_which_phase_a_rank_is(
-    watching: Watching, spans: list[OpenSpan], phase: str | None, slowest: str | None
+    watching: Clock, spans: list[OpenSpan], phase: str | None, slowest: str | None
 ) -> None:
     now = watching.look(header(*spans, rank=3))
     assert now.shares == ((phase, 1.0),) * (phase is not None)
@@ -173,54 +182,36 @@ def test_in_which_phase_a_rank_is(
     assert (closed.slowest, closed.ranks) == (None, 1)
 
 
-def test_the_slowest_is_the_rank_whose_span_is_oldest(watching: Watching) -> None:
+def test_the_slowest_is_the_rank_whose_span_is_oldest(watching: Clock) -> None:
     ranks = [
         header(span("train", began_s), rank=r) for r, began_s in enumerate((990, 970, 980, 970))
     ]
     assert watching.look(*ranks, at_s=1000).slowest == (1, "train", 30.0)
 
 
-class Log:
-    """The words of a line in a log, each with when it was written."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> None:
-        self.now_s, self._stream = 1000.0, stream
-        times = SimpleNamespace(
-            monotonic=lambda: self.now_s, monotonic_ns=lambda: round(self.now_s * S)
-        )
-        monkeypatch.setattr(liveline, "time", times)
-        self.line = LiveLine(stream)
-
-    def line_times(self, *seconds: float) -> list[float]:
-        """At which of these moments it says something."""
-        times = []
-        for second in seconds:
-            self.now_s = 1000.0 + second
-            before = len(self._stream.getvalue())
-            self.line.tick([], {})
-            if len(self._stream.getvalue()) > before:
-                times.append(second)
-        return times
-
-
 @pytest.mark.parametrize("terminal", [True, False])
 def test_in_a_log_and_a_dumb_terminal_there_is_a_line_every_half_minute(
-    monkeypatch: pytest.MonkeyPatch, *, terminal: bool
+    watching: Clock, monkeypatch: pytest.MonkeyPatch, *, terminal: bool
 ) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal)
     monkeypatch.setenv("TERM", "dumb")
-    log = Log(monkeypatch, stream)
-    assert log.line_times(0, 29.5, 30, 30.5, 59.5, 60, 95, 124.5, 125) == [30, 60, 95, 125]
+    line = LiveLine(stream)
+    assert watching.line_times(line, stream, 0, 29.5, 30, 30.5, 59.5, 60, 95, 124.5, 125) == [
+        30,
+        60,
+        95,
+        125,
+    ]
     assert stream.getvalue().splitlines()[1] == (
         "grpo-doctor 1:00 · waiting for the first rank to report"
     )
-    log.line.close()
+    line.close()
     assert len(stream.getvalue().splitlines()) == 4
 
 
 def test_where_nothing_can_be_written_any_more_it_is_not_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
+    watching: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[str] = []
 
@@ -228,14 +219,15 @@ def test_where_nothing_can_be_written_any_more_it_is_not_tried_again(
         tried.append(text)
         raise BrokenPipeError
 
-    log = Log(monkeypatch, io.StringIO())
-    monkeypatch.setattr(log.line._outlet, "write", fail)
-    assert log.line_times(0, 30, 60, 90) == []
+    stream = io.StringIO()
+    line = LiveLine(stream)
+    monkeypatch.setattr(line._outlet, "write", fail)
+    assert watching.line_times(line, stream, 0, 30, 60, 90) == []
     assert len(tried) == 1
     closed = io.StringIO()
     closed.close()
     line = LiveLine(closed)
-    log.now_s += 600
+    watching.now_s += 600
     line.tick([], {})
     line.close()
 

@@ -21,6 +21,7 @@ OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
     "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "PMIX_NAMESPACE": "prterun-n0-12@1",
 }  # fmt: skip
+ALONE = ("PMI_RANK", "MPI_LOCALRANKID")
 MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
 
 
@@ -44,11 +45,7 @@ MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRA
         ("python t.py", OPEN_MPI, Node(1, 2, 1, shared=True, name="mpi-prterun-n0-12-1")),
         ("python t.py", MPICH, Node(1, 2, 0, shared=True)),
         ("python t.py", {"OMPI_COMM_WORLD_RANK": "5"}, Node()),
-        (
-            "python t.py",
-            {**dict.fromkeys(MPICH, "1"), "PMI_RANK": "0", "MPI_LOCALRANKID": "0"},
-            Node(),
-        ),
+        ("python t.py", {**dict.fromkeys(MPICH, "1"), **dict.fromkeys(ALONE, "0")}, Node()),
     ],
 )
 def test_place_of_a_host(command: str, environment: dict[str, str], node: Node) -> None:
@@ -72,14 +69,6 @@ def test_each_host_has_its_own_folder_in_any_order(tmp_path: Path) -> None:
     (run / RUN_JSON).write_text('{"end": {}}')
     with pytest.raises(FileExistsError, match="has ended"):
         create_run_dir(run, Node(1, 2, shared=True))
-
-
-def test_a_launch_with_a_name_needs_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = create_run_dir(None, Node(name="slurm-7.0"))
-    assert folder == Path("grpo-doctor-out/slurm-7.0")
 
 
 def test_host_0_waits_for_the_hosts_that_record(tmp_path: Path) -> None:

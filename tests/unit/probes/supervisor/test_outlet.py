@@ -14,15 +14,7 @@ import pytest
 
 from grpo_doctor.cli import console
 from grpo_doctor_probes.supervisor.outlet import Outlet, has_room
-
-
-def fill(writer: int) -> None:
-    os.set_blocking(writer, False)
-    for size in (65536, 1):
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                os.write(writer, bytes(size))
-    os.set_blocking(writer, True)
+from tests.unit.probes.conftest import fill
 
 
 @pytest.fixture
@@ -35,11 +27,16 @@ def pipe() -> Iterator[tuple[int, TextIO]]:
             os.close(reader)
 
 
-def test_a_pipe_that_is_full_for_a_moment_is_waited_for(pipe: tuple[int, TextIO]) -> None:
+def test_a_pipe_that_is_full_is_waited_for_and_one_without_a_reader_not(
+    pipe: tuple[int, TextIO],
+) -> None:
     reader, stream = pipe
     fill(stream.fileno())
     threading.Timer(0.02, os.read, (reader, 1 << 20)).start()
     assert Outlet(60.0).write(stream, "said\n")
+    os.close(reader)  # it has gone
+    with pytest.raises(BrokenPipeError):
+        Outlet(1.0).write(stream, "x")
 
 
 def test_a_stream_has_its_own_encoding() -> None:
@@ -76,12 +73,6 @@ def test_the_words_to_the_user_hold_nobody_up(
         speaks.start()
         speaks.join(30)
     assert not speaks.is_alive()
-
-
-def test_a_reader_that_has_gone_is_an_error(pipe: tuple[int, TextIO]) -> None:
-    os.close(pipe[0])
-    with pytest.raises(BrokenPipeError):
-        Outlet(1.0).write(pipe[1], "x")
 
 
 def test_a_stream_without_a_descriptor() -> None:

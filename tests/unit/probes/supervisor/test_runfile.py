@@ -11,6 +11,7 @@ import pytest
 
 from grpo_doctor_probes.supervisor.job import Ended, Job
 from grpo_doctor_probes.supervisor.launch import Launch
+from grpo_doctor_probes.supervisor.node import Node
 from grpo_doctor_probes.supervisor.runfile import (
     RunFile,
     create_joined_dir,
@@ -23,13 +24,14 @@ class Started:
     pid, started_ns, started_unix_ns = 77, 5, 6
 
 
-def test_folders_without_a_name_are_called_by_the_time_and_counted(
+def test_folders_are_called_by_the_launch_or_else_by_the_time_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(time, "strftime", lambda _: "20260101-000000")
     names = [create_run_dir(None).name for _ in range(3)]
     assert names == ["20260101-000000", "20260101-000000-2", "20260101-000000-3"]
+    assert create_run_dir(None, Node(name="slurm-7.0")) == Path("grpo-doctor-out/slurm-7.0")
 
 
 def test_a_folder_is_for_one_run_but_servers_may_have_joined_it_before(tmp_path: Path) -> None:

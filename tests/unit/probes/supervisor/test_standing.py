@@ -29,7 +29,7 @@ from grpo_doctor_probes.supervisor.standing import (
     Standing,
 )
 from tests.recording import write_recording
-from tests.unit.probes.supervisor.headers_in_code import S, header, span
+from tests.unit.probes.supervisor.watched import S, header, span
 
 STEP = span("step", 1, layout.STEP)
 

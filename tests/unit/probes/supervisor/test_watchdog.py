@@ -19,8 +19,7 @@ from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
 from grpo_doctor_probes.supervisor.standing import FIRST_S, FLOOR_S, SILENT, STANDSTILL_S
 from grpo_doctor_probes.supervisor.watchdog import MOST_RETRY_S, RETRY_S
-from tests.unit.probes.supervisor.headers_in_code import S, span
-from tests.unit.probes.supervisor.watched import Watched, commanded
+from tests.unit.probes.supervisor.watched import S, Watched, commanded, span
 
 AWAY_S = 3600.0
 NEVER_ANSWERS = (sys.executable, "-c", "import time; time.sleep(600)")
@@ -29,9 +28,7 @@ NEVER_ANSWERS = (sys.executable, "-c", "import time; time.sleep(600)")
 @pytest.fixture
 def stuck(tmp_path: Path) -> Watched:
     """A job whose inspections find it stuck."""
-    job = Watched(tmp_path, "stuck", code=3)
-    job.get_going()
-    return job
+    return Watched(tmp_path, "stuck", code=3)
 
 
 def kept(folder: Path) -> list[str]:
@@ -56,8 +53,7 @@ def test_who_waits_is_suspected_only_where_all_late_ranks_wait(
 ) -> None:
     for rank in waiting:
         stuck.inside[rank] = [span("all_gather", stuck.now_s, layout.COLLECTIVE)]
-    while not stuck.is_looking():
-        stuck.tick()
+    stuck.until_asked_of_the_rest(120)
     stuck.answer()
     ranks = stuck.hangs[0].suspicion.ranks
     assert ranks == ((1,) if waiting == (0,) else (0, 1))
@@ -96,7 +92,7 @@ def test_a_rank_without_spans_is_asked_about(
 ) -> None:
     sleeper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        job = Watched(tmp_path, "stuck", code=3)
+        job = Watched(tmp_path, "stuck", code=3, begun=False)
         if stopped:
             sleeper.send_signal(signal.SIGSTOP)
             os.waitpid(sleeper.pid, os.WUNTRACED)
@@ -105,10 +101,8 @@ def test_a_rank_without_spans_is_asked_about(
             job.now_s += 2
             groups = [RankGroup(0, sleeper.pid, (sleeper.pid,))]
             job.watchdog.tick((), groups, (), round(job.now_s * S))
-        look = job.watchdog._look
-        assert look is not None
         assert within_s - 2 <= job.now_s - begun_s <= within_s + 30
-        assert look.suspicion.in_words().startswith(words)
+        assert job.look.suspicion.in_words().startswith(words)
         job.watchdog.rest()
     finally:
         sleeper.send_signal(signal.SIGCONT)
@@ -131,7 +125,6 @@ def test_a_wrong_suspicion_is_said_at_most_once_and_doubles_the_limit(
     tmp_path: Path, state: str, cause: str, lines: list[str]
 ) -> None:
     job = Watched(tmp_path, state, cause=cause)
-    job.get_going()
     for limit_s in (FLOOR_S, 2 * FLOOR_S, 4 * FLOOR_S):
         assert limit_s < job.until_asked(300) <= limit_s + 6
         job.answer()
@@ -145,7 +138,6 @@ def test_without_the_right_to_inspect_that_is_said_once_and_of_an_end_nothing(
     tmp_path: Path, code: int, said: str | None
 ) -> None:
     job = Watched(tmp_path, "", code=code)
-    job.get_going()
     job.until_asked(60)
     job.answer()
     job.stand(1000 if said else RETRY_S - 2)
@@ -158,7 +150,6 @@ def test_inspections_that_crash_are_said_three_times_and_tried_later_and_later(
     tmp_path: Path,
 ) -> None:
     job = Watched(tmp_path, "", code=1)
-    job.get_going()
     asked_s = []
     for _ in range(5):
         job.until_asked(2 * MOST_RETRY_S)
@@ -230,8 +221,7 @@ def test_a_job_that_moves_without_a_sign_is_found_later_and_later(stuck: Watched
     stuck.get_stuck()
     asked_s = [stuck.now_s]
     for _ in range(5):
-        while not stuck.is_looking():
-            stuck.tick()
+        stuck.until_asked_of_the_rest(300)
         asked_s.append(stuck.now_s)
         stuck.answer()
     waits = [later - sooner for sooner, later in pairwise(asked_s)]
@@ -259,7 +249,6 @@ def test_an_inspection_is_given_its_time_at_the_end(
 ) -> None:
     cause = "rank-dead" if state == "dead" else ""
     job = Watched(tmp_path, state, cause=cause, code=3)
-    job.get_going()
     job.until_asked(60)
     job.watchdog.close(wait_s=wait_s)
     assert [hang.answer.state for hang in job.hangs] == [state] * is_told
@@ -270,8 +259,7 @@ def test_an_inspection_is_given_its_time_at_the_end(
 def test_an_inspection_is_ended_when_the_job_is_told_to_end(stuck: Watched) -> None:
     stuck.watchdog._command = NEVER_ANSWERS
     stuck.until_asked(60)
-    look = stuck.watchdog._look
-    assert look is not None
+    look = stuck.look
     stuck.watchdog.rest()
     stuck.watchdog.rest()
     assert look.inquiry._process.returncode is not None

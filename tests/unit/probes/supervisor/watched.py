@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from grpo_doctor_probes.procs.live import Header, OpenSpan
 from grpo_doctor_probes.record import layout
@@ -13,7 +14,40 @@ from grpo_doctor_probes.samplers.jobtree import RankGroup
 from grpo_doctor_probes.supervisor.deaths import Death, Subject
 from grpo_doctor_probes.supervisor.standing import Lengths
 from grpo_doctor_probes.supervisor.watchdog import Hang, Watchdog
-from tests.unit.probes.supervisor.headers_in_code import S, header, span
+
+S = 1_000_000_000
+
+
+def span(name: str, start_s: float, kind: int = layout.SPAN, thread: int = 0) -> OpenSpan:
+    return OpenSpan(name, round(start_s * S), thread, kind=kind)
+
+
+def header(
+    *spans: OpenSpan,
+    rank: int = 0,
+    pid: int = 100,
+    names: tuple[str, ...] = (),
+    closed_ns: int = 0,
+    begun_s: float = 0,
+) -> Header:
+    """`begun_s`: when a span began that has ended."""
+    return Header(
+        pid=pid,
+        rank=rank,
+        start_monotonic_ns=0,
+        start_unix_ns=0,
+        dropped=0,
+        segments=1,
+        name_overflow=0,
+        closed_ns=closed_ns,
+        errors=0,
+        step=None,
+        names=names or tuple(s.name for s in spans),
+        threads=("MainThread",),
+        open_spans=spans,
+        begun_ns=(max([round(begun_s * S), *(s.start_ns for s in spans if s.thread == 0)]),),
+    )
+
 
 # Two pids that no process has, so that /proc says nothing of them: pid_max is at most 2**22.
 PIDS = (2**22 + 1, 2**22 + 2)
@@ -39,7 +73,9 @@ def commanded(state: str, cause: str, code: int, culprits: Sequence[int] = ()) -
 class Watched:
     """A job of two ranks, time as the test says, and a look that answers what it is told."""
 
-    def __init__(self, folder: Path, state: str, *, cause: str = "", code: int = 0) -> None:
+    def __init__(
+        self, folder: Path, state: str, *, cause: str = "", code: int = 0, begun: bool = True
+    ) -> None:
         self.folder, self.lengths = folder, Lengths(timeout_s=1e6)
         self.messages: list[str] = []
         self.hangs: list[Hang] = []
@@ -55,6 +91,8 @@ class Watched:
             on_hang=self.hangs.append,
             command=commanded(state, cause, code),
         )
+        if begun:
+            self.get_going()
 
     @property
     def headers(self) -> list[Header]:
@@ -89,6 +127,11 @@ class Watched:
         for _ in range(round(2 * seconds)):
             self.tick()
 
+    @property
+    def look(self) -> Any:
+        assert self.watchdog._look is not None
+        return self.watchdog._look
+
     def is_looking(self) -> bool:
         """Whether a look is under way."""
         return self.watchdog._look is not None
@@ -100,16 +143,13 @@ class Watched:
         self.deaths.append(Death(Subject(pid, f"rank {rank}", rank), round(self.now_s * S), status))
 
     def get_stuck(self) -> None:
-        self.get_going()
         self.until_asked(60)
         self.answer()
         assert self.hangs
 
     def answer(self) -> None:
         """Waits for the look and lets the watchdog have its answer."""
-        look = self.watchdog._look
-        assert look is not None
-        assert look.inquiry.wait(60) is not None
+        assert self.look.inquiry.wait(60) is not None
         self.tick(0)
 
     def look_finds(self, state: str, cause: str = "", code: int = 0) -> None:
