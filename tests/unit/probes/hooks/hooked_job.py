@@ -101,8 +101,12 @@ def recorded(folder: Path) -> Trace:
     return load(folder / "run")
 
 
-def trajectories(folder: Path) -> Trajectories:
-    """The trajectories that the job left; nothing went wrong in the hooks."""
+def trajectories(
+    folder: Path, program: str, modules: Mapping[str, str], prints: str = ""
+) -> Trajectories:
+    """The trajectories that such a job leaves; nothing goes wrong in it, nor in the hooks."""
+    result = run_job(folder, program, modules=modules)
+    assert (result.returncode, result.stdout, result.stderr) == (0, prints, "")
     trace = recorded(folder)
     assert not any("internal" in note or "damaged" in note for note in trace.loss.notes)
     assert trace.trajectories is not None

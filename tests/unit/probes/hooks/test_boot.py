@@ -1,4 +1,4 @@
-"""Which processes are watched, and what is wrapped in a module that has been imported."""
+"""Which processes are watched, what is wrapped in an imported module, and what took effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from grpo_doctor_probes.hooks import boot as module
 from grpo_doctor_probes.hooks.boot import adapter_of, apply, apply_to_actor, boot, boot_late
-from grpo_doctor_probes.hooks.coverage import Coverage
+from grpo_doctor_probes.hooks.coverage import Coverage, version_of
 from grpo_doctor_probes.hooks.importing import ImportWatcher
 from grpo_doctor_probes.hooks.table import Adapter, Hook
 from grpo_doctor_probes.hooks.wrapping import after, replace
@@ -153,7 +153,7 @@ def test_what_was_wrapped_where_it_comes_from_is_not_wrapped_again(
     apply_to_actor(actor)
     assert wrapped(actor) == set()
     assert actor().training_step() == "trained"
-    assert [row.name for row in recording.rows] == ["train"]
+    assert recording.names == ["train"]
 
 
 def test_a_copy_that_is_hooked_already_stays_so(coverage: Coverage, recording: Recorded) -> None:
@@ -164,4 +164,29 @@ def test_a_copy_that_is_hooked_already_stays_so(coverage: Coverage, recording: R
     assert wrapped(actor) == {"training_step", "evaluate"}
     assert actor.evaluate is theirs.Trainer.evaluate
     assert (actor().evaluate(), actor().training_step()) == ("evaluated", "trained")
-    assert [row.name for row in recording.rows] == ["train"]
+    assert recording.names == ["train"]
+
+
+def hook(span: str) -> Hook:
+    return Hook("trl.trainer", "GRPOTrainer.work", span, "1.0-")
+
+
+TRL, NUMPY = Adapter("no-such-trl", ()), Adapter("numpy", ())
+
+
+def test_a_span_is_absent_where_none_of_its_functions_is_there() -> None:
+    coverage = Coverage()
+    for span, wrapped in (("rollout", True), ("train", False), ("sync", False), ("sync", True)):
+        coverage.note_hook(TRL, hook(span), wrapped=wrapped)
+    coverage.note_hook(NUMPY, hook("train"), wrapped=False)
+    coverage.note_problem(TRL, "trl.trainer", ValueError("x" * 600))
+    facts = coverage.facts()
+    version = version_of("numpy")
+    assert version is not None
+    assert facts["packages"] == {
+        "no-such-trl": {"version": None, "spans": ["rollout", "sync"], "absent": ["train"]},
+        "numpy": {"version": version, "spans": [], "absent": ["train"]},
+    }
+    (problem,) = facts["problems"]
+    assert problem.startswith("no-such-trl: trl.trainer: ValueError: xxx")
+    assert len(problem) == 500

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import SimpleNamespace as Space
 from typing import Any
 
 import pytest
@@ -36,9 +36,13 @@ class Arguments:
         return self._settings
 
 
-def model(**facts: Any) -> SimpleNamespace:
+def model(**facts: Any) -> Space:
     weights = [Weight(10, trained=False), Weight(6, trained=True)]
-    return SimpleNamespace(**{"config": QWEN, "parameters": lambda: iter(weights), **facts})
+    return Space(**{"config": QWEN, "parameters": lambda: iter(weights), **facts})
+
+
+def tuned(peft_config: dict[str, Any]) -> Space:
+    return model(config=Space(), peft_config=peft_config)
 
 
 COUNTS = {"model_parameters": 16, "model_trained_parameters": 6}
@@ -48,22 +52,13 @@ COUNTS = {"model_parameters": 16, "model_trained_parameters": 6}
     ("trained_model", "facts"),
     [
         (None, {}),
-        (SimpleNamespace(), {}),
+        (Space(), {}),
         (model(), {**SIZES, **COUNTS}),
-        (
-            model(config=SimpleNamespace(_name_or_path="Qwen/Qwen3-8B")),
-            {"model_name_or_path": "Qwen/Qwen3-8B", **COUNTS},
-        ),
-        (model(config=SimpleNamespace(_name_or_path="")), COUNTS),
-        (
-            model(config=SimpleNamespace(), peft_config={"default": SimpleNamespace(r=16)}),
-            {"use_peft": True, "lora_r": 16, **COUNTS},
-        ),
-        (
-            model(config=SimpleNamespace(), peft_config={"default": SimpleNamespace()}),
-            {"use_peft": True, "lora_r": None, **COUNTS},
-        ),
-        (model(config=SimpleNamespace(), peft_config={}), COUNTS),
+        (model(config=Space(_name_or_path="a/8B")), {"model_name_or_path": "a/8B", **COUNTS}),
+        (model(config=Space(_name_or_path="")), COUNTS),
+        (tuned({"default": Space(r=16)}), {"use_peft": True, "lora_r": 16, **COUNTS}),
+        (tuned({"default": Space()}), {"use_peft": True, "lora_r": None, **COUNTS}),
+        (tuned({}), COUNTS),
     ],
 )
 def test_facts_of_a_model(trained_model: Any, facts: dict[str, Any]) -> None:
@@ -71,9 +66,7 @@ def test_facts_of_a_model(trained_model: Any, facts: dict[str, Any]) -> None:
 
 
 def accelerated(stage: int | None) -> Any:
-    return SimpleNamespace(
-        state=SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=stage))
-    )
+    return Space(state=Space(deepspeed_plugin=Space(zero_stage=stage)))
 
 
 @pytest.mark.parametrize(
@@ -82,16 +75,16 @@ def accelerated(stage: int | None) -> Any:
         ({}, {"lr": 1}),
         ({"accelerator": accelerated(0)}, {"lr": 1, "zero_stage": 0}),
         ({"accelerator": accelerated(None)}, {"lr": 1}),
-        ({"accelerator": SimpleNamespace()}, {"lr": 1}),
-        ({"args": Arguments(SimpleNamespace(type="cuda"), lr=1)}, {"lr": 1, "device": "cuda"}),
-        ({"args": Arguments(SimpleNamespace(), lr=1)}, {"lr": 1}),
-        ({"model": model(config=SimpleNamespace())}, {"lr": 1, **COUNTS}),
+        ({"accelerator": Space()}, {"lr": 1}),
+        ({"args": Arguments(Space(type="cuda"), lr=1)}, {"lr": 1, "device": "cuda"}),
+        ({"args": Arguments(Space(), lr=1)}, {"lr": 1}),
+        ({"model": model(config=Space())}, {"lr": 1, **COUNTS}),
     ],
 )
 def test_settings_are_the_arguments_and_what_else_is_known(
     trainer: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    assert settings_of(SimpleNamespace(**{"args": Arguments(lr=1), **trainer})) == settings
+    assert settings_of(Space(**{"args": Arguments(lr=1), **trainer})) == settings
 
 
 @pytest.mark.parametrize(
@@ -128,7 +121,7 @@ class dtype:  # noqa: N801 - torch's
     ],
 )  # fmt: skip
 def test_settings_are_plain_values(value: object, plain: bool) -> None:
-    arguments = SimpleNamespace(given=value, _hidden=1, torch_dtype=dtype())
+    arguments = Space(given=value, _hidden=1, torch_dtype=dtype())
     settings = plain_settings(arguments)
     assert settings == ({"given": value} if plain else {}) | {"torch_dtype": "bfloat16"}
 

@@ -134,7 +134,7 @@ def test_passes_of_an_evaluation_are_not_counted(recording: Recorded) -> None:
     made = trainer()
     with HookedSpan("eval"):
         made.compute_loss(None, WHOLE)
-    assert [row.name for row in recording.rows] == ["eval"]
+    assert recording.names == ["eval"]
 
 
 def test_inputs_of_a_shape_from_tomorrow_are_passed_on(recording: Recorded) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from grpo_doctor_probes import phase
 from grpo_doctor_probes.hooks.spans import _OPEN, HookedSpan, SharedSpan, StepMarks
-from tests.unit.probes.conftest import Recorded
+from tests.unit.probes.conftest import Recorded, in_threads
 
 
 @pytest.fixture(autouse=True)
@@ -18,17 +17,12 @@ def _nothing_is_open() -> Iterator[None]:
     _OPEN.names.clear()
 
 
-def names(recording: Recorded) -> list[str]:
-    """Of the spans, in the order of their ends."""
-    return [row.name for row in recording.rows if row.kind == "span"]
-
-
 def test_it_is_within_whatever_is_open_and_not_only_within_the_next(recording: Recorded) -> None:
     with HookedSpan("eval"), HookedSpan("rollout"), HookedSpan("reward"):
         pass
     with HookedSpan("reward"), HookedSpan("train"), HookedSpan("rollout", ("reward",)):
         pass
-    assert names(recording) == ["eval", "train", "reward"]
+    assert recording.names == ["eval", "train", "reward"]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
@@ -46,14 +40,8 @@ def test_coroutines_end_in_any_order(order: tuple[int, ...]) -> None:
 def test_spans_of_another_thread_are_not_open_here(recording: Recorded) -> None:
     stacks: list[list[str]] = []
     with HookedSpan("eval"):
-        thread = threading.Thread(target=lambda: stacks.append(list(_OPEN.names)))
-        thread.start()
-        thread.join()
+        in_threads(lambda: stacks.append(list(_OPEN.names)))
     assert stacks == [[]]
-
-
-def steps(recording: Recorded) -> list[int]:
-    return [int(row.value) for row in recording.rows if row.kind == "step"]
 
 
 def test_a_step_of_which_nothing_came_is_forgotten(recording: Recorded) -> None:
@@ -62,17 +50,17 @@ def test_a_step_of_which_nothing_came_is_forgotten(recording: Recorded) -> None:
     marks.begin(1)
     marks.drop()
     marks.end()
-    assert steps(recording) == []
+    assert recording.rows == []
     marks.begin(2)
     marks.end()
     with phase("afterwards"):
         pass
-    assert steps(recording) == [2]
-    assert [row.depth for row in recording.rows] == [0, 0]
+    rows = [(row.name, row.value, row.depth) for row in recording.rows]
+    assert rows == [("step", 2.0, 0), ("afterwards", 0.0, 0)]
 
 
 def test_an_end_without_a_beginning_does_no_harm(recording: Recorded) -> None:
     SharedSpan("c").__exit__(None, None, None)
     with SharedSpan("c"):
         assert _OPEN.names == ["c"]
-    assert [row.name for row in recording.rows] == ["c"]
+    assert recording.names == ["c"]

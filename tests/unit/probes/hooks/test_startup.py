@@ -6,24 +6,72 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.trace.jsonfile import read_lines
+from grpo_doctor.trace.model import Trace
 from grpo_doctor_probes.hooks.boot import ADAPTERS
 from grpo_doctor_probes.supervisor.launch import STARTUP
 from tests.recording import VERSIONS, interpreter
 from tests.unit.probes.hooks.hooked_job import TRAINER, recorded, run_job, span_names, step_numbers
-from tests.unit.probes.hooks.hooked_job import recorded as recorded_in
-from tests.unit.probes.hooks.test_trl import GRPO
-from tests.unit.probes.hooks.test_trl import JOB as TRL_JOB
 
 TRAIN = """
 from transformers.trainer import Trainer
 print(Trainer().train())
 """
+GRPO = """
+from transformers.trainer import Trainer
+
+class GRPOTrainer(Trainer):
+    def __init__(self, reward_funcs):
+        super().__init__(steps=2, reward_funcs=reward_funcs)
+
+    def training_step(self):
+        self._prepare_inputs()
+        return super().training_step()
+
+    def _prepare_inputs(self):
+        self._generate_and_score_completions()
+
+    def _generate_and_score_completions(self):
+        self._tokenize_prompts()
+        self._generate()
+        self._get_per_token_logps_and_entropies(self.state)
+        self._calculate_rewards()
+
+    def _tokenize_prompts(self): ...
+    def _generate(self): ...
+    def _get_per_token_logps_and_entropies(self, model): ...
+
+    def _calculate_rewards(self):
+        return [reward() for reward in self.reward_funcs]
+
+    def compute_loss(self):
+        self._get_per_token_logps_and_entropies(self.state)
+"""
+TRL_JOB = """
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+class Judge:
+    def __call__(self):
+        return 1.0
+
+def accuracy():
+    return 0.0
+
+GRPOTrainer([accuracy, Judge()]).train()
+"""
 MODULES = {"transformers.trainer": TRAINER}
+
+
+def trained(folder: Path, program: str = TRAIN, **more: Any) -> Trace:
+    """What a job leaves that trains as it would without us."""
+    result = run_job(folder, program, **{"modules": MODULES, **more})
+    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
+    return recorded(folder)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +108,10 @@ def test_the_users_own_sitecustomize_still_runs_and_is_the_one_that_is_imported(
     )
     result = run_job(tmp_path, program, modules=own)
     assert (result.stdout, result.stderr) == ("ran True\n", "")
+    broken = {"sitecustomize": "import nothing_of_that_name"}
+    result = run_job(tmp_path, "print('goes on')", modules=broken)
+    assert result.stdout == "goes on\n"
+    assert "nothing_of_that_name" in result.stderr
 
 
 FINDER = """
@@ -80,18 +132,9 @@ sys.meta_path.insert(0, Own())
     ids=["a finder of the user's", "an older release"],
 )
 def test_what_is_beside_the_job_hides_nothing(tmp_path: Path, beside: dict[str, str]) -> None:
-    result = run_job(tmp_path, TRAIN, modules={**MODULES, **beside})
-    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
-    trace = recorded_in(tmp_path)
+    trace = trained(tmp_path, modules={**MODULES, **beside})
     assert step_numbers(trace) == [1, 2, 3]
     assert [n for n in span_names(trace) if n in ("dataload", "train")] == ["dataload", "train"] * 3
-
-
-def test_an_error_in_the_users_sitecustomize_is_said_as_without_us(tmp_path: Path) -> None:
-    own = {"sitecustomize": "import nothing_of_that_name"}
-    result = run_job(tmp_path, "print('goes on')", modules=own)
-    assert result.stdout == "goes on\n"
-    assert "nothing_of_that_name" in result.stderr
 
 
 def test_nothing_of_the_tool_is_on_the_path_or_loaded_before_it_is_needed(tmp_path: Path) -> None:
@@ -142,16 +185,14 @@ def test_children_that_are_spawned_or_forked_are_hooked_too(tmp_path: Path) -> N
         folder.mkdir()
         result = run_job(folder, program.replace("METHOD", repr(method)), modules=MODULES)
         assert result.returncode == 0, result.stderr
-        assert step_numbers(recorded_in(folder)) == [1]
+        assert step_numbers(recorded(folder)) == [1]
 
 
 def test_a_version_from_tomorrow_runs_and_says_what_is_not_seen(tmp_path: Path) -> None:
     tomorrow = TRAINER.replace("def training_step", "def advance").replace(
         "self.training_step()", "self.advance()"
     )
-    result = run_job(tmp_path, TRAIN, modules={"transformers.trainer": tomorrow})
-    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
-    trace = recorded_in(tmp_path)
+    trace = trained(tmp_path, modules={"transformers.trainer": tomorrow})
     assert "train" not in span_names(trace)
     assert any(
         note.startswith("phase `train` is not seen in this version of transformers")
@@ -184,48 +225,21 @@ def test_the_packages_that_wake_the_hooks_are_those_with_an_adapter() -> None:
     assert runpy.run_path(str(STARTUP / "sitecustomize.py"))["PACKAGES"] == set(ADAPTERS)
 
 
-PROFILER = """
-from contextlib import contextmanager
-
-@contextmanager
-def marked_timer(name, timing_raw, color=None):
-    yield
-"""
-VERL = """
-from verl.utils.debug import marked_timer
-from verl.utils.tracking import Tracking
-
-class PPOTrainer:
-    def init(self): ...
-
-    def fit(self):
-        Tracking("p", "e", "console", config={"actor_rollout_ref": {}})
-        for self.global_steps in (1, 2, 3):
-            with marked_timer("step", {}):
-                pass
-"""
-TRACKING = "class Tracking:\n    def __init__(self, *names, config): pass"
-BOTH = {
-    **MODULES, "trl.trainer.grpo_trainer": GRPO, "verl.utils.debug": PROFILER,
-    "verl.utils.tracking": TRACKING, "verl.trainer.ppo.v1.trainer_base": VERL,
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_python_is_hooked(tmp_path: Path, version: str) -> None:
     python = interpreter(version)
     if python is None:
         pytest.skip(f"no Python {version} on this machine")
-    result = run_job(
-        tmp_path, TRAIN, modules=MODULES, python=python, options=("-X", "dev", "-W", "error")
-    )
-    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
-    assert step_numbers(recorded(tmp_path)) == [1, 2, 3]
+    trace = trained(tmp_path, python=python, options=("-X", "dev", "-W", "error"))
+    assert step_numbers(trace) == [1, 2, 3]
 
 
 def test_a_framework_that_is_only_imported_is_not_missed(tmp_path: Path) -> None:
-    importing = "import verl.trainer.ppo.v1.trainer_base, verl.utils.debug"
-    result = run_job(tmp_path, importing + TRL_JOB, modules=BOTH)
+    verl = {"verl.trainer.ppo.v1.trainer_base": "", "verl.utils.debug": "marked_timer = print"}
+    program = f"import {', '.join(verl)}" + TRL_JOB
+    result = run_job(
+        tmp_path, program, modules={**MODULES, "trl.trainer.grpo_trainer": GRPO, **verl}
+    )
     assert result.returncode == 0, result.stderr
     trace = recorded(tmp_path)
     assert (trace.run.framework, step_numbers(trace)) == ("trl", [1, 2])
@@ -237,11 +251,7 @@ def test_a_framework_that_is_only_imported_is_not_missed(tmp_path: Path) -> None
 def test_a_job_that_empties_its_environment_is_recorded(tmp_path: Path, when: str) -> None:
     clear = "import os; os.environ.clear()\n"
     lines = TRAIN.strip().replace("print(", clear * (when == "after") + "print(")
-    result = run_job(
-        tmp_path, clear * (when == "before") + lines, modules=MODULES, environment={"RANK": "3"}
-    )
-    assert (result.returncode, result.stdout, result.stderr) == (0, "trained\n", "")
-    trace = recorded(tmp_path)
+    trace = trained(tmp_path, clear * (when == "before") + lines, environment={"RANK": "3"})
     assert (trace.ranks, step_numbers(trace)) == ((3,), [1, 2, 3])
 
 
@@ -303,3 +313,16 @@ def test_an_actor_that_is_started_again_records_beside_what_it_left(tmp_path: Pa
     ]  # fmt: skip
     assert step_numbers(trace) == [1, 2, 1, 2, 3]
     assert analyse(trace).steps.numbers.tolist() == [1, 2, 3]
+
+
+def test_a_step_has_the_phases_of_grpo_in_their_order(tmp_path: Path) -> None:
+    modules = {"transformers.trainer": TRAINER, "trl.trainer.grpo_trainer": GRPO}
+    result = run_job(tmp_path, TRL_JOB, modules=modules)
+    assert result.returncode == 0, result.stderr
+    trace = recorded(tmp_path)
+    names = span_names(trace)
+    assert names[-10:] == [  # of the second step
+        "dataload", "rollout", "rollout/encode", "rollout/generate", "logprob/old",
+        "reward", "reward/accuracy", "reward/Judge", "train", "train/loss",
+    ]  # fmt: skip
+    assert trace.run.framework == "trl"

@@ -36,10 +36,6 @@ def fresh(kind: type) -> Any:
     return type(kind.__name__, (kind,), {})()
 
 
-def names(recording: Recorded) -> list[str]:
-    return [row.name for row in recording.rows]
-
-
 @pytest.mark.parametrize(
     ("reward_names", "expected"),
     [
@@ -59,7 +55,7 @@ def test_each_reward_of_a_trainer_has_a_span_of_its_name(
     for _ in range(2):  # as when a trainer trains twice
         name_rewards(trainer)
     assert [function("abc") for function in trainer.reward_funcs] == [3.0, 1.0, 2.0]
-    assert names(recording) == [f"reward/{name}" for name in expected]
+    assert recording.names == [f"reward/{name}" for name in expected]
     assert [type(function) for function in trainer.reward_funcs] == kinds
 
 
@@ -72,7 +68,7 @@ def test_a_reward_model_with_a_plugin_is_timed_by_that(recording: Recorded) -> N
     )  # fmt: skip
     name_rewards(trainer)
     assert [score("a") for score in (model, plugin, judge, second)] == [2.0, 1.0, 1.0, 2.0]
-    assert names(recording) == ["reward/RM", "reward/Judge", "reward/Other"]
+    assert recording.names == ["reward/RM", "reward/Judge", "reward/Other"]
 
 
 @pytest.mark.parametrize("functions", [None, accuracy, (accuracy,)], ids=["none", "one", "a tuple"])
@@ -82,7 +78,7 @@ def test_what_is_no_list_of_rewards_is_left_as_it_is(recording: Recorded, functi
     accuracy("a")
     assert name_of(SimpleNamespace(__name__="")) == "SimpleNamespace"
     assert getattr(trainer, "reward_funcs", None) is functions
-    assert names(recording) == []
+    assert recording.names == []
 
 
 def test_a_method_of_a_base_is_timed_once_and_under_the_name_of_each_class(
@@ -102,7 +98,7 @@ def test_a_method_of_a_base_is_timed_once_and_under_the_name_of_each_class(
     for reward in made:
         time_method(reward, "__call__", f"reward/{type(reward).__name__}")
     assert [reward("a") for reward in made] == [1.0, 1.0, 0.5]
-    assert names(recording) == ["reward/Base", "reward/Inherits", "reward/Overrides"]
+    assert recording.names == ["reward/Base", "reward/Inherits", "reward/Overrides"]
 
 
 @pytest.mark.parametrize("method", ["gone", "number", "upper"])
@@ -136,6 +132,6 @@ def test_events_of_the_users_callbacks_have_names(recording: Recorded) -> None:
     for _ in range(2):
         name_callbacks(SimpleNamespace(callback_handler=handler))
     assert (own.on_log(), own.once(), theirs.on_log()) == ("logged", "once", "printed")
-    assert names(recording) == ["callback/Journal.on_log"]
+    assert recording.names == ["callback/Journal.on_log"]
     assert Journal.on_time == 3
     name_callbacks(SimpleNamespace())  # a trainer without a handler

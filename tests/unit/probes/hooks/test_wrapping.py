@@ -109,7 +109,7 @@ def test_the_span_of_a_shared_hook_lasts_as_long_as_any_of_those_side_by_side(
         with pytest.raises(StopIteration):
             coroutine.send(None)
         assert _OPEN.names == (["train"] if still_open else [])
-    assert [row.name for row in recording.rows] == ["train"]
+    assert recording.names == ["train"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_span_by_the_arguments_of_the_call(
     assert wrap_hook(module, hook(span_of=span_of))
     assert not wrap_hook(module, Hook("framework", "gone", "train", "1.0-"))
     assert module.free(1) == ("free", 1)
-    assert [row.name for row in recording.rows] == recorded
+    assert recording.names == recorded
     assert recording.header.errors == errors
 
 
@@ -139,7 +139,7 @@ def test_one_function_has_one_span_however_often_it_is_asked_for(
     assert without_span(once) is plain
     assert without_span(plain) is plain
     assert once(3) == ("free", 3)
-    assert [row.name for row in recording.rows] == ["reward/free"]
+    assert recording.names == ["reward/free"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor_reports.schema.trajectories import Trajectories
-from tests.unit.probes.hooks.hooked_job import run_job, trajectories
+from tests.unit.probes.hooks.hooked_job import trajectories
 
 ENGINE = """
 import asyncio
@@ -136,11 +136,8 @@ except TimeoutError:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Trajectories:
-    folder = tmp_path_factory.mktemp("openrlhf")
-    result = run_job(folder, JOB, modules=MODULES)
-    said = "['action_ranges', 'grpo_doctor', 'reward']\nraised\n"
-    assert (result.returncode, result.stdout, result.stderr) == (0, said, "")
-    return trajectories(folder)
+    prints = "['action_ranges', 'grpo_doctor', 'reward']\nraised\n"
+    return trajectories(tmp_path_factory.mktemp("openrlhf"), JOB, MODULES, prints)
 
 
 def test_each_call_of_an_executor_is_a_trajectory_but_for_evaluations(found: Trajectories) -> None:

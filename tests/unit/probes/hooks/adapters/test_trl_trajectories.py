@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.probes.hooks.hooked_job import TRAINER, run_job, trajectories
+from grpo_doctor_reports.schema.trajectories import Trajectories
+from tests.unit.probes.hooks.hooked_job import TRAINER, trajectories
 
 WORKER = """
 import asyncio, inspect, queue, time
@@ -111,21 +112,18 @@ except Exception as error:
 """
 
 
-def ran(
+def found_in(
     folder: Path, worker: str = WORKER, *, environments: str = "[]", broken: bool = False,
-    staleness: int = 4,
-) -> str:  # fmt: skip
+    staleness: int = 4, prints: str = "",
+) -> Trajectories:  # fmt: skip
     program = JOB.replace("{environments}", environments).replace("{broken}", str(broken))
     program = program.replace("{staleness}", str(staleness))
     modules = {**NAMES, "trl.experimental.async_grpo.async_rollout_worker": worker}
-    result = run_job(folder, program, modules=modules)
-    assert (result.returncode, result.stderr) == (0, "")
-    return result.stdout
+    return trajectories(folder, program, modules, prints)
 
 
 def test_a_conversation_is_followed_from_its_first_turn_to_the_trainer(tmp_path: Path) -> None:
-    ran(tmp_path)
-    found = trajectories(tmp_path)
+    found = found_in(tmp_path)
     assert found.outcomes == {"trained": 2}
     for one in (each for each in found.shown if each.why == "slowest"):
         assert (one.requests, one.calls, one.staleness) == (2, 1, 2)
@@ -143,8 +141,7 @@ def test_a_conversation_is_followed_from_its_first_turn_to_the_trainer(tmp_path:
 
 
 def test_an_environment_is_named_with_what_it_does_before_and_after(tmp_path: Path) -> None:
-    ran(tmp_path, environments="[Maze()]")
-    found = trajectories(tmp_path)
+    found = found_in(tmp_path, environments="[Maze()]")
     calls = {tool.name: tool.calls for tool in found.tools}
     assert calls == {"Maze.reset": 2, "Maze.move": 2}
     assert found.states["reward"].total > 0.04 * 2 + 0.009
@@ -168,5 +165,4 @@ UNFORKED = (
 def test_how_conversations_end(
     tmp_path: Path, settings: dict[str, Any], worker: str, printed: str, outcome: str
 ) -> None:
-    assert ran(tmp_path, worker, **settings) == printed
-    assert trajectories(tmp_path).outcomes == {outcome: 2}
+    assert found_in(tmp_path, worker, prints=printed, **settings).outcomes == {outcome: 2}

@@ -198,6 +198,9 @@ def call_raw(raw: Any, *args: Any, **kwargs: Any) -> Any:
     return raw(*args, **kwargs)
 
 
+NAMELESS = {"custom_reward_function": {"name": ""}}
+
+
 class Scorer:
     def __call__(self, text: str) -> int:
         return len(text)
@@ -214,11 +217,7 @@ class Scorer:
         (exact, None, "exact"),
         (functools.partial(call_raw, exact), {}, "exact"),
         (functools.partial(call_raw, functools.partial(call_raw, exact)), {}, "exact"),
-        (
-            functools.partial(call_raw, exact, bonus=0),
-            {"custom_reward_function": {"name": ""}},
-            "exact",
-        ),
+        (functools.partial(call_raw, exact, bonus=0), NAMELESS, "exact"),
         (functools.partial(exact, bonus=0), {}, None),
         (functools.partial(exact, "abc"), {}, None),  # its first argument is no function
         (Scorer(), {}, None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor_reports.schema.trajectories import Trajectories
-from tests.unit.probes.hooks.hooked_job import run_job, trajectories
+from tests.unit.probes.hooks.hooked_job import trajectories
 
 AGENT = """
 import asyncio
@@ -101,20 +101,18 @@ import asyncio, uuid
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-class Search:
+class Tool:
+    def __init__(self, error=None):
+        self.error = error
+
     async def execute(self, instance_id, parameters):
+        if self.error:
+            raise self.error
         await asyncio.sleep(0.01)
         return "found"
 
-class Slow:
-    async def execute(self, instance_id, parameters):
-        raise asyncio.TimeoutError
-
-class Broken:
-    async def execute(self, instance_id, parameters):
-        raise KeyError("x")
-
-worker = AgentLoopWorker({"search": Search(), "slow": Slow(), "broken": Broken()})
+worker = AgentLoopWorker({"search": Tool(), "slow": Tool(asyncio.TimeoutError()),
+                          "broken": Tool(KeyError("x"))})
 uids = ["first", "second"]
 
 def sample(uid, session, calls, validate=False):
@@ -141,10 +139,7 @@ buffer._materialize_batch("val", ["first"], {})
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Trajectories:
-    folder = tmp_path_factory.mktemp("verl")
-    result = run_job(folder, JOB, modules=MODULES)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "raised\n", "")
-    return trajectories(folder)
+    return trajectories(tmp_path_factory.mktemp("verl"), JOB, MODULES, "raised\n")
 
 
 def test_each_run_of_an_agent_loop_is_a_trajectory_but_for_evaluations(found: Trajectories) -> None:
