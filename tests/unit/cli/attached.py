@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
+from grpo_doctor.hang.collection.examine import ExamineOptions
 from grpo_doctor.hang.verdict import SCHEMA, Cost, Diagnosis, JobSeen, RankState, State, Verdict
 from grpo_doctor_probes.evidence import Job, Member
 
 Captured = pytest.CaptureFixture[str]
+Plays = Callable[..., list[ExamineOptions]]
 SUMMARY = "Rank 1 is stopped (SIGSTOP); rank 0 waits for it in all_reduce."
 
 

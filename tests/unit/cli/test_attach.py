@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,14 +21,14 @@ from grpo_doctor.hang.model.hosts import command
 from grpo_doctor.hang.verdict import Diagnosis, JobSeen, State
 from grpo_doctor_probes import discover
 from grpo_doctor_probes.evidence import Evidence, Job, PythonThread, Stack
-from tests.unit.cli.attached import SUMMARY, Captured, diagnosis, job
+from tests.unit.cli.attached import SUMMARY, Captured, Plays, diagnosis, job
 
 
 @pytest.mark.parametrize(
     ("state", "code"), [("healthy", 0), ("slow", 0), ("stuck", 3), ("dead", 3)]
 )
 def test_the_exit_code_is_the_jobs_state(
-    plays: Callable[..., None], capsys: Captured, state: State, code: int
+    plays: Plays, capsys: Captured, state: State, code: int
 ) -> None:
     plays(job(), verdict=diagnosis(state))
     assert main(["attach"]) == code
@@ -58,37 +57,19 @@ IN_PART = Stack(4_701, 1, threads=READ.threads, problem="one thread could not be
     ],
 )
 def test_where_no_stack_could_be_read_it_is_a_matter_of_permission(
-    plays: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    stacks: tuple[tuple[Stack, ...], ...],
-    state: State,
-    code: int,
+    plays: Plays, stacks: tuple[tuple[Stack, ...], ...], state: State, code: int
 ) -> None:
     cause = "unknown" if state == "slow" else "rank-stopped"
     verdict = msgspec.structs.replace(diagnosis(state).verdict, cause=cause)
-    plays(job(), verdict=diagnosis(state, verdict=verdict))
-    monkeypatch.setattr(
-        "grpo_doctor.cli.attach_evidence.examine_job",
-        lambda target, wishes, progress: Evidence(target, 1, stacks=stacks),
-    )
+    plays(job(), verdict=diagnosis(state, verdict=verdict), stacks=stacks)
     assert main(["attach"]) == code
 
 
 @pytest.mark.parametrize(("arguments", "stop"), [([], True), (["--no-stop"], False)])
 def test_threads_are_only_stopped_where_that_was_not_forbidden(
-    plays: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    stop: bool,
+    plays: Plays, monkeypatch: pytest.MonkeyPatch, arguments: list[str], stop: bool
 ) -> None:
-    requests: list[ExamineOptions] = []
-
-    def examine_job(target: Job, wishes: ExamineOptions, progress: object) -> Evidence:
-        requests.append(wishes)
-        return Evidence(target, 1)
-
-    plays(job())
-    monkeypatch.setattr("grpo_doctor.cli.attach_evidence.examine_job", examine_job)
+    requests = plays(job())
     assert main(["attach", "1", "--seconds", "0.2", *arguments]) == 3
     assert requests == [ExamineOptions(stop=stop, seconds_between=0.2)]
 
@@ -98,11 +79,7 @@ def test_threads_are_only_stopped_where_that_was_not_forbidden(
     [("stuck", ("look closer",), True), ("stuck", (), True), ("healthy", (), False)],
 )
 def test_ranks_of_other_hosts_are_told_of_with_how_to_see_them(
-    plays: Callable[..., None],
-    capsys: Captured,
-    state: State,
-    confirm: tuple[str, ...],
-    is_advised: bool,
+    plays: Plays, capsys: Captured, state: State, confirm: tuple[str, ...], is_advised: bool
 ) -> None:
     four = replace(job(), world_size=4, ranks_missing=(2, 3))
     how = command(four)
@@ -117,7 +94,7 @@ def test_ranks_of_other_hosts_are_told_of_with_how_to_see_them(
 
 
 def test_progress_is_taken_back_on_a_terminal(
-    plays: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    plays: Plays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plays(job())
     own_end, theirs = os.openpty()
@@ -135,16 +112,10 @@ def test_progress_is_taken_back_on_a_terminal(
 
 
 def test_progress_leaves_the_last_column_of_a_terminal_free(
-    plays: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    plays: Plays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the last one the cursor would go to the next line, which nothing takes back."""
-
-    def examine_job(target: Job, wishes: object, progress: Callable[[str], None]) -> Evidence:
-        progress("looking at ranks " * 20)
-        return Evidence(target, 1)
-
-    plays(job())
-    monkeypatch.setattr("grpo_doctor.cli.attach_evidence.examine_job", examine_job)
+    plays(job(), says="looking at ranks " * 20)
     monkeypatch.setattr("grpo_doctor.cli.attach_evidence.color_wanted", lambda stream: True)
     monkeypatch.setenv("COLUMNS", "40")
     shown = io.StringIO()
@@ -155,7 +126,7 @@ def test_progress_leaves_the_last_column_of_a_terminal_free(
 
 
 def test_without_standard_error_the_verdict_is_said_all_the_same(
-    plays: Callable[..., None], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    plays: Plays, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plays(job())
     with monkeypatch.context() as changed:
@@ -183,30 +154,24 @@ def test_where_ends_of_children_are_ignored_a_failure_is_still_seen(
     assert codes == [1]
 
 
-def test_json_alone_is_on_standard_output(plays: Callable[..., None], capsys: Captured) -> None:
-    plays(job())
-    assert main(["attach", "--json"]) == 3
-    document = json.loads(capsys.readouterr().out)
-    assert document["verdict"]["class"] == "rank-stopped"
-
-
-def test_names_that_are_no_unicode_do_not_break_the_json(
-    plays: Callable[..., None], capsys: Captured
+def test_json_alone_is_on_standard_output_and_names_that_are_no_unicode_do_not_break_it(
+    plays: Plays, capsys: Captured
 ) -> None:
     plays(job(), verdict=diagnosis(job=JobSeen(host="node\udcff")))
     assert main(["attach", "--json"]) == 3
-    assert json.loads(capsys.readouterr().out)["job"]["host"] == "node?"
+    document = json.loads(capsys.readouterr().out)
+    assert (document["verdict"]["class"], document["job"]["host"]) == ("rank-stopped", "node?")
     assert main(["attach"]) == 3
 
 
-def test_ctrl_c_before_the_first_look(plays: Callable[..., None], capsys: Captured) -> None:
+def test_ctrl_c_before_the_first_look(plays: Plays, capsys: Captured) -> None:
     plays(error=KeyboardInterrupt())
     assert main(["attach"]) == 130
     assert capsys.readouterr().err == "grpo-doctor: interrupted; the job was not touched.\n"
 
 
 def test_ctrl_c_after_the_looks(
-    plays: Callable[..., None], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    plays: Plays, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread may have been borrowed by then."""
 
@@ -222,7 +187,7 @@ def test_ctrl_c_after_the_looks(
 
 
 def test_everything_that_was_asked_for_is_kept(
-    plays: Callable[..., None], capsys: Captured, tmp_path: Path
+    plays: Plays, capsys: Captured, tmp_path: Path
 ) -> None:
     plays(job())
     out, page = tmp_path / "hang", tmp_path / "hang.html"
@@ -237,7 +202,7 @@ def test_everything_that_was_asked_for_is_kept(
     assert replayed == json.loads((out / "verdict.json").read_bytes())
 
 
-def test_a_result_that_cannot_be_written(plays: Callable[..., None], capsys: Captured) -> None:
+def test_a_result_that_cannot_be_written(plays: Plays, capsys: Captured) -> None:
     plays(job())
     assert main(["attach", "--html", "/nowhere/at/all.html"]) == 4
     output = capsys.readouterr()

@@ -15,6 +15,7 @@ from grpo_doctor.cli import checking, main
 from grpo_doctor.cli.check_memory import Gpus, Request
 from grpo_doctor.launches import Launch
 from grpo_doctor_reports.schema.check import CheckDocument
+from tests.unit.cli.attached import Captured
 
 PASTED = (
     "swift rlhf --rlhf_type grpo --model Qwen/Qwen2-7B-Instruct --train_type lora "
@@ -29,27 +30,24 @@ SMALL = (
     "--sleep_level 1 --deepspeed zero2 --max_length 1024 --max_completion_length 1024"
 )
 
+RTX = ("--gpus", "4x3090", "--version", "ms-swift=3.4.0")
+A100 = ("--gpus", "8xA100-80G", "--version", "ms-swift=4.6.0")
 
-@pytest.fixture(autouse=True)
-def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
+
+pytestmark = pytest.mark.usefixtures("bare")
 
 
 def check(command: str, *options: str) -> int:
     return main(["check", *options, "--", *shlex.split(command)])
 
 
-def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+def lines(capsys: Captured) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_four_24_gb_cards_run_out_of_memory_and_zero3_mends_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_four_24_gb_cards_run_out_of_memory_and_zero3_mends_it(capsys: Captured) -> None:
     command = f"NPROC_PER_NODE=4 {PASTED}"
-    assert check(command, "--gpus", "4x3090", "--version", "ms-swift=3.4.0") == 9
+    assert check(command, *RTX) == 9
     out = lines(capsys)
     assert out[0].startswith("No: out of memory at startup: vLLM needs")
     fix = out[next(i for i, line in enumerate(out) if line.startswith("To make it fit")) :]
@@ -57,7 +55,7 @@ def test_four_24_gb_cards_run_out_of_memory_and_zero3_mends_it(
 
 
 def test_full_training_without_deepspeed_gets_a_preset_and_not_another_experiment(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     command = (
         "NPROC_PER_NODE=4 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B-Instruct "
@@ -71,12 +69,11 @@ def test_full_training_without_deepspeed_gets_a_preset_and_not_another_experimen
 
 
 def test_a_preset_that_there_is_is_named_and_otherwise_the_entry_of_its_file(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     command = PASTED.replace("lora --deepspeed zero2", "full --deepspeed zero1")
-    options = ("--gpus", "4xA100-40G", "--version", "ms-swift=3.8.1", "--json")
-    assert check(f"NPROC_PER_NODE=4 {command}", *options) == 9
-    document = json.loads(capsys.readouterr().out)
+    options = ("--gpus", "4xA100-40G", "--version", "ms-swift=3.8.1")
+    document = checked(capsys, f"NPROC_PER_NODE=4 {command}", *options)
     settings = {setting["knob"]: setting["spelling"] for setting in document["fix"]["settings"]}
     assert settings["deepspeed.stage"] == "--deepspeed zero3"
     assert "offload_optimizer.device" in settings["deepspeed.offload_optimizer"]
@@ -85,23 +82,21 @@ def test_a_preset_that_there_is_is_named_and_otherwise_the_entry_of_its_file(
 
 
 def test_without_the_variable_it_is_judged_as_with_one_process_per_gpu_and_says_so(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
-    assert check(PASTED, "--gpus", "4x3090", "--version", "ms-swift=3.4.0") == 9
+    assert check(PASTED, *RTX) == 9
     out = lines(capsys)
     assert out[0].startswith("No: out of memory at startup: vLLM needs")
     assert any("NPROC_PER_NODE is not set: ms-swift starts one process" in line for line in out)
 
 
-def test_with_the_newest_version_the_renamed_flag_comes_first(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_with_the_newest_version_the_renamed_flag_comes_first(capsys: Captured) -> None:
     command = f"NPROC_PER_NODE=4 {PASTED}"
     assert check(command, "--gpus", "4x3090", "--version", "ms-swift=4.6.0") == 9
     assert lines(capsys)[0] == "No: --train_type is --tuner_type in ms-swift 4.6.0"
 
 
-def test_what_the_version_decides_is_said_of_both(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_version_decides_is_said_of_both(capsys: Captured) -> None:
     command = (
         "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B-Instruct --num_generations 7 "
         "--train_type full --deepspeed zero3 --use_vllm true --num_infer_workers 1 --dataset d "
@@ -116,11 +111,9 @@ def test_what_the_version_decides_is_said_of_both(capsys: pytest.CaptureFixture[
     assert lines(capsys)[0].startswith("Nothing stops it for certain, with ")
 
 
-def test_one_process_on_four_gpus_is_said_before_anything_else(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_one_process_on_four_gpus_is_said_before_anything_else(capsys: Captured) -> None:
     command = "NPROC_PER_NODE=1 CUDA_VISIBLE_DEVICES=0,1,2,3 " + PASTED.replace("zero2", "zero3")
-    assert check(command, "--gpus", "4x3090", "--version", "ms-swift=3.4.0") == 9
+    assert check(command, *RTX) == 9
     out = lines(capsys)
     assert out[0] == "No: one process on four GPUs"
     assert not any("per_device_train_batch_size 1" in line for line in out)
@@ -128,7 +121,7 @@ def test_one_process_on_four_gpus_is_said_before_anything_else(
 
 
 def test_without_gpus_the_rules_still_speak(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: None)
     assert check(SMALL + " --num_generations 7") == 9
@@ -137,19 +130,15 @@ def test_without_gpus_the_rules_still_speak(
     assert "memory not estimated: pass the GPUs, such as --gpus 8xA100-80G" in lines(capsys)[0]
 
 
-def test_fail_on_ends_with_6(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--gpus", "8xA100-80G", "--version", "ms-swift=4.6.0")
-    assert check(SMALL, *options, "--fail-on", "info") == 6  # the timeout of 208 days
+def test_fail_on_ends_with_6(capsys: Captured) -> None:
+    assert check(SMALL, *A100, "--fail-on", "info") == 6  # the timeout of 208 days
     capsys.readouterr()
-    assert check(SMALL, *options, "--fail-on", "high") == 0
+    assert check(SMALL, *A100, "--fail-on", "high") == 0
     assert lines(capsys)[0].startswith("It probably fits")
 
 
-def test_json_has_the_flaws_the_ledger_and_where_things_were_said(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    options = ("--gpus", "4x3090", "--version", "ms-swift=3.4.0", "--json")
-    assert check(f"NPROC_PER_NODE=4 {PASTED}", *options) == 9
+def test_json_has_the_flaws_the_ledger_and_where_things_were_said(capsys: Captured) -> None:
+    assert check(f"NPROC_PER_NODE=4 {PASTED}", *RTX, "--json") == 9
     document = json.loads(capsys.readouterr().out)
     assert (document["schema"], document["verdict"]) == (2, "invalid")
     assert document["launch"]["settings"]["train.type"] == "lora"
@@ -159,9 +148,7 @@ def test_json_has_the_flaws_the_ledger_and_where_things_were_said(
     assert "--deepspeed zero3" in spelled
 
 
-def test_github_and_sarif_point_to_the_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_github_and_sarif_point_to_the_line(capsys: Captured, tmp_path: Path) -> None:
     script = (
         "NPROC_PER_NODE=4 swift rlhf --rlhf_type grpo \\\n  --model m \\\n  --num_generations 7\n"
     )
@@ -177,7 +164,7 @@ def test_github_and_sarif_point_to_the_line(
     assert region == {"startLine": 3}
 
 
-def test_a_server_beside_the_trainer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_beside_the_trainer(capsys: Captured) -> None:
     command = SMALL.replace("colocate", "server") + " --vllm_server_host 127.0.0.1"
     server = "swift rollout --model Qwen/Qwen2.5-7B-Instruct --vllm_tensor_parallel_size 8"
     options = ("--gpus", "8xA100-80G", "--rollout-gpus", "4xA100-80G", "--with", server)
@@ -196,16 +183,14 @@ def test_a_server_beside_the_trainer(capsys: pytest.CaptureFixture[str]) -> None
         (["check", "--", "no.sh"], "No such file"),
     ],
 )
-def test_wrong_usage_is_a_message(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_is_a_message(arguments: list[str], words: str, capsys: Captured) -> None:
     assert main(arguments) == 2
     assert words in capsys.readouterr().err
 
 
-def test_an_unknown_model_is_said_and_the_rules_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_model_is_said_and_the_rules_go_on(capsys: Captured) -> None:
     command = SMALL.replace("Qwen/Qwen2.5-7B-Instruct", "acme/Strange-13X")
-    assert check(command, "--gpus", "8xA100-80G", "--version", "ms-swift=4.6.0") == 0
+    assert check(command, *A100) == 0
     out = lines(capsys)
     assert "acme/Strange-13X is unknown" in out[0]
 
@@ -216,7 +201,7 @@ FULL = (
 ).replace("--vllm_mode colocate --vllm_gpu_memory_utilization 0.4 --sleep_level 1 ", "")
 
 
-def checked(capsys: pytest.CaptureFixture[str], command: str, *options: str) -> dict[str, Any]:
+def checked(capsys: Captured, command: str, *options: str) -> dict[str, Any]:
     check(command, *options, "--json")
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
@@ -226,16 +211,14 @@ def knobs(changes: list[dict[str, Any]]) -> list[str]:
     return [setting["knob"] for change in changes for setting in change["settings"]]
 
 
-def test_what_fits_has_room_and_what_does_not_gets_changes(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    fits = checked(capsys, SMALL, "--gpus", "8xA100-80G", *NEWEST)
+def test_what_fits_has_room_and_what_does_not_gets_changes(capsys: Captured) -> None:
+    fits = checked(capsys, SMALL, *A100)
     assert (fits["verdict"], fits["fix"], fits["relief"]) == ("fits", None, [])
     assert fits["headline"].startswith("It probably fits: peak ")
     assert fits["headline"].endswith(" of 79.2 GiB per GPU, in the rollout phase")
     assert "train.micro_batch" not in knobs(fits["room"])  # it would not move the peak
     longer = SMALL.partition(" --use_vllm")[0] + " --max_completion_length 4096"
-    large = checked(capsys, longer, "--gpus", "8xA100-80G", *NEWEST)
+    large = checked(capsys, longer, *A100)
     assert "train.micro_batch" in knobs(large["room"])
     full = checked(capsys, FULL, "--gpus", "8x24G", *NEWEST)
     assert (full["verdict"], full["room"]) == ("oom", [])
@@ -243,17 +226,15 @@ def test_what_fits_has_room_and_what_does_not_gets_changes(
     assert "deepspeed.offload_param" in knobs(full["relief"])  # under ZeRO-3 alone
 
 
-def test_a_launch_that_ends_at_once_is_told_of_no_room(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    document = checked(capsys, f"{SMALL} --num_generations 7", "--gpus", "8xA100-80G", *NEWEST)
+def test_a_launch_that_ends_at_once_is_told_of_no_room(capsys: Captured) -> None:
+    document = checked(capsys, f"{SMALL} --num_generations 7", *A100)
     assert (document["verdict"], document["room"]) == ("invalid", [])
     assert document["memory"]["state"] == "fits"
 
 
 @pytest.mark.parametrize(("model", "verdict"), [("7B", "fits"), ("32B", "invalid")])
 def test_a_server_alone_has_no_trainer_to_change(
-    capsys: pytest.CaptureFixture[str], model: str, verdict: str
+    capsys: Captured, model: str, verdict: str
 ) -> None:
     server = f"swift rollout --model Qwen/Qwen2.5-{model}-Instruct"
     document = checked(capsys, server, "--gpus", "1x3090", *NEWEST, "--solve", "vllm.max_num_seqs")
@@ -269,10 +250,7 @@ def test_a_server_alone_has_no_trainer_to_change(
     [("8xA100-80G", "--per_device_train_batch_size {}"), ("8x24G", None), (None, None)],
 )
 def test_a_largest_value_is_spelled_where_there_is_one(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    gpus: str | None,
-    spelling: str | None,
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, gpus: str | None, spelling: str | None
 ) -> None:
     monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: None)
     command = SMALL if gpus != "8x24G" else FULL
@@ -293,7 +271,7 @@ def test_a_largest_value_is_spelled_where_there_is_one(
     ],
 )
 def test_gpus_are_a_number_and_a_name_or_one_of_that_name(
-    capsys: pytest.CaptureFixture[str], text: str, gpus: str
+    capsys: Captured, text: str, gpus: str
 ) -> None:
     assert checked(capsys, SMALL, "--gpus", text, "--nodes", "1", *NEWEST)["gpus"] == gpus
 
@@ -318,7 +296,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     [(True, (), True), (True, ("--gpus", "8xA100-80G"), False), (False, (), False)],
 )
 def test_this_machine_is_only_measured_where_the_job_would_run_on_it(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
     narrow: list[str],
     present: bool,
@@ -334,10 +312,7 @@ def test_this_machine_is_only_measured_where_the_job_would_run_on_it(
 
 
 def test_the_disk_is_the_one_that_checkpoints_go_to(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    narrow: list[str],
-    tmp_path: Path,
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, narrow: list[str], tmp_path: Path
 ) -> None:
     present_gpus = Gpus(8, "A100-80G", 80 * 10**9)
     monkeypatch.setattr("grpo_doctor.cli.check._present", lambda: present_gpus)
@@ -363,18 +338,17 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return packages
 
 
+BOTH = {"ms-swift": "3.4.0", "vllm": "0.9.0"}
+
+
 @pytest.mark.parametrize(
     ("added", "stated", "versions"),
     [
         ({}, {}, {}),
-        ({"ms-swift": "3.4.0", "vllm": "0.9.0"}, {}, {"ms-swift": "3.4.0", "vllm": "0.9.0"}),
+        (BOTH, {}, BOTH),
         # Beside another version of the framework what is installed here is not what it runs with.
-        ({"ms-swift": "3.4.0", "vllm": "0.9.0"}, {"ms-swift": "4.6.0"}, {"ms-swift": "4.6.0"}),
-        (
-            {"ms-swift": "3.4.0", "vllm": "0.9.0"},
-            {"ms-swift": "3.4.0", "vllm": "0.8.0"},
-            {"ms-swift": "3.4.0", "vllm": "0.8.0"},
-        ),
+        (BOTH, {"ms-swift": "4.6.0"}, {"ms-swift": "4.6.0"}),
+        (BOTH, {**BOTH, "vllm": "0.8.0"}, {**BOTH, "vllm": "0.8.0"}),
         ({"vllm": "0.9.0"}, {}, {}),
         ({"vllm": "0.9.0"}, {"ms-swift": "4.6.0"}, {"ms-swift": "4.6.0"}),
     ],
@@ -405,7 +379,7 @@ def test_what_is_installed_counts_where_it_is_what_the_launch_would_use(
 
 
 @pytest.mark.parametrize("text", ["ms-swift=abc", "ms-swift", "ms-swift="])
-def test_a_version_is_a_package_and_a_number(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_version_is_a_package_and_a_number(text: str, capsys: Captured) -> None:
     assert check(SMALL, "--version", text) == 2
     assert "give PACKAGE=VERSION" in capsys.readouterr().err
 
@@ -424,7 +398,7 @@ def test_the_gpus_of_this_host_are_those_that_the_driver_names(
     gpus: str | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     for name, model in models.items():
         (tmp_path / name).mkdir()

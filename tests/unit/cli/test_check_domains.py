@@ -1,4 +1,4 @@
-"""What `check` knows, and that it says neither yes nor no, and no number, of anything else."""
+"""What `check` knows, and that it says neither yes nor no, nor what is not so, of the rest."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from grpo_doctor.cli import main
+from tests.unit.cli.attached import Captured
 
 SEVEN = "Qwen/Qwen2.5-7B-Instruct"
 SWIFT = (
@@ -71,15 +72,12 @@ SCRIPTS = {
 
 
 @pytest.fixture(autouse=True)
-def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
+def _folder(bare: Path) -> None:
     for name, text in SCRIPTS.items():
-        (tmp_path / name).write_text(text)
+        (bare / name).write_text(text)
 
 
-def checked(capsys: pytest.CaptureFixture[str], command: str) -> tuple[int, dict[str, Any], str]:
+def checked(capsys: Captured, command: str) -> tuple[int, dict[str, Any], str]:
     options = ["check", "--gpus", "8xA100-80G"]
     main([*options, "--json", "--", *shlex.split(command)])
     document = json.loads(capsys.readouterr().out)
@@ -88,9 +86,7 @@ def checked(capsys: pytest.CaptureFixture[str], command: str) -> tuple[int, dict
 
 
 @pytest.mark.parametrize("command", UNKNOWN)
-def test_outside_there_is_no_yes_no_no_and_no_number(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_outside_there_is_no_yes_no_no_and_no_number(command: str, capsys: Captured) -> None:
     code, document, text = checked(capsys, command)
     assert (code, document["verdict"]) == (0, "not-modelled")
     assert text.startswith("Not modeled: ")
@@ -100,7 +96,7 @@ def test_outside_there_is_no_yes_no_no_and_no_number(
 
 @pytest.mark.parametrize("command", KNOWN)
 def test_inside_the_interval_decides_and_there_is_no_percentage(
-    command: str, capsys: pytest.CaptureFixture[str]
+    command: str, capsys: Captured
 ) -> None:
     _, document, text = checked(capsys, command)
     assert document["verdict"] in ("fits", "tight", "oom", "invalid"), document["headline"]
@@ -123,7 +119,7 @@ def test_inside_the_interval_decides_and_there_is_no_percentage(
         f"swift rlhf --rlhf_type grpo --model {SEVEN} ...",
     ],
 )
-def test_what_was_not_read_is_unknown(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_not_read_is_unknown(command: str, capsys: Captured) -> None:
     code, document, text = checked(capsys, command)
     assert (code, document["verdict"], document["memory"]) == (0, "unknown", None)
     assert text.startswith("Unknown: ")
@@ -147,9 +143,7 @@ MANY = (
 
 
 @pytest.mark.parametrize("command", MANY)
-def test_a_setting_that_is_left_out_is_in_no_sentence(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_setting_that_is_left_out_is_in_no_sentence(command: str, capsys: Captured) -> None:
     begin, *settings = re.split(r"\s+(?=--|[a-z_]+\.[a-z_.]+=)", command)
     assert len(settings) > 4
     for left_out in settings:
@@ -159,3 +153,41 @@ def test_a_setting_that_is_left_out_is_in_no_sentence(
         said = [text for flaw in flaws for text in (flaw["headline"], *flaw["evidence"])]
         assert not any(left_out in text for text in said), left_out
         assert left_out not in [flaw["said"]["text"] for flaw in flaws if flaw["said"]]
+
+
+NAMELESS = f"{MAIN_PPO.replace('actor_rollout_ref.rollout.name=vllm ', '')}grpo"
+LARGE = f"{MAIN_PPO}grpo actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=512 "
+OLDER = (
+    MAIN_PPO.replace("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 ", "")
+    + "grpo actor_rollout_ref.actor.ppo_micro_batch_size=1024 data.train_batch_size=4096 "
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4096 data.max_response_length=8192"
+)
+IMAGES = OPENRLHF.replace(SEVEN, "Qwen/Qwen2.5-VL-7B-Instruct")
+
+
+@pytest.mark.parametrize(
+    ("command", "said", "not_said"),
+    [
+        (f"{SWIFT}grpo --stage grpo", "No: ms-swift", "lets it pass"),
+        (f"{SWIFT}grpo --stage grpo --ignore_args_error true", "lets it pass", "No: "),
+        (f"{MAIN_PPO}grpo data.max_prompt_length=4096 data.max_obs_length=500", "max_obs_length",
+         "data.max_prompt_length=500"),
+        ((f"deepspeed --module openrlhf.cli.train_ppo --pretrain {SEVEN} --train_batch_size 128 "
+         "--micro_train_batch_size 3 --prompt_data x"), "--train_batch_size 24", "no flag"),
+        (f"{LARGE} data.train_batch_size=4096 data.max_response_length=8192", "smaller passes",
+         "grad_accumulation"),
+        (f"{SWIFT}grpo --tuner_type full --per_device_train_batch_size 64 --max_length 8192",
+         "raise --gradient_accumulation_steps", "train.grad_accumulation"),
+        (f"{IMAGES}group_norm --prompt_max_len 1024", "smaller images", "MAX_PIXELS"),
+        (NAMELESS, "not verified: actor_rollout_ref.rollout.name", "No: "),
+        (f"--version verl=0.9.1 -- {NAMELESS}", "No: actor_rollout_ref.rollout.name", "probably"),
+        (OLDER, "in place of actor_rollout_ref.actor.ppo_micro_batch_size", "No: "),
+        (f"{MAIN_PPO}gae trainer.save_freq=5", "each checkpoint takes 213 GB", "107 GB"),
+    ],
+)  # fmt: skip
+def test_statements(command: str, said: str, not_said: str, capsys: Captured) -> None:
+    dashes = [] if " -- " in command else ["--"]
+    main(["check", "--gpus", "8xH100-80G", *dashes, *shlex.split(command)])
+    text = capsys.readouterr().out
+    assert said in text
+    assert not_said not in text

@@ -13,6 +13,7 @@ from grpo_doctor.cli import main
 from grpo_doctor.cli.compare import regression_code
 from grpo_doctor.trace.write import write_trace
 from tests.build import TraceBuilder
+from tests.unit.cli.attached import Captured
 from tests.unit.findings.example_runs import healthy, offloaded
 
 
@@ -24,9 +25,7 @@ def traces(tmp_path: Path) -> tuple[str, str]:
     return str(paths[0]), str(paths[1])
 
 
-def test_text_json_and_page(
-    traces: tuple[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_text_json_and_page(traces: tuple[str, str], tmp_path: Path, capfd: Captured) -> None:
     slow, fast = traces
     page = tmp_path / "page.html"
     assert main(["compare", slow, fast, "--html", str(page)]) == 0
@@ -38,7 +37,7 @@ def test_text_json_and_page(
 
 
 def test_runs_that_can_not_be_compared_end_with_eight(
-    traces: tuple[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    traces: tuple[str, str], tmp_path: Path, capfd: Captured
 ) -> None:
     empty = tmp_path / "empty.json"
     write_trace(TraceBuilder(ranks=2).build(), empty)

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from grpo_doctor.cli import diagnose, main
+from tests.unit.cli.attached import Captured
 
-Output = pytest.CaptureFixture[str]
 ERROR = (
     "ValueError: No available memory for the cache blocks. token=hf_abcdefghijklmnopqrstuvwxyz\n"
 )
 
 
-def test_a_cause_with_its_line_and_fix(tmp_path: Path, capsys: Output) -> None:
+def test_a_cause_with_its_line_and_fix(tmp_path: Path, capsys: Captured) -> None:
     log = tmp_path / "train.log"
     log.write_bytes(b"\xff\x1b[31mfirst\n" + ERROR.encode())
     assert main(["diagnose", str(log)]) == 0
@@ -30,7 +30,7 @@ def test_a_cause_with_its_line_and_fix(tmp_path: Path, capsys: Output) -> None:
 
 
 def test_an_unknown_cause_is_said(
-    capsys: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
         "sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"{'loss': 0.1, 'room': 1}"))
@@ -48,7 +48,7 @@ def test_an_unknown_cause_is_said(
     assert f"(proven, {both[1]}:1)" in capsys.readouterr().out
 
 
-def test_the_logs_of_a_folder_are_read(tmp_path: Path, capsys: Output) -> None:
+def test_the_logs_of_a_folder_are_read(tmp_path: Path, capsys: Captured) -> None:
     files = tmp_path / "wandb" / "run-1" / "files"
     files.mkdir(parents=True)
     (files / "config.yaml").write_text(ERROR)
@@ -62,7 +62,7 @@ def test_the_logs_of_a_folder_are_read(tmp_path: Path, capsys: Output) -> None:
 
 
 def test_a_folder_of_too_many_logs_is_refused(
-    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(diagnose, "_MOST_LOGS", 1)
     for name in ("a.log", "b.log"):
@@ -72,7 +72,7 @@ def test_a_folder_of_too_many_logs_is_refused(
 
 
 def test_of_a_long_log_begin_and_end_are_read(
-    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(diagnose, "_HEAD_BYTES", 1000)
     monkeypatch.setattr(diagnose, "_TAIL_BYTES", 1000)

@@ -11,6 +11,7 @@ import pytest
 from grpo_doctor import cli
 from grpo_doctor.cli import parser
 from grpo_doctor.trace.write import write_trace
+from tests.unit.cli.attached import Captured
 from tests.unit.findings.example_runs import offloaded
 
 # They start a job, inspect or follow one, need a cluster, or take a minute; their arguments are
@@ -66,7 +67,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("example", sorted(set(EXAMPLES)))
 def test_an_example_starts_as_written(
-    example: str, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    example: str, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
     monkeypatch.chdir(place)
     assert "..." not in example
@@ -77,7 +78,7 @@ def test_an_example_starts_as_written(
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if "run" in example.split()])
 def test_the_bundled_trainer_takes_the_flags_of_an_example_on_any_number_of_gpus(
-    example: str, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    example: str, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
     monkeypatch.chdir(place)
     options = cli._parsed(shlex.split(example)[1:])

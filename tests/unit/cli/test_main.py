@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from grpo_doctor import __version__, cli
 from grpo_doctor.cli import parser
+from tests.unit.cli.attached import Captured
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
-def test_version(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(option: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as exit_info:
         cli.main([option])
     assert exit_info.value.code == 0
     assert capsys.readouterr().out.strip() == f"grpo-doctor {__version__}"
 
 
-def test_a_completion_script_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_completion_script_names_every_command(capsys: Captured) -> None:
     pytest.importorskip("shtab")
     with pytest.raises(SystemExit) as exit_info:
         cli.main(["--print-completion", "bash"])
@@ -32,9 +32,7 @@ def test_a_completion_script_names_every_command(capsys: pytest.CaptureFixture[s
     )
 
 
-def test_a_completion_script_needs_shtab(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_completion_script_needs_shtab(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
     with pytest.raises(SystemExit) as exit_info:
         cli.main(["--print-completion", "zsh"])
@@ -43,9 +41,7 @@ def test_a_completion_script_needs_shtab(
 
 
 @pytest.mark.parametrize("command", [c.NAME for c in parser.COMMANDS])
-def test_every_command_has_help_with_examples(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_has_help_with_examples(command: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as exit_info:
         cli.main([command, "--help"])
     assert exit_info.value.code == 0
@@ -60,21 +56,19 @@ def _interrupted(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_ctrl_c_while_commands_are_imported(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("place", "command", "words"),
+    [
+        ("grpo_doctor.cli.parser.make_parser", "attach", "grpo-doctor: interrupted.\n"),
+        ("grpo_doctor.cli.rule.execute", "rule", "nothing that was recorded is lost"),
+    ],
+)
+def test_ctrl_c(
+    place: str, command: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    slow = SimpleNamespace(make_parser=_interrupted)
-    monkeypatch.setitem(sys.modules, "grpo_doctor.cli.parser", slow)
-    assert cli.main(["attach"]) == 130
-    assert capsys.readouterr().err == "grpo-doctor: interrupted.\n"
-
-
-def test_ctrl_c_in_a_command_that_reads_a_recording(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("grpo_doctor.cli.rule.execute", _interrupted)
-    assert cli.main(["rule"]) == 130
-    assert "nothing that was recorded is lost" in capsys.readouterr().err
+    monkeypatch.setattr(place, _interrupted)
+    assert cli.main([command]) == 130
+    assert words in capsys.readouterr().err
 
 
 def test_what_follows_the_dashes_is_the_jobs() -> None:

@@ -1,18 +1,32 @@
-"""Results are written whole or not at all, and for the user alone."""
+"""Results are written whole or not at all, for the user alone, and with colours on terminals."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TextIO
 
 import msgspec
 import pytest
 
-from grpo_doctor.cli.output import check_output, document_json, write_bytes
+from grpo_doctor.cli.output import (
+    check_output,
+    color_wanted,
+    document_json,
+    terminal_width,
+    write_bytes,
+)
+from grpo_doctor.cli.rendering import comparison_text, digest, markdown, verdict_text
+from grpo_doctor.compare import compare
+from grpo_doctor.document import build_document
 from grpo_doctor.errors import OutputError, UsageError
+from tests.demo_verdicts import VISITS
+from tests.unit.findings.example_runs import run
 
 
 def test_a_file_is_replaced_whole_and_private(tmp_path: Path) -> None:
@@ -103,3 +117,52 @@ def test_standard_output_that_takes_parts_gets_all(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "stdout", stream)
     write_bytes(b"12345678\n", "-")
     assert sizes == [b"123", b"456", b"78\n", b"|"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _a_terminal_that_shows_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "colored"),
+    [("TERM", "xterm", True), ("NO_COLOR", "1", False), ("NO_COLOR", "", False),
+     ("TERM", "dumb", False)],
+)  # fmt: skip
+def test_a_terminal_is_coloured_unless_it_asks_for_none(
+    name: str, value: str, colored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    stream = Terminal()
+    assert color_wanted(stream) is colored
+    stream.close()
+    assert not any(color_wanted(other) for other in (stream, io.StringIO(), None))
+
+
+def test_each_text_has_colours_on_a_terminal_alone() -> None:
+    trace = run().build()
+    document = build_document(trace)
+    texts: tuple[Callable[[TextIO | None], str], ...] = (
+        lambda stream: digest(document, stream),
+        lambda stream: markdown("## Heading\n\nSome `code`.", stream),
+        lambda stream: comparison_text(compare(trace, trace), stream),
+        lambda stream: verdict_text(VISITS["stopped"](), stream),
+    )
+    for text in texts:
+        assert "\x1b[" in text(Terminal())
+        assert "\x1b" not in text(io.StringIO())
+        assert "\x1b" not in text(None)
+
+
+def test_lines_are_no_wider_than_the_terminal_and_never_very_wide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for columns, width in (("60", 60), ("110", 110), ("300", 110)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert terminal_width() == width

@@ -9,6 +9,7 @@ import pytest
 
 from grpo_doctor.cli import main
 from grpo_doctor.trace.write import write_trace
+from tests.unit.cli.attached import Captured
 from tests.unit.findings.example_runs import offloaded
 
 # Said by the parser, which ends the program.
@@ -134,12 +135,7 @@ def files_in(folder: Path) -> dict[Path, bytes]:
 
 @pytest.mark.parametrize(("line", "code", "words"), REFUSED)
 def test_what_makes_no_sense_is_refused(
-    line: str,
-    code: int,
-    words: str,
-    place: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    line: str, code: int, words: str, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
     monkeypatch.chdir(place)
     before = files_in(place)
@@ -151,9 +147,7 @@ def test_what_makes_no_sense_is_refused(
 
 
 @pytest.mark.parametrize(("line", "words"), MISTYPED)
-def test_what_is_mistyped_gets_the_nearest(
-    line: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_mistyped_gets_the_nearest(line: str, words: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as ended:
         main(shlex.split(line))
     assert ended.value.code == 2

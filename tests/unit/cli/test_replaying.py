@@ -16,8 +16,7 @@ from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.diagnose import diagnose
 from tests.evidence import EvidenceBuilder
 from tests.several_hosts import on_hosts
-
-Said = pytest.CaptureFixture[str]
+from tests.unit.cli.attached import Captured
 
 
 @pytest.fixture
@@ -36,28 +35,24 @@ def replay(*arguments: object) -> int:
     return main(["attach", "--replay", *map(str, arguments)])
 
 
-def test_all_hosts_give_one_verdict(bundles: list[Path], capsys: Said) -> None:
+def test_all_hosts_give_one_verdict(bundles: list[Path], capsys: Captured) -> None:
     assert replay(*bundles) == 3
     output = capsys.readouterr().out
     assert output.startswith("Rank 5 on node2 is stopped")
     assert "node3  ranks 6-7" in output
 
 
-def test_the_folder_above_them_and_json(bundles: list[Path], capsys: Said) -> None:
+def test_the_folder_above_them_and_json(bundles: list[Path], capsys: Captured) -> None:
     assert replay(bundles[0].parent, "--json") == 3
     document = json.loads(capsys.readouterr().out)
-    assert [host["name"] for host in document["job"]["hosts"]] == [
-        "node0",
-        "node1",
-        "node2",
-        "node3",
-    ]
+    names = [host["name"] for host in document["job"]["hosts"]]
+    assert names == ["node0", "node1", "node2", "node3"]
     assert document["verdict"]["culprits"] == [5]
     assert {row["rank"]: row["host"] for row in document["ranks"]}[5] == "node2"
 
 
 def test_one_that_cant_be_read_is_named_and_the_rest_is_used(
-    bundles: list[Path], capsys: Said
+    bundles: list[Path], capsys: Captured
 ) -> None:
     (bundles[0] / "evidence.json.gz").write_bytes(b"no bundle")
     assert replay(*bundles) == 3
@@ -79,7 +74,7 @@ def as_plain_user() -> Iterator[None]:
 
 
 def test_one_of_another_user_is_named_and_the_rest_is_used(
-    bundles: list[Path], capsys: Said
+    bundles: list[Path], capsys: Captured
 ) -> None:
     with tempfile.TemporaryDirectory() as name:  # pytest's own folder is closed to others
         shared = Path(name) / "shared"
@@ -98,7 +93,7 @@ def test_one_of_another_user_is_named_and_the_rest_is_used(
     assert output.err.count("node0: Permission denied") == 2
 
 
-def test_nothing_that_can_be_read_is_wrong_usage(bundles: list[Path], capsys: Said) -> None:
+def test_nothing_that_can_be_read_is_wrong_usage(bundles: list[Path], capsys: Captured) -> None:
     for path in bundles:
         (path / "evidence.json.gz").write_bytes(b"no bundle")
     assert replay(*bundles) == 2
@@ -106,7 +101,7 @@ def test_nothing_that_can_be_read_is_wrong_usage(bundles: list[Path], capsys: Sa
     assert all(path.name in output for path in bundles)
 
 
-def test_bundles_of_different_jobs_are_wrong_usage(bundles: list[Path], capsys: Said) -> None:
+def test_bundles_of_different_jobs_are_wrong_usage(bundles: list[Path], capsys: Captured) -> None:
     from dataclasses import replace
 
     strange = bundle.read(bundles[0])
@@ -118,7 +113,7 @@ def test_bundles_of_different_jobs_are_wrong_usage(bundles: list[Path], capsys: 
     assert "node0:29500" in output
 
 
-def test_the_joined_verdict_can_be_kept_beside_them(bundles: list[Path], capsys: Said) -> None:
+def test_the_joined_verdict_can_be_kept_beside_them(bundles: list[Path], capsys: Captured) -> None:
     template = bundles[0].parent / "{host}"
     assert replay(*bundles, "--out", template) == 3
     first = capsys.readouterr().out

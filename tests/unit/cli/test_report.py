@@ -13,6 +13,7 @@ from grpo_doctor.cli import main
 from grpo_doctor.cli.report import _beside
 from grpo_doctor.trace.write import write_trace
 from tests.recording import write_recording
+from tests.unit.cli.attached import Captured
 from tests.unit.findings.example_runs import run
 from tests.unit.importers import test_trackers
 
@@ -25,7 +26,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_a_page_lies_beside_the_recording_unless_told_otherwise(
-    trace: Path, capsys: pytest.CaptureFixture[str]
+    trace: Path, capsys: Captured
 ) -> None:
     assert main(["report", str(trace)]) == 0
     page = trace.with_name("one.report.html")
@@ -47,7 +48,7 @@ def test_nothing_but_the_page_is_left_in_a_folder_of_others(tmp_path: Path) -> N
 
 
 def test_without_a_recording_the_newest_run_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, ended_s in (("b", 200), ("a", 300), ("c", 100)):
@@ -71,9 +72,7 @@ def test_names_of_pages(tmp_path: Path) -> None:
     assert _beside(tmp_path) == str(tmp_path / "report.html")
 
 
-def test_text_and_json_go_to_standard_output_without_a_remark(
-    trace: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_text_and_json_go_to_standard_output_without_a_remark(trace: Path, capfd: Captured) -> None:
     assert main(["report", str(trace), "--format", "text"]) == 0
     printed = capfd.readouterr()
     assert "s per step" in printed.out

@@ -15,6 +15,7 @@ import pytest
 import grpo_doctor
 from grpo_doctor.cli import main, report_ray
 from grpo_doctor.cli.hosts import Said
+from tests.unit.cli.attached import Captured
 from tests.unit.trace.test_parts import run_in
 
 Look = Callable[[list[str], bytes], Said]
@@ -74,7 +75,7 @@ class FakeNodes:
 
 @pytest.fixture
 def reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> Callable[..., tuple[int, str, str]]:
     run = run_in(tmp_path / "run")
     monkeypatch.chdir(tmp_path)

@@ -1,14 +1,16 @@
-"""`run`: what is refused before anything is started."""
+"""`run`: what is refused before anything is started, and what is said at the end."""
 
 from __future__ import annotations
 
 import errno
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from grpo_doctor.cli import finish as finishing
 from grpo_doctor.cli import main, run, watching
 from grpo_doctor.cli.finish import Finished
 from grpo_doctor.cli.watching import Aftermath
@@ -16,6 +18,7 @@ from grpo_doctor_probes.supervisor import launch as launching
 from grpo_doctor_probes.supervisor import runfile
 from grpo_doctor_probes.supervisor.job import Ended
 from grpo_doctor_probes.supervisor.launch import Launch
+from tests.unit.cli.attached import Captured
 
 
 @pytest.fixture
@@ -57,22 +60,13 @@ def test_what_makes_sense_is_planned_as_it_was_said(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            [],
-            f"{Path('grpo-doctor-out').absolute()}: No space left. Choose another with -o DIR.",
-        ),
+        ([], f"{Path('grpo-doctor-out').absolute()}: No space left. Choose another with -o DIR."),
         (["-o", "a"], "a: No space left. Choose another with -o DIR."),
-        (
-            ["--join", "a"],
-            "a: No space left. Choose another with --join RUN.",
-        ),
+        (["--join", "a"], "a: No space left. Choose another with --join RUN."),
     ],
 )
 def test_a_folder_that_cannot_be_made_is_named(
-    arguments: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     def full(*_: object) -> Path:
         raise OSError(errno.ENOSPC, "No space left")
@@ -98,7 +92,7 @@ def test_a_job_is_watched_and_reported_on_unless_that_was_not_wanted(
     reports: list[bool],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     report_values: list[bool] = []
 
@@ -120,3 +114,40 @@ def test_a_job_is_watched_and_reported_on_unless_that_was_not_wanted(
     assert report_values == reports
     line = "the run's report shows what the server did: grpo-doctor report of-the-trainer"
     assert (line in capsys.readouterr().err) is (not reports)
+
+
+@pytest.mark.parametrize(
+    ("trace", "report", "lines"),
+    [
+        (None, None, []),
+        ("t.json", None, ["trace   t.json", "report it with: grpo-doctor report run"]),
+        ("t.json", "r.html", ["trace   t.json", "report  r.html"]),
+        (None, "r.html", ["report  r.html"]),
+    ],
+)
+def test_results_that_were_written(
+    trace: str | None, report: str | None, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[str] = []
+    monkeypatch.setattr(finishing, "inform", messages.append)
+    paths = [Path(name) if name else None for name in (trace, report)]
+    finishing._say_results(Path("run"), *paths)
+    assert messages == lines
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "lines"),
+    [
+        (0, None, ["a remark"]),
+        (3, None, ["a remark", "the job failed, exit code 3"]),
+        (137, "SIGKILL", ["a remark", "the job failed (SIGKILL), exit code 137"]),
+    ],
+)
+def test_how_the_job_ended(
+    code: int, signal: str | None, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[str] = []
+    monkeypatch.setattr(finishing, "say", messages.append)
+    end: Any = SimpleNamespace(state="failed", code=code, signal=signal)
+    finishing._say_end(end, cast(Any, SimpleNamespace(remarks=("a remark",))))
+    assert messages == lines

@@ -16,21 +16,20 @@ from grpo_doctor_reports.schema.attach import AttachDocument
 from grpo_doctor_reports.schema.findings import WhatifDocument
 from grpo_doctor_reports.schema.report import ReportDocument
 from tests.evidence import EvidenceBuilder
+from tests.unit.cli.attached import Captured
 
 FOLDER = Path(__file__).parents[3] / "docs" / "schemas"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_documented_schema_is_the_printed_one(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_documented_schema_is_the_printed_one(command: str, capsys: Captured) -> None:
     assert main(["schema", command]) == 0
     printed = capsys.readouterr().out
     assert printed == (FOLDER / f"{command}.json").read_text(), "run `make docs`"
     assert json.loads(printed)["$schema"].endswith("2020-12/schema")
 
 
-def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_all_are_listed(capsys: Captured) -> None:
     assert main(["schema"]) == 0
     assert capsys.readouterr().out.split() == list(COMMANDS)
     assert sorted(path.stem for path in FOLDER.iterdir()) == sorted(COMMANDS)

@@ -12,6 +12,7 @@ from grpo_doctor.cli import main, selftest
 from grpo_doctor.selftest import BUSY_MACHINE, Case, Outcome, judge
 from grpo_doctor.trace.read import load
 from grpo_doctor.trace.write import write_trace
+from tests.unit.cli.attached import Captured
 from tests.unit.findings.example_runs import run
 
 
@@ -28,9 +29,7 @@ def folders(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return made
 
 
-def test_every_job_once_and_all_right(
-    folders: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_job_once_and_all_right(folders: list[Path], capsys: Captured) -> None:
     assert main(["selftest", "straggler", "healthy", "straggler"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in out[:2]] == [["ok", "straggler"], ["ok", "healthy"]]
@@ -38,9 +37,7 @@ def test_every_job_once_and_all_right(
     assert [folder.name for folder in folders] == ["straggler", "healthy"]
 
 
-def test_what_is_missed_is_named_and_ends_with_1(
-    folders: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_missed_is_named_and_ends_with_1(folders: list[Path], capsys: Captured) -> None:
     assert main(["selftest", "garbage", "--json"]) == 1
     out, err = capsys.readouterr()
     assert "selftest --keep DIR" in err
@@ -51,42 +48,23 @@ def test_what_is_missed_is_named_and_ends_with_1(
 
 BUSY = frozenset({BUSY_MACHINE})
 FAULT = Case("fault", "something is wrong", frozenset({"GD001", "GD002"}), BUSY)
-NOTHING = Case("healthy", "nothing is wrong")
+RIGHT = Case("healthy", "right")
+WANTED = "fault          something is wrong; wanted GD001 or GD002, "
+BUSY_WORDS = "GD023 (other programs keep this machine busy)"
 
 
 @pytest.mark.parametrize(
     ("outcome", "line"),
     [
-        (
-            judge(FAULT, ["GD002"], 0.1),
-            "ok    fault          something is wrong; wanted GD001 or GD002, found GD002",
-        ),
-        (
-            judge(FAULT, [], 0.1),
-            "FAIL  fault          something is wrong; wanted GD001 or GD002, found nothing",
-        ),
-        (
-            judge(NOTHING, [], 0.1),
-            "ok    healthy        nothing is wrong; wanted nothing, found nothing",
-        ),
-        (
-            judge(FAULT, ["GD001", BUSY_MACHINE], 0.1),
-            (
-                "ok    fault          something is wrong; wanted GD001 or GD002, "
-                "found GD001, GD023 (other programs keep this machine busy)"
-            ),
-        ),
-        (
-            Outcome(FAULT, problem="exit code 1: no space"),
-            "FAIL  fault          something is wrong; wanted GD001 or GD002, exit code 1: no space",
-        ),
+        (judge(FAULT, ["GD002"], 0.1), f"ok    {WANTED}found GD002"),
+        (judge(FAULT, [], 0.1), f"FAIL  {WANTED}found nothing"),
+        (judge(FAULT, ["GD001", BUSY_MACHINE], 0.1), f"ok    {WANTED}found GD001, {BUSY_WORDS}"),
+        (Outcome(FAULT, problem="exit code 1: no space"), f"FAIL  {WANTED}exit code 1: no space"),
+        (judge(RIGHT, [], 0.1), "ok    healthy        right; wanted nothing, found nothing"),
     ],
 )
 def test_a_line_says_what_was_wanted_and_what_was_found(
-    outcome: Outcome,
-    line: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    outcome: Outcome, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr(selftest, "_outcome", lambda case, folder: outcome)
     main(["selftest", "healthy"])
@@ -95,11 +73,7 @@ def test_a_line_says_what_was_wanted_and_what_was_found(
 
 @pytest.mark.parametrize(("code", "right"), [(0, True), (3, False)])
 def test_a_job_is_recorded_judged_and_timed(
-    code: int,
-    right: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    code: int, right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     commands: list[list[str]] = []
 

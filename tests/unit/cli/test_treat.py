@@ -10,6 +10,7 @@ import pytest
 
 from grpo_doctor.cli import main
 from grpo_doctor.treat import session
+from tests.unit.cli.attached import Captured
 from tests.unit.treat.made_job import Job
 
 SCRIPT = """\
@@ -29,14 +30,12 @@ def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Job:
     return made
 
 
-def card(capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def card(capfd: Captured) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(capfd.readouterr().out)
     return found
 
 
-def test_the_result_is_a_command_and_a_card(
-    job: Job, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_result_is_a_command_and_a_card(job: Job, tmp_path: Path, capfd: Captured) -> None:
     assert main(["treat", "-o", "out", "--json", "--", *DEMO]) == 0
     found = card(capfd)
     assert found["result"] == ["--dataloader_num_workers", "4"]
@@ -49,7 +48,7 @@ def test_the_result_is_a_command_and_a_card(
 
 @pytest.mark.parametrize("write", [False, True])
 def test_a_script_gets_a_patch_and_is_written_only_when_asked(
-    write: bool, job: Job, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    write: bool, job: Job, tmp_path: Path, capfd: Captured
 ) -> None:
     job.framework = "ms-swift"
     (tmp_path / "data.jsonl").write_text('{"prompt": "1+1", "solution": "2"}\n')
@@ -65,7 +64,7 @@ def test_a_script_gets_a_patch_and_is_written_only_when_asked(
 
 
 def test_ctrl_c_ends_with_the_best_so_far_and_the_folder_continues(
-    job: Job, capfd: pytest.CaptureFixture[str]
+    job: Job, capfd: Captured
 ) -> None:
     def interrupt(number: int) -> None:
         if number == 2:
@@ -82,16 +81,14 @@ def test_ctrl_c_ends_with_the_best_so_far_and_the_folder_continues(
     assert "another command" in capfd.readouterr().err
 
 
-def test_a_dry_run_starts_and_writes_nothing(
-    job: Job, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_starts_and_writes_nothing(job: Job, tmp_path: Path, capfd: Captured) -> None:
     assert main(["treat", "-o", "out", "--dry-run", "--", *DEMO]) == 0
     assert "this is what a trial would be" in capfd.readouterr().out
     assert not job.trials
     assert not (tmp_path / "out").exists()
 
 
-def test_a_job_without_steps_ends_with_eight(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_job_without_steps_ends_with_eight(job: Job, capfd: Captured) -> None:
     job.ends = {0: "no steps"}
     assert main(["treat", "-o", "out", "--", *DEMO]) == 8
     assert "nothing could be measured" in capfd.readouterr().err

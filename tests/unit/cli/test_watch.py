@@ -10,9 +10,8 @@ import pytest
 
 from grpo_doctor.cli import main
 from tests.recording import run_job
+from tests.unit.cli.attached import Captured
 from tests.unit.watch.test_serve import JOB
-
-Output = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -22,13 +21,13 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_json_is_one_snapshot(run: Path, capsys: Output) -> None:
+def test_json_is_one_snapshot(run: Path, capsys: Captured) -> None:
     assert main(["watch", "--json", str(run)]) == 0
     now = json.loads(capsys.readouterr().out)
     assert (now["run"], now["state"], len(now["steps"])) == ("run", "ended", 6)
 
 
-def test_the_terminal_shows_a_run_until_it_ends(run: Path, capsys: Output) -> None:
+def test_the_terminal_shows_a_run_until_it_ends(run: Path, capsys: Captured) -> None:
     assert main(["watch", "--tui", str(run)]) == 0
     text = capsys.readouterr().out
     assert "run · unknown · ended" in text
@@ -37,7 +36,7 @@ def test_the_terminal_shows_a_run_until_it_ends(run: Path, capsys: Output) -> No
 
 
 def test_a_process_leads_to_its_run(
-    run: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    run: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["watch", "--json", str(os.getpid())]) == 2
     assert "is of no recorded run" in capsys.readouterr().err

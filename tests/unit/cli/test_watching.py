@@ -1,4 +1,4 @@
-"""What `run` says and writes of hangs."""
+"""What `run` says and writes of hangs, and work beside a thread that must never wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TextIO
 import pytest
 
 from grpo_doctor.cli import watching
-from grpo_doctor.cli.watching import with_flight_recorder
+from grpo_doctor.cli.watching import Beside, with_flight_recorder
 from grpo_doctor_probes.supervisor.deaths import Death, DeathWatch, Subject
 from grpo_doctor_probes.supervisor.inquiry import Answer
 from grpo_doctor_probes.supervisor.job import Ended, Job
@@ -22,16 +22,12 @@ from grpo_doctor_probes.supervisor.launch import Launch
 from grpo_doctor_probes.supervisor.liveline import LiveLine
 from grpo_doctor_probes.supervisor.members import Members
 from grpo_doctor_probes.supervisor.watchdog import Hang, Suspicion
-from tests.unit.probes.supervisor.headers_in_code import header, span
+from tests.unit.cli.attached import Captured
+from tests.unit.probes.conftest import fill
+from tests.unit.probes.supervisor.watched import header, span
 
-OPTIONS = argparse.Namespace(
-    no_live=True,
-    no_watchdog=False,
-    hang_after=None,
-    on_hang="report",
-    stop_after=None,
-    at_most=None,
-)
+LIMITS: dict[str, None] = dict.fromkeys(("hang_after", "stop_after", "at_most"))
+OPTIONS = argparse.Namespace(no_live=True, no_watchdog=False, on_hang="report", **LIMITS)
 LAUNCH = Launch(("true",), dict(os.environ), bundled=False, world_size=None)
 
 
@@ -47,7 +43,7 @@ def watched_with(tmp_path: Path, **options: object) -> tuple[watching.Watching, 
 
 
 def test_variables_are_set_said_and_have_their_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr(watching, "visible_gpus", lambda: 8)
     monkeypatch.setattr("grpo_doctor_probes.supervisor.flightenv.torch_version", lambda _: (2, 9))
@@ -59,31 +55,24 @@ def test_variables_are_set_said_and_have_their_folder(
     assert "TORCH_FR_BUFFER_SIZE=2000" in capsys.readouterr().err
 
 
-def test_a_verdict_that_cannot_be_drawn_is_still_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("not_kept", ["", "no space left."])
+def test_a_verdict_that_cannot_be_drawn_or_kept_is_still_said(
+    tmp_path: Path, capsys: Captured, not_kept: str
 ) -> None:
     watched, job = watched_with(tmp_path)
-    watched._hear(hang(tmp_path / "hangs/0", {"verdict": {"state": "stuck"}}))
-    assert capsys.readouterr().err.splitlines()[1] == "Rank 1 sleeps."
+    watched._hear(hang(tmp_path / "hangs/0", {"verdict": {"state": "stuck"}}, not_kept))
+    output = capsys.readouterr().err
+    assert output.splitlines()[1] == "Rank 1 sleeps."
+    assert ("could not be saved: no space left." in output) is bool(not_kept)
+    assert not (not_kept and "--replay" in output)
     after = watched.close(job.wait(lambda: None, 0.01))
     assert after.remarks == ("Rank 1 sleeps.",)
-    assert after.facts["hangs"][0]["bundle"] == str(tmp_path / "hangs/0")
-
-
-def test_evidence_that_could_not_be_kept_is_not_promised(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    watched, job = watched_with(tmp_path)
-    watched._hear(hang(tmp_path / "0", {"verdict": {"state": "stuck"}}, "no space left."))
-    output = capsys.readouterr().err
-    assert "could not be saved: no space left." in output
-    assert "--replay" not in output
-    after = watched.close(job.wait(lambda: None, 0.01))
-    assert after.facts["hangs"][0]["bundle"] is None
+    bundle = None if not_kept else str(tmp_path / "hangs/0")
+    assert after.facts["hangs"][0]["bundle"] == bundle
 
 
 def test_variables_whose_folder_cannot_be_made_are_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr(watching, "visible_gpus", lambda: 8)
     (tmp_path / "flight").write_text("in the way")
@@ -125,7 +114,7 @@ def test_the_last_look_is_waited_for_only_where_it_may_explain_the_end(
 
 
 def test_a_defect_of_the_watchdog_costs_the_job_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     watched, job = watched_with(tmp_path)
     monkeypatch.setattr(watched._headers, "read", lambda _: 1 / 0)
@@ -136,13 +125,6 @@ def test_a_defect_of_the_watchdog_costs_the_job_nothing(
     assert output.count("internal error") == 1
     assert watched.close(job.wait(lambda: None, 0.01)).facts == {}
     assert "Please report it" in capsys.readouterr().err
-
-
-def test_nothing_is_remarked_on_a_good_or_an_asked_for_end(tmp_path: Path) -> None:
-    for state in ("finished", "interrupted"):
-        watched, job = watched_with(tmp_path)
-        job.wait(lambda: None, 0.01)
-        assert watched.close(Ended(state, 0, None, 0)).remarks == ()
 
 
 def drained(reader: int) -> bytes:
@@ -161,11 +143,7 @@ def test_where_no_more_can_be_said_nobody_waits(
     """A stalled terminal: the thread beside hangs in it, and signals must still be passed on."""
     monkeypatch.setattr(watching, "_HANGS_S", 0.0)
     reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(writer, bytes(4096))
-    os.set_blocking(writer, True)
+    fill(writer)
     job, gate = Job(LAUNCH), threading.Event()
     watched = watching.Watching(OPTIONS, LAUNCH, ["true"], tmp_path, job)
     watched._beside.do(lambda: (gate.wait(30), None)[1])
@@ -188,7 +166,7 @@ def test_where_no_more_can_be_said_nobody_waits(
 
 
 def test_a_run_directory_that_hangs_holds_nobody_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr(watching, "_HANGS_S", 0.2)
     monkeypatch.setattr(watching, "_LET_GO_S", 0.2)
@@ -211,11 +189,7 @@ def test_a_run_directory_that_hangs_holds_nobody_up(
 
 @pytest.mark.parametrize(("on_hang", "stopped"), [("report", False), ("stop", True)])
 def test_a_hang_ends_the_job_only_where_that_was_wanted(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    on_hang: str,
-    stopped: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, on_hang: str, stopped: bool
 ) -> None:
     done: list[str] = []
     monkeypatch.setattr(Job, "stop", lambda job, kill: done.append("stop"))
@@ -273,11 +247,7 @@ def test_the_dead_are_written_down_with_where_they_stood(
     [(False, True, True), (True, True, False), (False, False, False)],
 )
 def test_a_live_line_needs_a_stream_and_leave(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    no_live: bool,
-    stream: bool,
-    shown: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_live: bool, stream: bool, shown: bool
 ) -> None:
     lines: list[TextIO] = []
 
@@ -291,3 +261,26 @@ def test_a_live_line_needs_a_stream_and_leave(
     watched, job = watched_with(tmp_path, no_live=no_live)
     watched.close(job.wait(lambda: None, 0.01))
     assert lines == [terminal] * shown
+
+
+def test_what_comes_while_it_works_is_left_out() -> None:
+    beside, gate = Beside("test"), threading.Event()
+    done: list[int] = []
+
+    def at_the_gate() -> None:
+        gate.wait(30)
+        done.append(1)
+
+    assert beside.do(at_the_gate)
+    assert not beside.do(lambda: done.append(2))
+    assert 0 < beside.busy_s < 30
+    assert not beside.settle(0.01)
+    gate.set()
+    assert beside.settle(30)
+    assert beside.busy_s == 0
+    assert beside.do(lambda: done.append(3))
+    assert beside.settle(30)
+    assert done == [1, 3]
+    beside.close()
+    beside._thread.join(30)
+    assert not beside._thread.is_alive()
