@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from grpo_doctor.knobs.model import Kind, Knob, Needs, Spelling, Syntax
+from grpo_doctor.knobs.model import Kind, Knob, Needs, Spelling, Syntax, version_of
 from grpo_doctor.knobs.option_lists import option_list
 
 
@@ -51,11 +51,20 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: tuple[Needs, ...]
 
     def table(self, name: str) -> Iterator[Spelling]:
-        """Yield the rows of one framework."""
+        """Yield the rows of one framework, of its base those whose options it has, while it has
+        them."""
+        listed = option_list(self.frameworks[name].options)
         for setting in self.settings:
             owner = name if name in setting.rows else self.frameworks[name].base
             for row in setting.rows.get(owner, ()):
-                yield self.frameworks[owner].dated(replace(row, knob=setting.name))
+                dated = self.frameworks[owner].dated(replace(row, knob=setting.name))
+                if owner == name or listed is None:
+                    yield dated
+                elif listed.ever(row.key):
+                    both = (dated.since, listed.span(row.key, "")[0])
+                    since = max(both, key=lambda text: version_of(text) or ())
+                    if dated.covers(version_of(since) or ()):
+                        yield replace(dated, since=since)
 
 
 _FILE = msgspec.json.decode(Path(__file__).with_name("settings.json").read_bytes(), type=_File)

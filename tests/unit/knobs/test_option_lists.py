@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_doctor.knobs.option_lists import FOLDER, option_list
-from grpo_doctor.knobs.tables import RENAMED
+from grpo_doctor.knobs.tables import RENAMED, TABLES
 from tests.wheels.definitions import sources
 from tests.wheels.fetch import VERSIONS, NoWheelError, wheel
 from tests.wheels.listed import READERS
@@ -39,8 +39,15 @@ def test_new_names_are_known(owner: str) -> None:
     assert [new for new in RENAMED[owner].values() if not listed.ever(new)] == []
 
 
-def test_there_is_no_list_of_a_framework_that_nobody_read() -> None:
+@pytest.mark.parametrize("table", [name for name in TABLES if option_list(name.replace(" ", "-"))])
+def test_a_name_of_a_setting_is_an_option_of_its_own_command(table: str) -> None:
     assert option_list("slime") is None
+    listed = option_list(table.replace(" ", "-"))
+    assert listed is not None
+    for row in (row for row in TABLES[table] if not row.new):
+        has = [version for version in listed.read if row.covers(listed.version(version))]
+        assert all(listed.takes(row.key, version) for version in has[:1]), row.key
+        assert row.until or listed.takes(row.key, None), row.key
 
 
 @pytest.mark.parametrize("name", sorted(set(READERS) - {"trl-server"}))

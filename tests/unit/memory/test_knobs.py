@@ -83,7 +83,7 @@ MOVES = (  # jobs; knob; two values of it; the phases that take more with the se
     ("by-generate", "model.attention", "eager", "flash_attention_2", "", "logprob train"),
     ("trl", "model.attention", "eager", "flash_attention_2", "", "logprob"),
     ("verl", "train.activation_offload", False, True, "", "train"),
-    ("ms-swift megatron", "train.use_liger", False, True, "", "logprob train"),
+    ("ms-swift", "train.use_liger", False, True, "", "logprob train"),
     ("verl", "train.use_liger", False, True, "", "logprob"),  # training peaks at FSDP's gradients
     ("trl", "train.use_liger", False, True, "", "train"),  # its kernel has no logits either
     ("ms-swift verl openrlhf", "train.padding_free", False, True, "", "logprob train"),
