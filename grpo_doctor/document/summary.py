@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.learning import curve
+from grpo_doctor.analysis.learning import without_rollouts
 from grpo_doctor.analysis.regimes import CHECKPOINT, EVAL, KINDS, WARMUP
 from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE
 from grpo_doctor.analysis.sampled import counter_sum
@@ -37,7 +37,7 @@ def not_judged(analysis: Analysis) -> list[str]:
         *_about_ranks(analysis),
         *_about_clocks(analysis),
     ]
-    if origin and analysis.trace.metrics.values and curve(analysis.trace, "reward") is None:
+    if without_rollouts(analysis):
         questions.append("Rewards: none under a known name, so this may be no GRPO run.")
     if analysis.by_host_clock_alone:
         phases = ", ".join(p for p in PHASES if p in analysis.by_host_clock_alone)

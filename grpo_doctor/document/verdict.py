@@ -175,7 +175,8 @@ def _without_steps(analysis: Analysis) -> str:
     if len(analysis.steps.numbers):
         return "No step ended on every rank"
     if (logged := _logged(analysis)) is not None:
-        last, is_each = int(logged[-1]), len(logged) > logged[-1] - logged[0]
+        last = int(logged[-1])
+        is_each = len(logged) > last - logged[0] and (len(logged) > 1 or last <= 1)
         what = formatting.count(len(logged), "step" if is_each else "row")
         return f"{what} logged{'' if is_each else f' up to step {last}'}, without step times"
     if any(process.carries_steps for process in analysis.trace.processes):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from grpo_doctor.analysis.learning import without_rollouts
 from grpo_doctor.findings.learning import with_lost_steps
 from grpo_doctor.findings.priority import priority
 from grpo_doctor.findings.readings import UntimedError
@@ -19,7 +20,7 @@ from grpo_doctor.findings.rule import (
     RuleError,
 )
 from grpo_doctor.findings.rules import ALL
-from grpo_doctor.findings.shared import DEFERS_TO
+from grpo_doctor.findings.shared import DEFERS_TO, OF_ANY_TRAINING
 from grpo_doctor.findings.signals import PHASES, STEPS, Signal
 from grpo_doctor.findings.view import RuleFile, RunView
 from grpo_doctor.trace.model import Kind, Origin, Trace
@@ -27,6 +28,8 @@ from grpo_doctor.trace.model import Kind, Origin, Trace
 _RECORD = re.compile(
     r"record with `grpo-doctor run`(?: on the GPU's machine)?(?: on (a kernel [^,;()]+))?"
 )
+
+_OF_ROLLOUTS = ("rollout", "reward", "sync", "learning")
 
 BY_ID = {rule.RULE.id: rule for rule in ALL}
 
@@ -66,19 +69,31 @@ def ask(rule: RuleFile, view: RunView) -> Outcome:
     return answers[rule_id]
 
 
-def _ask(rule: RuleFile, view: RunView) -> Outcome:
+def _outside(rule: Rule, view: RunView) -> NotRun | NotApplicable | None:
+    """Why this run is none that the rule is of; None where it may be."""
     recorded, origin = len(view.analysis.ranks), view.trace.run.origin
-    if origin and recorded < rule.RULE.min_ranks:
+    of_rollouts = rule.family in _OF_ROLLOUTS and rule.id not in OF_ANY_TRAINING
+    if of_rollouts and without_rollouts(view.analysis):
+        return NotApplicable("neither rollouts nor rewards were recorded")
+    if origin and recorded < rule.min_ranks:
         return NotRun((f"a recording of every rank: {_instead(origin)}",))
     ranks = max(recorded, view.trace.run.world_size)
-    if 0 < ranks < rule.RULE.min_ranks:
+    if 0 < ranks < rule.min_ranks:
         return NotApplicable(f"the run has {ranks} rank{'s' * (ranks != 1)}")
+    return None
+
+
+def _ask(rule: RuleFile, view: RunView) -> Outcome:
+    outside = _outside(rule.RULE, view)
+    if outside is not None:
+        return outside
     try:
         absent = [signal for signal in rule.RULE.needs if not signal.present(view.analysis)]
         if absent:
             return _without(absent, view)
         return _on_facts(rule, view.narrowed(rule.RULE))
     except UntimedError as untimed:
+        origin = view.trace.run.origin
         assert origin is not None
         return NotRun((f"{untimed}: {_instead(origin)}",))
     except Exception as error:  # noqa: BLE001 - a rule's defect must not cost the report

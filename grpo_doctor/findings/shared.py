@@ -26,6 +26,8 @@ PROFILE = "run `py-spy record --subprocesses -d 30 -o profile.svg --pid PID`"
 # Rules of which a signal is a counter that of all trainers only the bundled one writes;
 # elsewhere `grpo_doctor_probes.counter` has to be fed with it.
 BUNDLED_ONLY = ("GD071",)
+# Of the family `learning`, and of gradients and losses alone.
+OF_ANY_TRAINING = ("GD062", "GD064")
 # The engine asks these first; a rule reads their findings by `RunView.found`. Each names the same
 # cost with the same fix, or a better one. No rule may defer back.
 DEFERS_TO: dict[str, tuple[str, ...]] = {

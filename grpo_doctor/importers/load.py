@@ -75,11 +75,11 @@ def _load_file(path: Path) -> Trace:
         for importer in _IMPORTERS:
             if importer.recognises(path, head):
                 return importer.load(path)
-        if is_log(head):
-            fatal = f" {words}." if (words := fatal_sentence(path)) else ""
-            raise TraceError(f"{path} has no training step that can be read; {_READS}.{fatal}")
-        if head.strip() and b"\0" not in head and not _EVENT.search(head):
-            raise TraceError(f"{path} is not a trace and has no step with a reward; {_READS}.")
+        text = head.strip() and b"\0" not in head
+        if text and (is_log(head) or not _EVENT.search(head)):
+            fatal = f" {words}." if is_log(head) and (words := fatal_sentence(path)) else ""
+            what = "is not a trace and has no step with a reward"
+            raise TraceError(f"{path} {what}; {_READS}.{fatal}")
     try:
         return recordings.load(path)
     except TraceError as problem:

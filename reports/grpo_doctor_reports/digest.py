@@ -290,6 +290,13 @@ def key_numbers(report: ReportDocument) -> list[KeyNumber]:
     return [number for number in numbers if number.value not in _NOTHING]
 
 
+def key_numbers_line(report: ReportDocument) -> str:
+    """Return the headline numbers on one line: `Step time 4 s · Steps 12 (1 warm-up)`."""
+    return " · ".join(
+        f"{n.label} {n.value}" + (f" ({n.detail})" if n.detail else "") for n in key_numbers(report)
+    )
+
+
 def setup_parts(report: ReportDocument) -> list[str]:
     """Return what was trained, on what, and how it was spread: each where it is known."""
     run = report.run

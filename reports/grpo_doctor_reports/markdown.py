@@ -33,10 +33,7 @@ def _markdown(report: ReportDocument) -> Iterator[str]:
     for sentence in (*digest.losses(report), *digest.stalls(report)):
         yield f"\n> {_escaped(sentence)}"
     yield ""
-    yield " · ".join(
-        f"{n.label} {_escaped(n.value)}" + (f" ({_escaped(n.detail)})" if n.detail else "")
-        for n in digest.key_numbers(report)
-    )
+    yield _escaped(digest.key_numbers_line(report))
     yield ""
     parts = digest.step_bar(report)
     if not parts:

@@ -67,13 +67,7 @@ def _body(report: ReportDocument, width: int) -> Iterator[RenderableType]:
     yield Text("\n" + digest.verdict(report) + "\n", style=style)
     for stall in digest.stalls(report):
         yield Text(stall, style="bold red")
-    yield Text(
-        " · ".join(
-            f"{item.label} {item.value}" + (f" ({item.detail})" if item.detail else "")
-            for item in digest.key_numbers(report)
-        )
-        + "\n"
-    )
+    yield Text(digest.key_numbers_line(report) + "\n")
     yield from _step_bar(report, width)
     yield from _evaluation(report, width)
     of_trajectories = trajectory_words.sentences(report.trajectories)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grpo_doctor.analysis.learning.names import spellings
+from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.model import Trace
+
+if TYPE_CHECKING:
+    from grpo_doctor.analysis import Analysis
 
 Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -93,3 +98,14 @@ def components(trace: Trace) -> dict[str, tuple[Curve, Curve | None]]:
         for name, parts in parts_of.items()
         if "/mean" in parts
     }
+
+
+def without_rollouts(analysis: Analysis) -> bool:
+    """Return whether steps of training were recorded or logged, and no rollout or reward."""
+    trace = analysis.trace
+    phases = {phase_of(name) for name in trace.names}
+    trains = trace.metrics.values if trace.run.origin else "train" in phases
+    if not trains or not (trace.run.origin or len(analysis.steps.used)):
+        return False
+    rollouts = phases & {"rollout", "reward"} or trace.run.servers or trace.trajectories
+    return not rollouts and curve(trace, "reward") is None

@@ -37,8 +37,7 @@ def _micro_batch(case: Case) -> Effect:
         raise UnsupportedError(f"the {lacking} of the micro-batches was not recorded")
     if batch * passes != new_batch * new_passes:
         raise UnsupportedError(
-            f"{new_passes} micro-batches of {new_batch} are a different batch than {passes} of "
-            f"{batch}"
+            f"a rank's batch would have {new_batch * new_passes} rows instead of {batch * passes}"
         )
     ratio = new_batch / batch
     if ratio == 1:

@@ -83,7 +83,7 @@ def best_words(evaluation: Evaluation) -> str:
 
 def _is_flat(name: str, values: Numbers) -> bool:
     numbers = known(values)
-    return len(numbers) > 1 and min(numbers) == max(numbers) and name not in _FIRST
+    return min(numbers) == max(numbers) and name not in _FIRST
 
 
 def _note(left_out: int, flat: list[str], metrics: MetricsView) -> str:
@@ -97,7 +97,7 @@ def _note(left_out: int, flat: list[str], metrics: MetricsView) -> str:
     notes += [f"{formatting.count(left_out, 'more metric')} not drawn."] if left_out else []
     if flat:
         values = [f"{name} {from_to(metrics.series[name])[1]}" for name in flat]
-        notes.append(f"Constant: {formatting.listed(values, _FLAT_NAMED)}.")
+        notes.append(f"One value each: {formatting.listed(values, _FLAT_NAMED)}.")
     return " ".join(notes)
 
 

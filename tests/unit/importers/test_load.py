@@ -36,7 +36,7 @@ def test_a_file_of_ours_is_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("hello\n", "x.log has no training step that can be read; .*report --help"),
+        ("hello\n", "x.log is not a trace and has no step with a reward; .*report --help"),
         ('{"a": 1}', "report --help` lists the files"),
         ("", "report --help` lists the files"),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from grpo_doctor.analysis import analyse
 from grpo_doctor.analysis.learning import curve
+from grpo_doctor.document import build_document
 from grpo_doctor.errors import TraceError
 from grpo_doctor.importers.load import load
 from grpo_doctor.importers.trainer_state import recognises as recognises_state
@@ -41,6 +42,14 @@ def test_a_trainer_state_without_step_times_has_its_metrics(tmp_path: Path) -> N
     assert "since 0.26" in notes
     assert "10 s a step" in notes
     assert "one row for every 5 steps" in notes
+
+
+@pytest.mark.parametrize(
+    ("step", "words"), [(1, "1 step logged, "), (10, "1 row logged up to step")]
+)
+def test_the_first_row_may_be_of_several_steps(tmp_path: Path, step: int, words: str) -> None:
+    document = build_document(trainer_state(tmp_path, trl_row(step)))
+    assert document.summary.verdict.startswith(words)
 
 
 def test_evaluation_lies_beside_the_step(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ RUNS = {
     "well": learner,
     **rows("grades", lambda count: learner(knobs={"rollout.num_generations": count}), 1, 3, 4),
     "five are few and not too few": lambda: learner(knobs={"rollout.num_generations": 5}),
+    "training without rollouts has no groups": lambda: run({"dataload": 1.0, "train": 4.0}),
     "unknown settings": lambda: run(knobs={}),
     **rows("what is no number of completions is not judged",
         lambda count: learner(framework="unknown", knobs={"rollout.num_generations": count}), 0,
