@@ -104,7 +104,7 @@ def stripped(text: str) -> str:
 def errors(text: str) -> list[Error]:
     """Return the first errors that were not handled, nor heard of from another process.
 
-    Those that Python ignored, in a finalizer or at its exit, are the last. `text` is `stripped`.
+    Those that Python ignored, and lines that name no type, are the last. `text` is `stripped`.
     """
     return sorted(islice(_errors(text), _MOST), key=lambda error: error.ignored)
 
@@ -141,7 +141,7 @@ def _errors(text: str) -> Iterator[Error]:
             says += " " + text[end : end + 600].strip().split("\n")[0]
         says = says.removesuffix(", (")  # words that begin on the next line
         start = found.start("name")
-        ignored = "Exception ignored in" in text[since:begin]
+        ignored = name in _ENDINGS or "Exception ignored in" in text[since:begin]
         yield Error(found["name"], says, start, frames, code, text[start : start + 900], ignored)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import cache
-from itertools import chain
 
 from grpo_doctor.diagnose.errors import FRAME, FRAMEWORKS, PACKAGES, Error, Frame, as_frame
 from grpo_doctor.diagnose.model import Certainty, Finding, line_at
@@ -27,14 +27,19 @@ _RUNTIME = re.compile(
 _CHECK = re.compile(r"(?i)config|argument|\bargs\b|valid|__post_init__|check|parse|assert")
 _MISFIT = re.compile(
     r"(?P<what>[a-zA-Z\d_.]{1,99}\(\)) (?:got an unexpected keyword argument '(?P<arg>\w+)|missing"
-    r" \d+ required |takes [\w ]{1,30}positional arguments? but \d+ w\w+ given)|(?P<what2>(?:module"
-    r" |type object )?'(?!(?:NoneType|str|list|dict|int|tuple|float|set|bool|bytes|function|"
+    r" \d+ required |takes [\w ]{1,30}positional arguments? but \d+ w\w+ given)|(?P<what2>(?:type"
+    r" object )?'(?!(?:NoneType|str|list|dict|int|tuple|float|set|bool|bytes|function|"
     r"coroutine|Tensor|ndarray)')[\w.]{1,99}'(?: object)?)"
     r" has no attribute '(?P<arg2>\w+)|[Uu]nexpected keyword argument '(?P<arg3>\w+)"
 )
 _IMPORT = re.compile(
     r"cannot import name '(?P<name>\w+)'(?: from '(?P<of>[\w.]+))?|"
-    r"No module named '(?P<of2>\w+\.[\w.]+)'"
+    r"No module named '(?P<of2>\w+\.[\w.]+)'|"
+    r"(?<!partially initialized )module '(?P<of3>[\w.]+)' has no attribute '(?P<name3>\w+)'"
+)
+# A function that scores, but no method of a trainer.
+_REWARD = re.compile(
+    r"^(?:__main__|\w*[Rr]eward\w*)?\.?(?=[a-z_])\w*(?:reward|score|__call__)\w*\("
 )
 _PATCHES = ("unsloth", "liger", "swift")  # put attributes into the classes of other packages
 _SINCE = {"GRPOConfig": "trl 0.14", "GRPOTrainer": "trl 0.14"}
@@ -51,7 +56,8 @@ _SIZES = re.compile("|".join((
 )))  # fmt: skip
 _UNKNOWN = re.compile(
     r"^[\w ]{0,30}?['\"]?([\w./-]+)['\"]? is not (?:implemented|registered|defined) in\b|"
-    r"\b(?:[Uu]nknown|[Uu]nsupported|[Uu]nrecognized) [\w ]{2,30}[:=]? ['\"]?([\w./-]+)['\"]?"
+    r"\b(?:[Uu]nknown|[Uu]nsupported|[Uu]nrecognized) (?!operand)[\w ]{2,30}[:=]? "
+    r"['\"]?([\w./-]+)['\"]?"
 )
 _OF_MODEL = r"(?:model|checkpoint|weight|adapter|tokenizer|state_dict)s?"
 _LOADED = re.compile(
@@ -79,20 +85,11 @@ _OUTSIDE_SAYS = re.compile(
 )
 _TYPES = r"(?:str|bytes|int|float|bool|list|dict|tuple|set|Tensor|string|real number)"
 _OTHER_KIND = re.compile(
-    rf"indices must be integers|unhashable type|object of type '(?!NoneType)\w+' has no len|"
-    rf"(?:must|should) be (?:an? |one of )?(?:\w+, )*{_TYPES}\b|can only concatenate|"
+    rf"unsupported operand type|indices must be integers|unhashable type|can only concatenate|"
+    rf"object of type '(?!NoneType)\w+' has no len|"
+    rf"(?:must|should) be (?:an? |one of )?(?:\w+, )*{_TYPES}\b|"
     rf"expected (?:an? )?{_TYPES}\b[^\n]{{0,60}}(?:, not|found|got)|"
     rf"'{_TYPES}' object is not"
-)
-# By words in the innermost places; the first of these that fits.
-_PHASES = (
-    ("the weight sync", r"update_weight|named_param|weight_transfer|move_model|ipc"),
-    ("a checkpoint", r"checkpoint|save|state_dict|resume"),
-    ("the data", r"dataset|preprocess|collat|data_loader|dataloader|encode|template"),
-    ("the reward", r"reward|score|grader|verify"),
-    ("the log-probabilities", r"log_?prob|logps"),
-    ("the rollout", r"generat|rollout|infer|llm|engine_core|sampl|vllm|sglang|lora_|punica"),
-    ("training", r"compute_loss|backward|training_step|\btrain\b|optim|advantage|update_policy"),
 )
 _SETTING = re.compile(  # a name that a message calls a setting
     r"\b(?:when|if|unless|set|use|enable|disable) [`'\"]?(?:--)?([a-z]\w*_\w+)|"
@@ -114,9 +111,9 @@ def general_finding(text: str, errors: list[Error]) -> Finding | None:
             frames = tuple(map(as_frame, FRAME.finditer(text)))
             errors = [Error("", says, named.start(), frames, "", "")]
     rules = (_memory, _import, _misfit, _sizes, _kind, _missing, _value, _refused, _other_kind)
-    tried = ((error, rule(error, text)) for error in errors for rule in rules)
-    raised = ((error, _raised(error, text)) for error in errors[:1])
-    error, found = next((pair for pair in chain(tried, raised) if pair[1]), (None, None))
+    # The first error is the cause of the others, whatever they name.
+    tried = ((error, rule(error, text)) for error in errors for rule in (*rules, _raised))
+    error, found = next((pair for pair in tried if pair[1]), (None, None))
     if error is None or found is None:
         return None
     name, cls, certainty, says, fix = found
@@ -136,17 +133,25 @@ def _memory(error: Error, _: str) -> _Found | None:
 def _import(error: Error, text: str) -> _Found | None:
     if (found := _IMPORT.search(error.says)) is None:
         return None
-    name, of = found["name"], found["of"] or found["of2"] or ""
+    of = found["of"] or found["of2"] or found["of3"] or ""
+    root, _, inside = of.partition(".")
+    name = found["name"] or ".".join(filter(None, (inside, found["name3"]))) or of
+    if root in sys.stdlib_module_names:
+        says = f"This Python's {of} has no {name}: the code is for another version of Python, or a "
+        says += f"file called {root}.py hides it."
+        fix = f"update {error.package or 'the package'}, or run it with the Python that it names"
+        return "python-version", "config", "likely", says, fix
     by = f", which {error.package} expects" if error.package in PACKAGES else ""
-    what = _with_version(of.split(".")[0], text) if of else "package"
-    says = f"The installed {what} has no {name or of}{by}: "
+    what = _with_version(root, text) if of else "package"
+    says = f"The installed {what} has no {name}{by}: its version is too old or too new."
     fix = f"install {_SINCE[name]} or newer" if name in _SINCE else _VERSIONS
-    if of and error.package == of.split(".")[0]:
-        says = f"{what} does not find {name or of} in its own code: its files are of two versions, "
+    if of and error.package == root:
+        says = f"{what} does not find {name} in its own code: its files are of two versions, "
         says += "or a notebook still holds the older one."
         fix = f"uninstall {error.package} until none is left, install it once, restart the notebook"
-        return "package-version", "config", "likely", says, fix
-    return "package-version", "config", "likely", f"{says}its version is too old or too new.", fix
+    elif found["of3"] and not inside:
+        says += f" Or a folder called {root} hides it."
+    return "package-version", "config", "likely", says, fix
 
 
 def _misfit(error: Error, text: str) -> _Found | None:
@@ -156,29 +161,34 @@ def _misfit(error: Error, text: str) -> _Found | None:
         return None
     arg = found["arg"] or found["arg2"] or found["arg3"]
     what = found["what"] or found["what2"] or "The function"
+    does = f"does not know {arg}" if arg else "is called with other arguments than it takes"
+    if _REWARD.search(what) or arg in ("prompts", "completions", "completion_ids"):
+        says = f"{what} {does}: it lacks an argument that its caller gives to reward functions, or "
+        says += "it is made for another trainer, version or kind of reward."
+        fix = "add **kwargs to it; compare its arguments with a reward of this version's examples"
+        return "reward-arguments", "config", "likely", says, fix
     inner = error.package if error.package in PACKAGES else ""
     patches = next((each for each in _PATCHES if arg and arg.startswith(f"{each}_")), "")
     packages = [f.package for f in error.frames if f.package in PACKAGES]
     near = [*dict.fromkeys(reversed(packages))][: 1 if "object" in what else 2]
     if inner and found["what"] and "." not in what and what[0].islower():
         near = [inner, f"the code that defines {what}"]
-    if prefix := re.match(rf"_?({'|'.join(_PATCHES)})_", what):
-        near = [prefix[1], next((p for p in near if p != prefix[1]), "the package that calls it")]
+    if prefix := re.match(rf"(?i)'?_?({'|'.join(_PATCHES)})", what):
+        own = prefix[1].lower()
+        near = [own, next((each for each in near if each != own), "the package that calls it")]
     who = " and ".join(near) if near[1:] else "two packages, or script and package,"
-    knows = "does not know" if found["what"] or found["arg3"] else "has no"
-    does = f"{knows} {arg}" if arg else "is called with other arguments than it takes"
-    says = f"{what} {does}: {who} are of versions that do not fit together"
-    says += ", or this path never sets it, a bug." if "object" in what else "."
+    does = f"has no {arg}" if found["arg2"] else does
+    says = f"{what} {does}: {who} are of versions that do not fit together."
+    if "object" in what:
+        says += " Or that code expects another class or mode of it, or this version has a bug."
     fix = _VERSIONS
     if patches:
         says = f"{what} has no {arg}, which {patches} adds: it was imported before {patches}, or "
         says, fix = f"{says}their versions do not fit.", f"import {patches} first; {_VERSIONS}"
     elif found["arg2"] and f"self.{arg}" in error.code:
         of = f" of {inner}" if inner else ""
-        says = (
-            f"{what} uses {arg} and nothing has set it: a bug of this version{of}, or its parent "
-            "class is of another version."
-        )
+        says = f"{what} uses {arg} and nothing has set it: a bug of this version{of}, or its "
+        says += "parent class is of another version."
         fix = f"update {inner or 'the package that defines it'}; {_VERSIONS}"
     return "versions-do-not-fit", "config", "possible", says, fix
 
@@ -205,9 +215,9 @@ def _relation(a: str, b: str) -> str:
     if not (a.isdecimal() and b.isdecimal() and len(a + b) < 40):
         return ""
     small, large = sorted((int(a), int(b)))
-    if small > 1 and large % small == 0 and large > small:
-        return f" ({large // small} times, as those of all ranks or micro-batches to those of one)"
-    return " (as a text that was tokenized or cut twice)" if large - small <= 8 else ""
+    if small < 2 or large % small or large == small:
+        return ""
+    return f" ({large // small} times, as those of all ranks or micro-batches to those of one)"
 
 
 def _value(error: Error, text: str) -> _Found | None:
@@ -218,7 +228,7 @@ def _value(error: Error, text: str) -> _Found | None:
         fix = f"install another version of {error.package or 'the framework'}"
         return "message-contradicts-itself", "crash", "likely", f"{says}: {error.says}", fix
     who = error.package if error.package in FRAMEWORKS else "The program"
-    if found := _UNKNOWN.search(error.says):
+    if (found := _UNKNOWN.search(error.says)) and error.name.endswith("Error"):
         says = f"{who} does not know {found[1] or found[2]}: {error.says[:300]}"
         fix = "check its name, that the file which registers it is loaded, and the version"
         return "value-unknown", "config", "possible", says, fix
@@ -265,9 +275,7 @@ def _kind(error: Error, _: str) -> _Found | None:
     who = error.inner.package if error.inner else ""
     where = f"{who or 'the program'}{f', at {error.inner.place}' if error.inner else ''}"
     if error.name == "NotImplementedError" and error.inner and not error.says:
-        says = (
-            f"{who} does not implement {error.inner.function} for this engine, device or version."
-        )
+        says = f"{who} does not implement {error.inner.function} for this engine or version."
         fix = "turn off the setting that calls it, or install another version or engine"
         return "not-implemented", "config", "possible", says, fix
     if error.name in ("UnboundLocalError", "NameError"):
@@ -278,20 +286,12 @@ def _kind(error: Error, _: str) -> _Found | None:
         says += f"files that were changed or not installed whole ({error.words})."
         fix = f"install {error.package} again, or another version of it"
         return "package-version", "config", "likely", says, fix
-    if error.name == "IndexError" and (found := re.search(r"(\w+)\[[^\[\]]+\]", error.code)):
-        says = (
-            f"{found[1]} has fewer entries than {where}, asks for ({error.code}): the settings or "
-        )
-        says += "the data promise more than there are."
-        fix = f"print the length of {found[1]}; compare the settings that fill it with those that "
-        fix += "count it, as numbers of GPUs, engines, completions"
+    found = re.search(r"(\w+)\[[^\[\]]+\]", error.code)
+    if found and "index out of range" in error.says:
+        says = f"{found[1]} has fewer entries than {where} asks for ({error.code}): settings, data "
+        says += "or an answer gave fewer than that code expects."
+        fix = f"print {found[1]} there, and look at what fills it"
         return "list-too-short", "crash", "possible", says, fix
-    if found := re.search(r"unsupported operand type\(s\) for \S+ '(\w+)' and '(\w+)'", error.says):
-        says = f"Values of two types, {found[2]} and {found[1]}, meet in one operation of {where}: "
-        says += "something returned another kind than its caller expects, as a reward that is no "
-        says += "number."
-        fix = "return one number per completion; name the key of a reward that is a dict"
-        return "kinds-differ", "crash", "possible", says, fix
     return None
 
 
@@ -308,16 +308,11 @@ def _refused(error: Error, _: str) -> _Found | None:
     alone = inner is None and error.name.endswith(("ValueError", "NotImplementedError"))
     if not (options or checks or compares or (alone and not _OTHER_KIND.search(words))):
         return None
-    sure: Certainty = "likely" if package and options else "possible"
     bare = words.startswith("assert ")
-    sure = "possible" if bare else sure
+    sure: Certainty = "likely" if package and options and not bare else "possible"
     what = "its settings" if sure == "likely" else "its settings or its data"
     says = f"{package or 'The program'} refused {what}: "
     fix = f"change {' or '.join(options[:4])}" if options else "change what the message names"
-    if needs := re.search(
-        r"(\w+) (?:is|are) (?:required|needed) .*?\b(?:when|if|by) (\w+_\w+)", words
-    ):
-        fix = f"find what gives {needs[1]}, a setting or a part, or turn {needs[2]} off"
     if bare:
         says = f"A check of {package or 'the program'} failed, about its settings or the model's: "
         fix += f"; or install a version of {package or 'it'} that knows this model"
@@ -370,24 +365,14 @@ def comes_from_outside(error: Error) -> bool:
 
 def _package_failed(error: Error, inner: Frame, callers: list[str], text: str) -> _Found:
     """A package raised it; `callers` are the packages of the frames above, the nearest last."""
-    caller = next((each for each in reversed(callers) if each in FRAMEWORKS), "")
-    who = _with_version(inner.package, text)
-    if inner.package not in FRAMEWORKS:
-        givers = (each for each in reversed(callers) if each not in ("", "python", inner.package))
-        giver = next(givers, "its caller")
-        says = (
-            f"{who} failed at {inner.place}, on what {giver} gave it: {error.words[:300]}. It may "
-            "be the data, a file or a setting, or versions of the two that do not fit."
-        )
-        fix = f"look at what {giver} hands over there; then try another version of {inner.package}"
-        return "package-failed", "crash", "possible", says, fix
-    places = " ".join(frame.place for frame in error.frames[-4:]).lower()
-    phase = next((f", in {name}" for name, words in _PHASES if re.search(words, places)), "")
-    says = f"{who} failed at {inner.place}{phase}: {error.words[:300]}. The text "
-    says += "does not show why: a bug of this version, a package next to it, or what it was given."
+    others = (each for each in reversed(callers) if each not in ("", "python", inner.package))
+    caller = next(others, "")
+    says = f"{_with_version(inner.package, text)} failed at {inner.place}: {error.words[:300]}. "
+    says += "The text does not show why: a bug of this version, a package next to it, or what "
+    says += "it was given."
     fix = f"search the issues of {inner.package} for these words; try another version of it"
-    if caller not in ("", inner.package):
-        fix += f", or of {caller}, which calls it"
+    if caller:
+        fix += f", or of {caller}, which calls it, and look at what that hands over"
     return "package-failed", "crash", "possible", says, fix
 
 

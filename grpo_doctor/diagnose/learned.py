@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from grpo_doctor.diagnose.model import Finding
@@ -26,7 +27,9 @@ def rows_findings(text: str) -> list[Finding]:
             trace = load(path)
         except TraceError:
             return []
-        results = run_rules(RunView.of(trace))
+    # Of a part of a log: what a configuration does not name may be in another part.
+    trace = replace(trace, run=replace(trace.run, config={}))
+    results = run_rules(RunView.of(trace))
     severe = [
         _finding(rule.id, rule.title, found)
         for rule, found in results.findings

@@ -63,7 +63,7 @@ def findings(
 ) -> Iterator[tuple[int, Finding]]:
     """Yield what the signatures in a text say, with their rank; `of_text` are its `letters`.
 
-    A warning is no cause where an error `ended` the program, nor of an end that is not there.
+    Warnings and slow settings are no cause where an error `ended` it, nor of an end not shown.
     """
     for each in signatures():
         if not may_match(each.pattern, of_text):
@@ -80,10 +80,11 @@ def findings(
         ]
         at = line_at(text, found.start())
         cls, rank = each.cls, each.rank
-        if cls != "fact" and not each.logged and _noted(text, found):
-            rank = _RANK_OF_WARNINGS if ended else rank
-            if ended or cls in ("crash", "oom"):
-                cls, filled[0] = "fact", f"a warning, which ended nothing: {at[1][:200]}"
+        warned = cls != "fact" and not each.logged and _noted(text, found)
+        if ended and (warned or cls == "slow"):  # neither ends a program
+            rank = _RANK_OF_WARNINGS
+        if warned and (ended or cls in ("crash", "oom")):
+            cls, filled[0] = "fact", f"a warning, which ended nothing: {at[1][:200]}"
         yield rank, Finding(each.name, cls, each.certainty, filled[0], *at, filled[2:], filled[1])
 
 

@@ -31,6 +31,7 @@ _DUMP_SIGNAL = re.compile(
 _OF_SHARDS = ("_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLGATHER", "REDUCE_SCATTER")
 _PARAMETERS = 100_000  # fewer values than this are no layer's
 _MOST_NAMED = 16
+_SHORTEST_S = 30  # a limit below it was set for a test, or in another unit
 _NEXT = (
     "while it hangs: grpo-doctor attach (--slurm, --ray, --ssh for all hosts); next time set "
     "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1"
@@ -65,7 +66,9 @@ def watchdog_finding(text: str) -> Finding | None:
     if not waits:
         return None
     first = min(waits.values(), key=lambda wait: (wait.seq, wait.rank))
-    name, certainty, says = _in_groups(waits) or _read(text, list(waits.values()), first)
+    name, certainty, says = (
+        _short_limit(first) or _in_groups(waits) or _read(text, list(waits.values()), first)
+    )
     line, quote = line_at(text, first.position)
     fix = [_FIXES[name]] if name in _FIXES else []
     cls = "fact" if name == "unknown-timeout" else "hang"
@@ -84,6 +87,7 @@ def dump_signals(text: str) -> list[str]:
 
 # What to do, by the name of the finding.
 _FIXES = {
+    "time-limit-short": "raise the limit: timeout of init_process_group, ddp_timeout",
     "collectives-differ": "look for a branch on the rank or its data, and for tensors whose size "
     "differs between ranks",
     "rank-behind": "compare what the ranks do around that call: a branch, a skipped or extra call",
@@ -93,6 +97,13 @@ _FIXES = {
     "sharded-forward-differs": "find out where the other ranks are, by stacks or logs; under FSDP "
     "or ZeRO-3 saving, generating and each layer need all ranks, as often on each",
 }
+
+
+def _short_limit(first: _Wait) -> tuple[str, Certainty, str] | None:
+    if first.timeout_s >= _SHORTEST_S:
+        return None
+    said = f"The limit of {first.timeout_s:g} s for {first.call} is far below NCCL's default of 600"
+    return "time-limit-short", "likely", f"{said} s: a usual wait exceeds it."
 
 
 def _in_groups(waits: dict[int, _Wait]) -> tuple[str, Certainty, str] | None:
@@ -116,7 +127,7 @@ def _read(text: str, waits: list[_Wait], first: _Wait) -> tuple[str, Certainty, 
     numbers = {wait.seq for wait in waits}
     done = [int(found["done"]) for found in _STATUS.finditer(text)]
     who = _ranks([wait.rank for wait in waits])
-    where = f"{who} timed out after {first.timeout_s:.0f} s in {first.call}"
+    where = f"{who} timed out after {first.timeout_s:g} s in {first.call}"
     if len(numbers) == 1 and len(calls) > 1:
         sizes = ", ".join(f"{op} of {count}" for (_, op, count), _ in calls.most_common(4))
         said = f"At number {first.seq} the ranks call different collectives: {sizes}."

@@ -41,7 +41,7 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
         ("RuntimeError: this operation must be done before", None, "", ""),
         ("RuntimeError: parameter 4 must be ready only once, it was 2 times", None, "", ""),
         (traceback(TRAINER, error="ValueError: it must be larger"), "package-failed", "possible",
-         "transformers failed at trainer.py:7, train, in training: ValueError: it must be"),
+         "transformers failed at trainer.py:7, train: ValueError: it must be larger."),
         (traceback("t.py:m", f"{SITE}/torch/x.py:check", error="ValueError: top_k must be 2"),
          "own-code", "possible", "torch raised it in a call at t.py:7, m: ValueError: top_k"),
         (traceback(TRAINER, f"{SITE}/trl/x.py:f", error="TypeError: A.f() got an unexpected "
@@ -53,6 +53,16 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
          "possible", "f() does not know b_"),
         ("t.py --configs a rm-1b\nKeyError: 'rm-1b'", "value-unknown", "likely", "no entry rm-1b"),
         ("AttributeError: 'list' object has no attribute 'x'", None, "", ""),
+        ("TypeError: PPOTrainer.compute_rewards() got an unexpected keyword argument 'b'",
+         "versions-do-not-fit", "possible", ""),
+        ("    a = b[c].pop()\nIndexError: pop from an empty deque", None, "", ""),
+        ("Unpickler error: Unsupported global: GLOBAL a.B was not allowed", None, "", ""),
+        ("ds3_gather_for_generation=False vllm_mode='colocate', vllm_server_host=None\n"
+         + traceback("/u/r.py:reward", error="KeyError: 'a'"), "own-code", "likely", "r.py:7"),
+        # The first error, not the first that a rule can read.
+        (traceback(f"{SITE}/vllm/x.py:step", error="RuntimeError: odd state of the table")
+         + traceback("t.py:m", error="ValueError: train_batch_size must be at least 2"),
+         "package-failed", "possible", "vllm failed at x.py:7, step: RuntimeError: odd"),
         (traceback(f"{SITE}/swift/x.py:f", error="AttributeError: 'S' object has no attribute 'a'")
          .replace("    f()", "    if self.a is None:"), "versions-do-not-fit", "possible",
          "'S' object uses a and nothing has set it: a bug of this version of swift"),
@@ -64,7 +74,7 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
         (traceback("/u/r.py:reward", error="TypeError: string indices must be integers"),
          "own-code", "likely", "at r.py:7, reward"),
         (traceback(f"{SITE}/verl/a.py:f", f"{SITE}/flash_attn/c.py:g", error="AssertionError: a"),
-         "package-failed", "possible", "flash_attn failed at c.py:7, g, on what verl gave it"),
+         "package-failed", "possible", "flash_attn failed at c.py:7, g: AssertionError: a"),
         # A name with a word in it that says who ended a process is no such word.
         ("AssertionError: RAY_WORKER_HOOK is not permitted", "check-failed", "possible", ""),
         ("AssertionError: the worker exited", None, "", ""),
@@ -92,9 +102,9 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
         ("[rank1]: RuntimeError: size of tensor a (512) must match the size of tensor b (2048)",
          "sizes-differ", "possible", "512 and 2048 (4 times, as those of all ranks"),
         ("RuntimeError: The size of tensor a (9) must match the size of tensor b (8)",
-         "sizes-differ", "possible", "9 and 8 (as a text that was tokenized or cut twice)"),
+         "sizes-differ", "possible", "9 and 8; a bug of this version"),
         ("RuntimeError: value tensor of shape [3, 339] cannot be broadcast to a shape of [3, 336]",
-         "sizes-differ", "possible", "[3, 339] and [3, 336] (as a text that was tokenized"),
+         "sizes-differ", "possible", "[3, 339] and [3, 336]; a bug"),
         ("AssertionError: Reward model is not correctly loaded.", "load-failed", "possible", "is"),
         ("AttributeError: 'A' object has no attribute 'unsloth_x'", "versions-do-not-fit",
          "possible", "no unsloth_x, which unsloth adds: it was imported before unsloth"),
@@ -112,7 +122,6 @@ TRAINER = f"{SITE}/transformers/trainer.py:train"
          "number, not 'NoneType'") + "[Rank 1] Watchdog caught collective operation timeout: "
          "WorkNCCL(SeqNum=880, OpType=_ALLGATHER_BASE, NumelIn=131137536, NumelOut=131137536, "
          "Timeout(ms)=1800000)", "own-code", "likely", "at r.py:7, reward"),
-        ("srun: error: node12: task 3: Exited with exit code 1", None, "", ""),
         ("error: externally-managed-environment", None, "", ""),
         ("pcieport 0000:00:03.0: PCIe Bus error: severity=Corrected", None, "", ""),
         ("Connection refused\nNCCL INFO Bootstrap : Using eth0", None, "", ""),
@@ -129,16 +138,3 @@ def test_what_an_error_shows(text: str, name: str | None, certainty: str, words:
     if cause:
         assert cause.certainty == certainty
         assert words in cause.says
-
-
-@pytest.mark.parametrize(
-    ("text", "first"),
-    [
-        ("vllm.config.ModelConfig: max_model_len is 4096", ""),  # what a log names
-        (traceback("t.py:m", error="aiohttp.web_exceptions.HTTPTooLarge: no"), "HTTPTooLarge"),
-    ],
-)
-def test_a_name_that_ends_otherwise_is_an_error_after_its_frames(text: str, first: str) -> None:
-    facts = [fact for fact in answer(text).shown if fact.startswith("the first error is")]
-    assert len(facts) == bool(first)
-    assert all(first in fact for fact in facts)

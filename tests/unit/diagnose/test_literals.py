@@ -23,7 +23,6 @@ def test_what_a_pattern_needs() -> None:
         (r"(?i:RANK)", True),
         (r"(?:Host|Node) \d+", False),
         (r"(?:GPU)?\s+lost", False),
-        (r"\d+", True),
     ):
         assert may_match(pattern, of_text) is may
         assert may or not re.search(pattern, "Rank 17 waits\nRank 18 waits\n")
