@@ -168,7 +168,7 @@ def _failing_lines(text: str) -> list[str]:
     """Return that no line names a failure, or that those which do are notes of a log."""
     first = [*islice(_FAILS.finditer(text), _MOST_FAILING)]
     if not first:
-        return ["no line names an error, a time-out or a signal"]
+        return ["no line has a word such as error, failed, killed or timed out"]
     if all(NOTED.search(text, text.rfind("\n", 0, f.start()) + 1, f.start()) for f in first):
         return ["the lines that name a failure are of level INFO or WARNING: they ended nothing"]
     return []

@@ -38,7 +38,7 @@ def test_an_unknown_cause_is_said(
     assert main(["diagnose", "-"]) == 10
     out = capsys.readouterr().out
     assert "The cause is unknown" in out
-    assert "no line names an error, a time-out or a signal" in out
+    assert "no line has a word such as error, failed, killed or timed out" in out
     assert "more rows, in a file: grpo-doctor report LOG judges" in out
     both = [tmp_path / "a", tmp_path / "b"]
     for path in both:
