@@ -10,7 +10,7 @@ ALL, NONE = "000001ffffffffff", "0000000000000000"
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "scope", "owner", "begins", "words"),
+    ("rights", "scope", "owner", "begins", "words"),
     [
         (NONE, "1", 1000, "Run it as root", ("ptrace_scope is 1", "as root", "sysctl")),
         (NONE, "2", 1000, "Run it as root", ("ptrace_scope is 2", "as root")),
@@ -22,17 +22,12 @@ ALL, NONE = "000001ffffffffff", "0000000000000000"
     ],
 )
 def test_why_a_trace_is_refused(
-    tmp_path: Path,
-    capabilities: str,
-    scope: str | None,
-    owner: int,
-    begins: str,
-    words: tuple[str, ...],
+    tmp_path: Path, rights: str, scope: str | None, owner: int, begins: str, words: tuple[str, ...]
 ) -> None:
     for name, user in (("self", 1000), ("7", owner)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "status").write_text(
-            f"Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\nCapEff:\t{capabilities}\nSeccomp:\t0\n"
+            f"Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\nCapEff:\t{rights}\nSeccomp:\t0\n"
         )
     if scope:
         (tmp_path / "sys/kernel/yama").mkdir(parents=True)

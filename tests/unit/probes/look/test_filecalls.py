@@ -162,28 +162,23 @@ def test_who_has_a_file_that_is_a_lock(rank: Scene, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "before_s", "open_in", "holders", "known"),
+    ("name", "before_s", "opener", "holders", "known"),
     [
-        ("lock", 10_000, None, (), True),
-        ("lock", 100, None, (), False),  # another host may build
+        ("lock", 10_000, 0, (), True),
+        ("lock", 100, 0, (), False),  # another host may build
         ("lock", 10_000, HOLDER, (HOLDER,), True),
         ("hub.lock", 10_000, HOLDER, (), False),  # it may be about to ask for the lock
     ],
 )
 def test_who_has_a_lock_that_is_the_existence_of_a_file(
-    rank: Scene,
-    name: str,
-    before_s: float,
-    open_in: int | None,
-    holders: tuple[int, ...],
-    known: bool,
+    rank: Scene, name: str, before_s: float, opener: int, holders: tuple[int, ...], known: bool
 ) -> None:
     path = rank.root / name
     path.touch()
     booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)  # as these processes started
     os.utime(path, times=(booted_s - before_s, booted_s - before_s))
-    if open_in is not None:
-        rank.opened(open_in, 4, path)
+    if opener:
+        rank.opened(opener, 4, path)
     row = lock_file(RANK, str(path), rank.root)
     assert (row.peers, row.peers_known) == (holders, known)
 

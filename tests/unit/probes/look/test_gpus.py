@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,10 +118,7 @@ def test_what_all_gpus_say(answers: Callable[..., FakeChild]) -> None:
     ],
 )
 def test_a_driver_that_does_not_answer(
-    answers: Callable[..., FakeChild],
-    questions: list[dict[str, object]],
-    ends: bool,
-    silent: list[tuple[int, str, str]],
+    answers: Callable[..., FakeChild], questions: list[Any], ends: bool, silent: list[Any]
 ) -> None:
     child = answers(*questions, ends=ends)
     looks = module.gpus()

@@ -18,8 +18,9 @@ TEXT = b'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n'
 
 
 @pytest.fixture
-def server() -> Iterator[Pages]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
     """This process serves, to a client that is connected, beside a port without clients."""
+    monkeypatch.setattr("grpo_doctor_probes.look.httpengines._AT_MOST_S", 60.0)
     with Pages((200, TEXT)) as pages:
         client = http.client.HTTPConnection("127.0.0.1", pages.server_port)
         client.request("GET", "/")  # once it is answered, the connection is accepted, and stays
@@ -86,12 +87,8 @@ def test_a_server_that_may_speak_another_protocol_is_left_alone(command: str) ->
     ],
 )
 def test_what_an_engine_answers(
-    server: Pages,
-    monkeypatch: pytest.MonkeyPatch,
-    pages: dict[str, tuple[int, bytes]],
-    values: dict[str, float],
+    server: Pages, pages: dict[str, tuple[int, bytes]], values: dict[str, float]
 ) -> None:
-    monkeypatch.setattr("grpo_doctor_probes.look.httpengines._AT_MOST_S", 60.0)
     server.pages = pages
     (engine,) = engines(Job("here", (member("server", "vllm serve model"),)))
     assert (engine.values, engine.problem) == (values, "")

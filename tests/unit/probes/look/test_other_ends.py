@@ -260,7 +260,7 @@ def test_an_end_that_belongs_to_no_program(
 
 
 @pytest.mark.parametrize(
-    ("state", "host", "listens", "peers", "complete", "words"),
+    ("state", "host", "listens", "peers", "known", "words"),
     [
         ("SYN_SENT", LOOPBACK, True, (OTHER,), True, f"not yet accepted by {described(OTHER)}"),
         ("SYN_SENT", LOOPBACK, False, (), True, NOBODY),
@@ -275,13 +275,12 @@ def test_a_connection_whose_other_end_is_in_no_table(
     host: str,
     peers: tuple[int, ...],
     words: str,
-    *,
     listens: bool,
-    complete: bool,
+    known: bool,
 ) -> None:
     rank.socket(RANK, 3, 4000, 5000, state, hosts=(LOOPBACK, host))
     if listens:
         rank.socket(OTHER, 3, 5000, state="LISTEN")
     row = end(rank, "connect")
-    assert (row.kind, row.peers, row.peers_known) == ("socket-connect", peers, complete)
+    assert (row.kind, row.peers, row.peers_known) == ("socket-connect", peers, known)
     assert row.note == f"{state}; {words}"

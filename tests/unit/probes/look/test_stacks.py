@@ -62,7 +62,7 @@ SLEEPS = Thread(10, "python", "S", cpu_ticks=5, voluntary=3)
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "read_again"),
+    ("then", "now", "again"),
     [
         ([SLEEPS], [SLEEPS], False),
         ([SLEEPS], [replace(SLEEPS, voluntary=4)], True),
@@ -82,8 +82,7 @@ def test_which_processes_are_read_again(
     monkeypatch: pytest.MonkeyPatch,
     then: list[Thread] | None,
     now: list[Thread] | None,
-    *,
-    read_again: bool,
+    again: bool,
 ) -> None:
     anew = Stack(10, 9, (PythonThread(10, "anew", ()),))
     monkeypatch.setattr(stackreading, "stacks", lambda pids, at_most_s: [anew] if pids else [])
@@ -93,5 +92,5 @@ def test_which_processes_are_read_again(
     )
     earlier = Stack(10, 2, (PythonThread(10, "python", ()),))
     unchanged = replace(earlier, at_ns=5)
-    expected = (anew,) if read_again else (unchanged,)
+    expected = (anew,) if again else (unchanged,)
     assert look.stacks_again([earlier], before, after, at_most_s=1) == expected

@@ -80,13 +80,16 @@ def test_how_a_job_that_nobody_asked_ended(
     assert (end.state, end.code, end.signal) == (state, code, name)
 
 
+Arrival = tuple[float, int, bool]  # when, which signal, and whether the terminal sent it
+
+
 class Arriving:
     """A job that sleeps, a clock of its own, and what comes to the supervisor by that clock.
 
     `sent` and `ticks` are what it passed on and when it was asked to look, in seconds.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *arrivals: tuple[float, int, bool]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *arrivals: Arrival) -> None:
         self.now_s, self._kill = 1000.0, os.kill
         self._left = [(1000.0 + at_s, number, typed) for at_s, number, typed in arrivals]
         self.sent: list[tuple[float, int]] = []
@@ -144,10 +147,7 @@ INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
     ],
 )
 def test_what_is_passed_on_and_what_counts_as_asked_to_end(
-    monkeypatch: pytest.MonkeyPatch,
-    arrivals: list[tuple[float, int, bool]],
-    sent: list[int],
-    state: str,
+    monkeypatch: pytest.MonkeyPatch, arrivals: list[Arrival], sent: list[int], state: str
 ) -> None:
     arriving = Arriving(monkeypatch, *arrivals)
     end = arriving.wait()

@@ -37,7 +37,7 @@ def test_a_command_is_started_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "hooks", "path"),
+    ("given", "hooks", "path"),
     [
         (None, True, f"{STARTUP}"),
         ("/a:/b", True, f"{STARTUP}:/a:/b"),
@@ -49,14 +49,13 @@ def test_a_command_is_started_as_it_is(tmp_path: Path) -> None:
 def test_the_jobs_pythons_find_our_folder_first_if_they_are_to_be_watched(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    theirs: str | None,
+    given: str | None,
     path: str | None,
-    *,
     hooks: bool,
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    if theirs is not None:
-        monkeypatch.setenv("PYTHONPATH", theirs)
+    if given is not None:
+        monkeypatch.setenv("PYTHONPATH", given)
     monkeypatch.setenv(HOOKS_VARIABLE, "1")  # of a run around this one
     environment = plan(["sleep"], tmp_path, hooks=hooks).environment
     assert environment.get("PYTHONPATH") == path

@@ -146,11 +146,7 @@ def test_a_checkpoint_is_a_phase_where_one_is_due(
     ],
 )
 def test_metrics_are_found_among_the_arguments(
-    job: Job,
-    trainer: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    metrics: list[tuple[int, dict[str, float]]],
+    job: Job, trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], metrics: list[Any]
 ) -> None:
     trainer.generate()
     assert trainer.save_logs_and_checkpoints(*args, **kwargs) == "saved"
