@@ -361,7 +361,6 @@ def test_what_is_installed_counts_where_it_is_what_the_launch_would_use(
     versions: dict[str, str],
 ) -> None:
     launches: list[Launch] = []
-
     usual = checking.check
 
     def judged(launch: Launch, request: Request) -> CheckDocument:

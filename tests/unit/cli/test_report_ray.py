@@ -19,6 +19,7 @@ from tests.unit.cli.attached import Captured
 from tests.unit.trace.test_parts import run_in
 
 Look = Callable[[list[str], bytes], Said]
+Report = Callable[..., tuple[int, str, str]]
 
 
 def program(command: list[str], given: bytes) -> Said:
@@ -74,9 +75,7 @@ class FakeNodes:
 
 
 @pytest.fixture
-def reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
-) -> Callable[..., tuple[int, str, str]]:
+def reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured) -> Report:
     run = run_in(tmp_path / "run")
     monkeypatch.chdir(tmp_path)
 
@@ -92,15 +91,13 @@ def reported(
     return report
 
 
-def test_the_document_is_that_of_one_machine(reported: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_document_is_that_of_one_machine(reported: Report) -> None:
     code, document, words = reported(FakeNodes({"b": program, "a": program}))
     assert (code, document) == reported()[:2]
     assert words.endswith("on 2 nodes of the Ray cluster ...\n")
 
 
-def test_nothing_is_written_into_the_run_but_the_page(
-    tmp_path: Path, reported: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_nothing_is_written_into_the_run_but_the_page(tmp_path: Path, reported: Report) -> None:
     before = sorted(path for path in (tmp_path / "run").rglob("*"))
     assert reported(FakeNodes({"a": here}), "--format", "html")[0] == 0
     page = tmp_path / "run" / "report.html"
@@ -108,7 +105,7 @@ def test_nothing_is_written_into_the_run_but_the_page(
 
 
 def test_a_run_that_is_only_on_nodes_has_its_page_where_it_is_asked_for(
-    tmp_path: Path, reported: Callable[..., tuple[int, str, str]]
+    tmp_path: Path, reported: Report
 ) -> None:
     def elsewhere(command: list[str], given: bytes) -> Said:
         return here(
@@ -137,7 +134,7 @@ NO_ANSWER = Said(0, b"hello", "")
     ],
 )
 def test_a_node_that_gives_nothing_is_named_and_the_others_are_reported(
-    said: Said, reason: str, reported: Callable[..., tuple[int, str, str]]
+    said: Said, reason: str, reported: Report
 ) -> None:
     nodes = FakeNodes({"a": here, "c": lambda *_: said}, absent=("node d is dead for Ray",))
     code, document, words = reported(nodes)
@@ -149,9 +146,7 @@ def test_a_node_that_gives_nothing_is_named_and_the_others_are_reported(
     assert notes[:2] == [f"node d is dead for Ray{lacking}", f"{reason}{lacking}"]
 
 
-def test_a_node_that_dies_while_it_reads_is_named(
-    reported: Callable[..., tuple[int, str, str]],
-) -> None:
+def test_a_node_that_dies_while_it_reads_is_named(reported: Report) -> None:
     nodes = FakeNodes(
         {"a": here, "c": lambda command, given: NOBODY if given else here(command, b"")}
     )
@@ -161,9 +156,7 @@ def test_a_node_that_dies_while_it_reads_is_named(
     assert document != reported()[1]
 
 
-def test_without_anything_to_report_there_is_one_sentence(
-    reported: Callable[..., tuple[int, str, str]],
-) -> None:
+def test_without_anything_to_report_there_is_one_sentence(reported: Report) -> None:
     code, document, words = reported(FakeNodes({"a": here, "b": here}), path="/nowhere")
     assert (code, document) == (3, "")
     assert "none of the 2 nodes of the Ray cluster has /nowhere. Give" in words

@@ -85,7 +85,6 @@ def test_a_job_that_is_told_to_end_is_not_watched_for_hangs(
 ) -> None:
     watched, job = watched_with(tmp_path)
     calls: list[str] = []
-    assert watched._watchdog is not None
     monkeypatch.setattr(watched._watchdog, "rest", lambda: calls.append("rest"))
     monkeypatch.setattr(watched._watchdog, "tick", lambda *_: calls.append("tick"))
     for ending in (False, True):
@@ -102,12 +101,7 @@ def test_the_last_look_is_waited_for_only_where_it_may_explain_the_end(
 ) -> None:
     watched, job = watched_with(tmp_path)
     waited: list[float] = []
-    assert watched._watchdog is not None
-
-    def close(*, wait_s: float) -> None:
-        waited.append(wait_s)
-
-    monkeypatch.setattr(watched._watchdog, "close", close)
+    monkeypatch.setattr(watched._watchdog, "close", lambda *, wait_s: waited.append(wait_s))
     job.wait(lambda: None, 0.01)
     watched.close(Ended(state, 0, None, 0))
     assert [bool(seconds) for seconds in waited] == [waits]

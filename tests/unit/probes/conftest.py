@@ -1,4 +1,4 @@
-"""A recording of this very process, begun and ended around a test."""
+"""What tests of the probes share: a recording of this very process, other processes, threads."""
 
 from __future__ import annotations
 

@@ -45,11 +45,10 @@ class Job:
         return self.recording.header.errors
 
     @property
-    def facts(self) -> dict[str, Any] | None:
-        """What it said of itself; None for nothing."""
+    def facts(self) -> dict[str, Any]:
+        """What it said of itself."""
         path = self.folder / "job.json"
-        content: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
-        return content
+        return dict(json.loads(path.read_text())) if path.exists() else {}
 
     @property
     def metrics(self) -> list[tuple[int, dict[str, float]]]:

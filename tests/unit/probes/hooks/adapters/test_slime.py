@@ -97,7 +97,6 @@ def test_a_step_is_a_wait_for_rollouts_and_what_is_trained_on_them(job: Job, act
     assert (job.steps, job.spans, job.errors) == ([3, 4], STEP * 2, 0)
     assert ROLE.of_this_process() is None
     facts = job.facts
-    assert facts is not None
     assert (facts["framework"], facts["world_size"]) == (actors.__name__.partition(".")[0], 8)
     assert "_hidden" not in facts["config"]
 
@@ -108,7 +107,7 @@ def test_a_critics_ranks_have_a_role_and_no_steps(job: Job, actors: Any) -> None
     critic.train(3, {})
     assert ROLE.of_this_process() == "critic"
     actors.MegatronTrainRayActor(1).init(ARGS, "actor")  # another rank describes nothing
-    assert (job.steps, job.facts, job.errors) == ([], None, 0)
+    assert (job.steps, job.facts, job.errors) == ([], {}, 0)
 
 
 def test_metrics_of_a_rollout_are_kept(job: Job) -> None:

@@ -168,7 +168,7 @@ def test_a_run_is_described_by_the_settings_of_its_logger(
     arguments = ("p", "e", "console")
     made = tracking(*arguments, config=config) if by_name else tracking(*arguments, config)
     assert made.config == config
-    assert (job.facts and job.facts["world_size"]) == world
+    assert job.facts.get("world_size") == world
     assert ROLE.of_this_process() == (None if world is None else "driver")
     assert job.errors == 0
 
@@ -178,7 +178,7 @@ def test_metrics_are_the_drivers(job: Job, role: str | None) -> None:
     if role is not None:
         ROLE.take(role)
     tracking = hooked("verl.utils.tracking", TRACKING).Tracking("p", "e")
-    assert job.facts is None
+    assert job.facts == {}
     assert tracking.log({"reward": 0.5}, 3) == ({"reward": 0.5}, 3)
     assert job.metrics == ([(3, {"reward": 0.5})] if role == "driver" else [])
 
