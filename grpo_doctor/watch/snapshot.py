@@ -20,6 +20,7 @@ import numpy as np
 from grpo_doctor.document.facts import hang_entries, hang_pages
 from grpo_doctor.phases import phase_of
 from grpo_doctor.trace.facts import read_facts
+from grpo_doctor.trace.intervals import innermost
 from grpo_doctor.trace.spanfile import last_records
 from grpo_doctor_probes.procs.live import Header, OpenSpan, name_of, read_header
 from grpo_doctor_probes.record import layout
@@ -217,21 +218,24 @@ def _steps(path: Path, header: Header) -> list[StepNow]:
     records = records[(records["name"] > 0) & (records["end_ns"] >= records["start_ns"])]
     steps = records[records["kind"] == layout.STEP]
     steps = steps[np.argsort(steps["start_ns"])][-_STEPS:]
-    inner = records[(records["kind"] == layout.SPAN) & (records["depth"] == 1)]
+    spans = records[records["kind"] == layout.SPAN]
+    spans = spans[np.lexsort((spans["depth"], -spans["end_ns"], spans["start_ns"]))]
+    words = (name_of(header.names, int(name)) for name in spans["name"])
+    phases = np.array([phase_of(w.partition(layout.ARGS_SEPARATOR)[0]) or "other" for w in words])
+    shown = (phases != "other") | (spans["depth"] == 1)
+    spans, phases = spans[shown], phases[shown]
     rows = []
     for step in steps:
-        within = inner[
-            (inner["start_ns"] >= step["start_ns"])
-            & (inner["end_ns"] <= step["end_ns"])
-            & (inner["thread"] == step["thread"])
-        ]
+        within = np.flatnonzero(
+            (spans["start_ns"] >= step["start_ns"])
+            & (spans["end_ns"] <= step["end_ns"])
+            & (spans["thread"] == step["thread"])
+        )
+        # As in the report: TRL's training step has the rollout inside.
+        pieces, owner = innermost(spans["start_ns"][within], spans["end_ns"][within])
         seconds: dict[str, float] = {}
-        for name, took_ns in zip(within["name"], within["end_ns"] - within["start_ns"]):
-            phase = (
-                phase_of(name_of(header.names, int(name)).partition(layout.ARGS_SEPARATOR)[0])
-                or "other"
-            )
-            seconds[phase] = seconds.get(phase, 0.0) + float(took_ns) / 1e9
+        for phase, took_ns in zip(phases[within][owner], pieces.end_ns - pieces.start_ns):
+            seconds[str(phase)] = seconds.get(str(phase), 0.0) + float(took_ns) / 1e9
         took_s = float(step["end_ns"] - step["start_ns"]) / 1e9
         value = float(step["value"])
         rows.append(StepNow(int(value) if value >= 0 else 0, took_s, seconds))

@@ -20,7 +20,7 @@ STEPS = """
     from grpo_doctor_probes import phase, step
     for number in range({steps}):
         with step(number):
-            with phase("rollout"), phase("generate"):
+            with phase("train"), phase("rollout"), phase("generate"):  # as TRL's
                 time.sleep(0.002)
             with phase("reward"):
                 pass
@@ -54,7 +54,7 @@ def test_last_steps_with_their_phases(tmp_path: Path) -> None:
     assert (now.state, now.ranks, now.where) == ("ended", 1, {})
     assert [step.number for step in now.steps] == list(range(10, 70))
     for step in now.steps:
-        assert list(step.phases) == ["rollout", "reward", "other"]
+        assert list(step.phases) == ["train", "rollout", "reward", "other"]
         assert 0 < sum(step.phases.values()) <= step.seconds
         assert step.phases["rollout"] >= 0.002
     assert msgspec.json.decode(as_json(now), type=Snapshot) == now
