@@ -58,7 +58,7 @@ def check(
             yield replace(problem, text=text, ends=False)
         elif fork and problem.kind == "unknown-flag":
             text = f"{problem.text} (or is it a fork of {program.framework}?)"
-            yield replace(problem, text=text, ends=False)
+            yield replace(problem, text=text, fix=f"none in a fork, else {problem.fix}", ends=False)
         elif known == "assumed" and program.framework in _OLDER and _is_strange(problem):
             span = f"no version from {listed.read[0]} to {listed.read[-1]} has it"
             yield replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from grpo_doctor.launches.files import (
     located,
     read_mapping,
     read_python,
+    read_text,
 )
 from grpo_doctor.launches.flags import Option, Options, overrides, parse
 from grpo_doctor.launches.launcher import Started
@@ -27,6 +29,7 @@ from grpo_doctor.launches.words import Word
 
 _FILES = (".yaml", ".yml", ".json")
 _CONFIG_OF_VERL = "verl/trainer/config"
+_CONFIG_OF_MAIN = re.compile(r"@hydra\.main\([^)]*config_name=[\"'](\w+)[\"']")
 CHECKOUTS = ("", "verl/")
 """Where a copy of verl is: the folder itself, or a checkout within it."""
 _TABLE = TABLES["settings"]
@@ -189,12 +192,17 @@ def _from_copy(
 ) -> None:
     """Take the defaults of a fork where they differ from verl's own of this version."""
     name = "ppo_megatron_trainer" if program.listed == "verl-megatron" else "ppo_trainer"
-    both = (f"_generated_{name}", name)
-    files = (f"{at}{_CONFIG_OF_VERL}/{file}.yaml" for at in CHECKOUTS for file in both)
-    shown = next((file for file in files if located(file, cwd, script).is_file()), None)
-    if shown is None:
-        return
+    mains = (located(f"{at}verl/trainer/main_ppo.py", cwd, script) for at in CHECKOUTS)
+    main = next((path for path in mains if path.is_file()), None)
     try:
+        if main is not None and name == "ppo_trainer":  # a fork's may take another configuration
+            named = _CONFIG_OF_MAIN.search(read_text(main))
+            name = named[1] if named else name
+        both = (f"_generated_{name}", name)
+        files = (f"{at}{_CONFIG_OF_VERL}/{file}.yaml" for at in CHECKOUTS for file in both)
+        shown = next((file for file in files if located(file, cwd, script).is_file()), None)
+        if shown is None:
+            return
         contents = read_mapping(located(shown, cwd, script), shown)
     except UnreadableFileError:
         return

@@ -81,6 +81,11 @@ def test_a_copy_of_verl_has_options_and_defaults_of_its_own(tmp_path: Path) -> N
         launch.spell("vllm.gpu_memory_utilization", 0.4) == f"{ROLLOUT}gpu_memory_utilization=0.4"
     )
     assert launch.spell("checkpoint.save_total_limit", 2) is None
+    (tmp_path / "verl/trainer/main_ppo.py").write_text("@hydra.main(config_name='long_trainer')")
+    config.with_name("long_trainer.yaml").write_text("data: {max_obs_length: 2}")
+    (strange,) = read([command], cwd=tmp_path).problems
+    assert "n_agent" in strange.text
+    (tmp_path / "verl/trainer/main_ppo.py").unlink()
     config.write_text("trainer: {max_actor_ckpt_to_keep: null}")
     assert read([command], cwd=tmp_path).versions == {"vllm": "0.8.2"}
     config.write_text("- no mapping")
