@@ -82,8 +82,9 @@ def test_a_host_that_spins_is_in_the_driver_and_one_that_computes_is_not(
 ) -> None:
     with running(made, program) as pid:
         sampled = positions(*looks(pid), at_most_s=5.0)
-    assert [position.problem for position in sampled] == [""] * 3
+    assert {position.problem for position in sampled} == {""}
     assert ({position.caller for position in sampled} == {"libcuda.so.1"}) is spins
+    assert spins or len(sampled) == 3
     assert spins_in(sampled) is spins
 
 
