@@ -99,9 +99,10 @@ def test_a_folder_with_other_files(capsys: Captured, tmp_path: Path) -> None:
     )
 
 
-def job_of(*ranks: int | None, command: str = "python train.py", pid: int = 100) -> Job:
+def job_of(*ranks: int | None, pid: int = 100) -> Job:
+    words = ("python", "python train.py")
     members = tuple(
-        Member(pid + i, 1, 100, "server" if rank is None else "rank", "python", command, rank=rank)
+        Member(pid + i, 1, 100, "server" if rank is None else "rank", *words, rank=rank)
         for i, rank in enumerate(ranks)
     )
     return Job("node", members, len(ranks))

@@ -12,7 +12,7 @@ from grpo_doctor_probes.discover.scan import Process
 from grpo_doctor_probes.evidence import Job
 
 GIB = 1 << 30
-LOOPBACK, ETHERNET = "0100007F", "0500000A"  # 127.0.0.1, 10.0.0.5
+LOOPBACK = "0100007F"  # as the kernel prints it
 TORCH = "/opt/venv/lib/python3.11/site-packages/torch"
 _MAPS = f"""\
 55d000000000-55d000001000 r--p 00000000 08:01 11 /usr/bin/python3.11

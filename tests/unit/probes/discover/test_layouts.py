@@ -161,10 +161,10 @@ def cluster(host: FakeProc) -> None:
     host.add(101, 1, f"/ray/raylet --session-dir={SESSION}", name="raylet", program="/ray/raylet")
 
 
-def actors(host: FakeProc, first: int, ray_jobs: tuple[str, ...], port: int = 41000) -> None:
+def actors(host: FakeProc, first: int, ray_jobs: tuple[str, ...]) -> None:
     """Policy actors which say their rank and the job that they were started for."""
     for rank, job in enumerate(ray_jobs):
-        environment = rank_environment(rank, len(ray_jobs), port, RAY_JOB_ID=job)
+        environment = rank_environment(rank, len(ray_jobs), 41000, RAY_JOB_ID=job)
         title = "ray::PolicyWorker.update_policy"
         host.add(first + rank, 101, title, environment, torch=True, threads=GLOO)
 

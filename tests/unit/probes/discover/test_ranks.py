@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,8 +56,8 @@ class Host:
                 self.processes[pid], kind, variables, torch=torch, grouped=grouped
             )
 
-    def cast(self, left_out: Iterable[int] = ()) -> Cast:
-        return cast(self.candidates, Tree(self.processes), frozenset(left_out))
+    def cast(self) -> Cast:
+        return cast(self.candidates, Tree(self.processes), frozenset())
 
 
 @pytest.fixture

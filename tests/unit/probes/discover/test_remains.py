@@ -56,10 +56,10 @@ def test_ranks_that_a_script_which_has_ended_starts_or_that_talk_to_each_other(
     assert rank_pids(host) == [[100, 101]]
 
 
-def leave_forked(host: FakeProc, pid: int, rank: int = 0, **more: object) -> None:
-    """What a rank has forked, with all that the rank had."""
-    facts = {"torch": True, "image": 90 + rank, "forked": True, "group": 90 + rank, **more}
-    leave(host, pid, ["python", "t.py"], rank_environment(rank, 2), **facts)
+def leave_forked(host: FakeProc, pid: int, **more: object) -> None:
+    """What rank 0 has forked, with all that the rank had."""
+    facts = {"torch": True, "image": 90, "forked": True, "group": 90, **more}
+    leave(host, pid, ["python", "t.py"], rank_environment(0, 2), **facts)
 
 
 @pytest.mark.parametrize("engine", [False, True])

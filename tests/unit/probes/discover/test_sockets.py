@@ -59,14 +59,14 @@ def test_a_connection_is_of_who_has_accepted_it_or_else_of_who_listens(
     assert [link.server for link in of(host, 100, 101, 102).connections(100)] == [server]
 
 
-def store(host: FakeProc, *clients: tuple[int, int, int], address: str = LOOPBACK) -> str:
+def store(host: FakeProc, *clients: tuple[int, int, int]) -> str:
     """Where ranks 100 and 101 meet, whose launcher is 90; clients, servers and ports."""
     for pid in (90, 100, 101, 300):
         host.add(pid, 1, "python t.py")
     for server, port in dict.fromkeys((server, port) for _, server, port in clients):
         host.listens(server, port)
     for client, server, port in clients:
-        host.connects(client, server, port, address)
+        host.connects(client, server, port)
     ranks = dict.fromkeys((100, 101))
     return meeting_point(ranks, frozenset({90, 100, 101}), of(host, 90, 100, 101, 300))
 

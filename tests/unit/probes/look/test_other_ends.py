@@ -22,8 +22,8 @@ UNKNOWN = "no process that can be inspected serves it"
 FAR = "0201A8C0"
 
 
-def end(scene: Scene, direction: Direction = "in", job: tuple[int, ...] = ()) -> Blocked:
-    return end_of(scene.view(*job), RANK, RANK, 3, direction)
+def end(scene: Scene, direction: Direction = "in") -> Blocked:
+    return end_of(scene.view(), RANK, RANK, 3, direction)
 
 
 def described(*pids: int) -> str:

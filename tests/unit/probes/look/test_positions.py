@@ -189,13 +189,13 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Traced:
     return world
 
 
-def look(at_ns: int, *threads: tuple[str, int], state: str = "R") -> Look:
+def look(at_ns: int, *threads: tuple[str, int]) -> Look:
     """State and ticks of each thread."""
     threads_read = tuple(
         Thread(PID + number, "python", letter, cpu_ticks=ticks)
         for number, (letter, ticks) in enumerate(threads)
     )
-    return Look(at_ns, (ProcessLook(PID, at_ns, state, threads=threads_read),))
+    return Look(at_ns, (ProcessLook(PID, at_ns, "R", threads=threads_read),))
 
 
 def sampled(*threads: tuple[str, int], at_most_s: float = 60.0) -> tuple[Position, ...]:

@@ -73,7 +73,7 @@ def records(recording: Recorded) -> list[tuple[str, str, str, float]]:
     return [(row.kind, row.name, row.args, row.value) for row in recording.rows]
 
 
-WORLD, PAIR = '{"group": "world"}', '{"group": "pair"}'
+WORLD = '{"group": "world"}'
 
 
 def test_one_operation_of_the_users_is_one_record(recording: Recorded, watched: Any) -> None:

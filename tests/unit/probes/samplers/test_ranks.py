@@ -30,9 +30,7 @@ class Processes:
         *,
         rank: int | None = None,
         cpu_s: float = 0,
-        faults: int = 0,
         pages: int = 1,
-        threads: int = 1,
         waited_s: float | None = None,
         state: str = "S",
         maps: str = "",
@@ -42,8 +40,8 @@ class Processes:
         folder.mkdir(exist_ok=True)
         ticks = round(cpu_s * TICKS)
         (folder / "stat").write_text(
-            f"{pid} (python) {state} {parent} 1 1 0 -1 0 0 0 {faults} 0 {ticks} 0 0 0 20 0 "
-            f"{threads} 0 {pid} 1000 {pages} 0 0 0"
+            f"{pid} (python) {state} {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 "
+            f"1 0 {pid} 1000 {pages} 0 0 0"
         )
         variables = "" if rank is None else f"RANK={rank}\0LOCAL_RANK={rank}\0"
         (folder / "environ").write_text(variables)

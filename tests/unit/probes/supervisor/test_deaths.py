@@ -305,9 +305,9 @@ def rank(number: int, at_s: float, status: int | None, **more: object) -> Death:
     return Death(subject, round(at_s * S), status, **more)  # type: ignore[arg-type]
 
 
-def helper(at_s: float, status: int | None, *, serves: bool = False, oom_kills: int = 0) -> Death:
+def helper(at_s: float, status: int | None, *, serves: bool = False) -> Death:
     role = "the rollout engine" if serves else "a helper (gcc)"
-    return Death(Subject(7, role, None, serves), round(at_s * S), status, oom_kills)
+    return Death(Subject(7, role, None, serves), round(at_s * S), status)
 
 
 def test_the_first_is_named_with_signal_phase_and_memory_or_the_kernels_words() -> None:

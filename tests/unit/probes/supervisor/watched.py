@@ -152,9 +152,9 @@ class Watched:
         assert self.look.inquiry.wait(60) is not None
         self.tick(0)
 
-    def look_finds(self, state: str, cause: str = "", code: int = 0) -> None:
+    def look_finds(self, state: str) -> None:
         """The inspection that begins at the next tick answers so."""
-        self.watchdog._command = commanded(state, cause, code)
+        self.watchdog._command = commanded(state, "", 0)
         self.tick()
         assert self.is_looking()
         self.answer()
