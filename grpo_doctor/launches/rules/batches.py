@@ -248,10 +248,10 @@ def verl_no_micro_batch(view: View) -> Flaw | None:
     Without use_dynamic_bsz verl needs the micro batch of the actor and that of the log-probs, and
     refuses to start without: since 0.2 its configuration has no default for either.
     """
-    needs = view.at_least("0.2.0") and view.launch.subcommand.endswith("main_ppo")
-    if not needs or view.value("train.dynamic_batch"):
-        return None
     options = view.launch.options
+    needs = view.at_least("0.2.0") and view.launch.subcommand.endswith("main_ppo")
+    if not needs or not options or view.value("train.dynamic_batch"):
+        return None  # without any option the configuration is a changed one
     lacking = [
         (key, owner)
         for key, owner in _KEYS
