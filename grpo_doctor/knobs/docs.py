@@ -12,8 +12,9 @@ from grpo_doctor import knobs
 from grpo_doctor.knobs.model import Kind, Knob, Spelling, version_of
 from grpo_doctor.knobs.syntax import say
 from grpo_doctor.knobs.values import theirs
-from grpo_doctor.markdown import wrapped
+from grpo_doctor.markdown import filled
 
+FILE = Path("docs/knobs.md")
 _COLUMNS: Mapping[str, str] = {
     "bundled": "bundled",
     "ms-swift": "ms-swift",
@@ -24,28 +25,16 @@ _COLUMNS: Mapping[str, str] = {
     "vllm": "vLLM",
 }
 _SAMPLES: Mapping[Kind, Any] = {"bool": True, "int": 2, "float": 0.5, "str": "X", "words": "1 0.5"}
-_TOP = """\
-# Settings
-
-<!-- Made by `python -m grpo_doctor.knobs.docs`; edit `grpo_doctor/knobs/settings.json` instead. -->
-
-Every setting that a rule reads or changes, under one canonical name, and each framework's own name
-for it. The sample value of a row is written as a finding prints it. After it come the range of
-versions (if some versions lack the name) and the default. *only read*: no flag sets only this
-value. *remove*: the option is a switch; remove it to set false. TRL's names are also the fields of
-`GRPOConfig(...)`. DeepSpeed's names are paths in its JSON file.
-
-Names, ranges and defaults are checked against the frameworks' wheels by `python -m
-tests.wheels`."""
+_OF = "knobs/settings.json by `python -m grpo_doctor.knobs.docs`; edit that"
 
 
-def page() -> str:
-    """Return the whole page in Markdown."""
-    lines = [_TOP]
+def updated(page: str) -> str:
+    """Return the page with the settings as they are now."""
+    lines: list[str] = []
     for subject, group in groupby(knobs.KNOBS, key=lambda knob: knob.name.partition(".")[0]):
         lines.append(f"\n## {subject}")
         lines += [text for knob in group for text in _knob(knob)]
-    return wrapped("\n".join(lines) + "\n")
+    return filled(page, _OF, "\n".join(lines))
 
 
 def _knob(knob: Knob) -> Iterator[str]:
@@ -86,8 +75,9 @@ def _plain(value: Any) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the page."""
-    Path(arguments[0] if arguments else "docs/knobs.md").write_text(page(), encoding="utf-8")
+    """Rewrite the file."""
+    path = Path(arguments[0]) if arguments else FILE
+    path.write_text(updated(path.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 

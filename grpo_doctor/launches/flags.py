@@ -9,27 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpo_doctor.launches.model import Source
+from grpo_doctor.launches.tables import TABLES
 from grpo_doctor.launches.words import Word
 
 # Short names, and second names of one option.
-ALIASES: Mapping[str, Mapping[str, str]] = {
-    "vllm": {
-        "tp": "tensor_parallel_size",
-        "dp": "data_parallel_size",
-        "pp": "pipeline_parallel_size",
-        "O": "optimization_level",
-    },
-    "sglang": {
-        "tp": "tp_size",
-        "tensor_parallel_size": "tp_size",
-        "dp": "dp_size",
-        "data_parallel_size": "dp_size",
-        "pp": "pp_size",
-        "pipeline_parallel_size": "pp_size",
-        "ep": "ep_size",
-        "model": "model_path",
-    },
-}
+ALIASES: Mapping[str, Mapping[str, str]] = TABLES["options"]["aliases"]
 _NUMBER = re.compile(r"-\.?\d")
 _OVERRIDE = re.compile(r"^(\+{0,2}|~)([A-Za-z_][\w.@/:-]*)(?:=(.*))?$", re.DOTALL)
 

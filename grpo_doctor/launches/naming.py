@@ -14,19 +14,10 @@ from grpo_doctor.launches.flags import Option
 from grpo_doctor.launches.model import Problem
 from grpo_doctor.launches.programs import Program
 from grpo_doctor.launches.raw_settings import RawSettings
+from grpo_doctor.launches.tables import TABLES
 
-# Options that a command takes beside its dataclasses.
-_TRL_LAUNCHER = (
-    "config dataset_name num_processes num_machines accelerate_config config_file machine_rank "
-    "main_process_port main_process_ip mixed_precision reward_funcs reward_model_name_or_path "
-    "gpu_ids local_rank multi_gpu num_cpu_threads_per_process debug"
-)
-_BESIDE: Mapping[str, frozenset[str]] = {
-    "ms-swift": frozenset({"config", "custom_register_path", "external_plugins"}),
-    "trl": frozenset(_TRL_LAUNCHER.split()),
-    "vllm": frozenset({"config"}),
-    "sglang": frozenset({"config"}),
-}
+# Options that a command takes in addition to those of its dataclasses.
+_BESIDE: Mapping[str, str] = TABLES["options"]["next to the listed"]
 # Where the new option takes another kind of value.
 _OTHER_VALUES = frozenset({"vllm_mode"})
 _OF_A_VERSION = ("renamed-flag", "removed-flag", "newer-flag")
@@ -85,7 +76,7 @@ def _refusals(
     listed: OptionList, raw: RawSettings, program: Program, version: str | None
 ) -> Iterator[Problem]:
     for name, option in raw.names.items():
-        if name in _BESIDE.get(program.framework, ()) or name.startswith("__"):
+        if name in _BESIDE.get(program.framework, "").split() or name.startswith("__"):
             continue
         if program.framework == "verl":
             yield from _override(listed, option, version, raw)
