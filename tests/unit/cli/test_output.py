@@ -132,9 +132,13 @@ def _a_terminal_that_shows_colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "colored"),
-    [("TERM", "xterm", True), ("NO_COLOR", "1", False), ("NO_COLOR", "", False),
-     ("TERM", "dumb", False)],
-)  # fmt: skip
+    [
+        ("TERM", "xterm", True),
+        ("TERM", "dumb", False),
+        ("NO_COLOR", "1", False),
+        ("NO_COLOR", "", False),
+    ],
+)
 def test_a_terminal_is_coloured_unless_it_asks_for_none(
     name: str, value: str, colored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_unix_socket_that_accepts(
 UNREAD, ARRIVED = "it has 5 bytes that it has not read", "4 bytes to read have arrived"
 UNCONFIRMED = "9 bytes are not confirmed by the other end; sent again 3 times"
 CLOSING = "the other end is CLOSE_WAIT"
+ACCEPTED = f"accepted by the kernel but not yet by {described(OTHER)}"
 HELD = f"the other end is held by {described(OTHER)}"
 
 
@@ -241,12 +242,11 @@ def test_both_ends_of_a_connection(
 @pytest.mark.parametrize(
     ("theirs", "listens", "peers", "words"),
     [
-        *((state, True, (OTHER,), f"accepted by the kernel but not yet by {described(OTHER)}")
-          for state in ("ESTABLISHED", "SYN_RECV", "CLOSE_WAIT")),
+        *((state, True, (OTHER,), ACCEPTED) for state in ("ESTABLISHED", "SYN_RECV", "CLOSE_WAIT")),
         ("ESTABLISHED", False, (), NOBODY),
         ("FIN_WAIT1", True, (), NOBODY),  # its program has closed it
     ],
-)  # fmt: skip
+)
 def test_an_end_that_belongs_to_no_program(
     rank: Scene, theirs: str, peers: tuple[int, ...], words: str, *, listens: bool
 ) -> None:

@@ -143,6 +143,7 @@ VERSION_2 = {
     "jobs/a/memory.current": "900",
     "jobs/a/memory.events": "oom 3\noom_kill 2",
 }
+GROUPS_1 = "6:freezer:/a/b\n4:memory:/a\n2:cpu,cpuacct:/a\n0::/\n"
 VERSION_1 = {
     "unified/cgroup.procs": "",
     "freezer/a/freezer.self_freezing": "1",
@@ -163,16 +164,17 @@ VERSION_1 = {
     [
         # The upper one of two frozen groups thaws it.
         ("0::/jobs/a\n", VERSION_2, "jobs/cgroup.freeze", (1.5, 7000), (1000, 900, 2)),
-        (
-            "6:freezer:/a/b\n4:memory:/a\n2:cpu,cpuacct:/a\n0::/\n", VERSION_1,
-            "freezer/a/freezer.state", (0.5, 12345), (2000, 1500, 1),
-        ),
+        (GROUPS_1, VERSION_1, "freezer/a/freezer.state", (0.5, 12345), (2000, 1500, 1)),
     ],
-)  # fmt: skip
+)
 def test_limits_of_control_groups_of_both_versions(
-    tmp_path: Path, cgroup: str, files: dict[str, str], freezer: str, cpu: tuple[float, int],
+    tmp_path: Path,
+    cgroup: str,
+    files: dict[str, str],
+    freezer: str,
+    cpu: tuple[float, int],
     memory: tuple[int, int, int],
-) -> None:  # fmt: skip
+) -> None:
     proc, mount = tmp_path / "proc", tmp_path / "cgroup"
     (proc / "7").mkdir(parents=True)
     (proc / "7" / "stat").write_bytes(STAT)

@@ -88,11 +88,17 @@ def test_what_the_trainer_lacks_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         plan([], tmp_path)
 
 
+LISTED = {"": 0, "-1": 0, "0": 1, "GPU-a,GPU-b": 2, "0, ,2": 2}
+
+
 @pytest.mark.parametrize(
     ("listed", "driver", "count"),
-    [("", 4, 0), ("-1", 4, 0), ("0", 4, 1), ("GPU-a,GPU-b", 4, 2), ("0, ,2", 4, 2), (None, 0, 0),
-     (None, 4, 4)],
-)  # fmt: skip
+    [
+        *((listed, 4, count) for listed, count in LISTED.items()),
+        (None, 0, 0),
+        (None, 4, 4),
+    ],
+)
 def test_gpus_are_those_that_the_variable_names_or_else_that_the_driver_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str | None, driver: int, count: int
 ) -> None:
