@@ -95,7 +95,10 @@ class FakeProc:
         self._inode += 1
         folder = self.root / str(pid) / "fd"
         (folder / str(len(list(folder.iterdir())) + 3)).symlink_to(f"socket:[{self._inode}]")
-        row = f"0: {local} {remote} {state} 0:0 0:0 0 0 0 {self._inode} 1 0 100 0 0 10 0"
+        self._tell(pid, f"0: {local} {remote} {state} 0:0 0:0 0 0 0 {self._inode} 1 0 100 0 0 10 0")
+
+    def _tell(self, pid: int, row: str) -> None:
+        """Adds a row to the table of sockets of all processes with the same network."""
         self._sockets.setdefault(self._space[pid], []).append(row)
         for pid_of_space, space in self._space.items():
             if space == self._space[pid]:

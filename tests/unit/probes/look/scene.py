@@ -90,10 +90,7 @@ class Scene(FakeProc):
         row = f"0: {ends} {queues} 0 0 {inode} 1 0 100 0 0 10 0"
         if inode and fd is not None:
             self.opened(pid, fd, f"socket:[{inode}]")
-        self._sockets.setdefault(self._space[pid], []).append(row)
-        for pid_of_space, space in self._space.items():
-            if space == self._space[pid]:
-                self._write_sockets(pid_of_space)
+        self._tell(pid, row)
 
     def mounted(self, pid: int, *mounts: tuple[str, str, str]) -> None:
         """File systems: where, of which kind, from where."""

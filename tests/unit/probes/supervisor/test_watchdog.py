@@ -53,7 +53,7 @@ def test_who_waits_is_suspected_only_where_all_late_ranks_wait(
 ) -> None:
     for rank in waiting:
         stuck.inside[rank] = [span("all_gather", stuck.now_s, layout.COLLECTIVE)]
-    stuck.until_asked_of_the_rest(120)
+    stuck.until_asked(120, moves=False)
     stuck.answer()
     ranks = stuck.hangs[0].suspicion.ranks
     assert ranks == ((1,) if waiting == (0,) else (0, 1))
@@ -221,7 +221,7 @@ def test_a_job_that_moves_without_a_sign_is_found_later_and_later(stuck: Watched
     stuck.get_stuck()
     asked_s = [stuck.now_s]
     for _ in range(5):
-        stuck.until_asked_of_the_rest(300)
+        stuck.until_asked(300, moves=False)
         asked_s.append(stuck.now_s)
         stuck.answer()
     waits = [later - sooner for sooner, later in pairwise(asked_s)]
@@ -232,7 +232,7 @@ def test_a_stuck_job_whose_ranks_have_ended_is_stuck_no_more(stuck: Watched) -> 
     stuck.get_stuck()
     stuck.end(1, 9)
     stuck.watchdog._command = commanded("dead", "rank-dead", 3)
-    stuck.until_asked_of_the_rest(60)
+    stuck.until_asked(60, moves=False)
     stuck.answer()
     assert [hang.answer.state for hang in stuck.hangs] == ["stuck", "dead"]
 

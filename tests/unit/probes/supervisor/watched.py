@@ -159,18 +159,12 @@ class Watched:
         assert self.is_looking()
         self.answer()
 
-    def until_asked(self, within_s: float) -> float:
-        """Ticks on, rank 0 moving, until a look begins; the age of rank 1's phase then."""
+    def until_asked(self, within_s: float, *, moves: bool = True) -> float:
+        """Ticks on, rank 0 moving or none, until a look begins; the age of rank 1's phase then."""
         end_s = self.now_s + within_s
         while not self.is_looking():
             assert self.now_s < end_s, "it was never looked at"
-            self.begin_anew(0)
+            if moves:
+                self.begin_anew(0)
             self.tick()
         return self.now_s - self.begun[1]
-
-    def until_asked_of_the_rest(self, within_s: float) -> None:
-        """Ticks on, nothing moving, until a look begins."""
-        end_s = self.now_s + within_s
-        while not self.is_looking():
-            assert self.now_s < end_s, "it was never looked at"
-            self.tick()
