@@ -24,8 +24,10 @@ def problems(launch: Launch) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("command", "framework", "role", "launcher"),
+    ("command", "expected"),
     [
+        *((command, {"framework": framework, "role": role, "launcher": launcher})
+          for command, framework, role, launcher in (
         ("NPROC_PER_NODE=2 swift rlhf --model m", "ms-swift", "train", "torchrun"),
         ("python -m swift.cli.main rlhf --model m", "ms-swift", "train", ""),
         ("megatron rlhf --model m", "ms-swift", "train", ""),
@@ -43,13 +45,35 @@ def problems(launch: Launch) -> dict[str, str]:
         ("vllm serve m -tp 2", "vllm", "rollout server", ""),
         ("python -m sglang.launch_server --model-path m --tp 2", "sglang", "rollout server", ""),
         ("srun -N 2 bash -c 'torchrun --nproc_per_node 8 t.py'", "unknown", "train", "torchrun"),
-        ("--model m --max_steps 3", "bundled", "train", ""),
+        ("--model m --max_steps 3", "bundled", "train", ""))),
+        *((command, {"trainer": trainer}) for command, trainer in (
+        ("swift rlhf --rlhf_type grpo", "grpo"),
+        ("swift rlhf --model m", "dpo"),
+        ("swift rlhf --rlhf_type $KIND", "unknown"),
+        ("swift sft --model m", "sft"),
+        ("swift rollout --model m", "none"),
+        ("trl grpo --beta 1", "grpo"),
+        ("trl reward --model m", "rm"),
+        ("python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo", "grpo"),
+        ("python -m verl.trainer.main_ppo a.b=1", "ppo"),
+        ("python -m verl.trainer.main_ppo algorithm.adv_estimator=$ADV", "unknown"),
+        ("python -m verl.trainer.main_generation a.b=1", "generation"),
+        ("python -m verl.trainer.main_eval a.b=1", "unknown"),
+        ("python -m verl.trainer.main_ppo trainer.val_only=True", "generation"),
+        ("python3 examples/train_ppo_ray.py --actor_num_gpus_per_node 1", "ppo"),
+        ("torchrun train_ppo.py --micro_rollout_batch_size 4", "ppo"),
+        ("python -m own.train algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8", "grpo"),
+        ("python own/main_grpo.py algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8",
+         "grpo"),
+        ("python -m openrlhf.cli.train_ppo_ray --advantage_estimator group_norm", "grpo"),
+        ("python -m openrlhf.cli.train_ppo_ray --pretrain m", "ppo"),
+        ("python -m openrlhf.cli.train_kto --pretrain m", "kto"),
+        ("--model m", "grpo"))),
     ],
 )  # fmt: skip
-def test_each_form_is_recognized(command: str, framework: str, role: str, launcher: str) -> None:
-    arguments = command.split() if command.startswith("--") else [command]
-    launch = read(arguments)
-    assert (launch.framework, launch.role, launch.launcher) == (framework, role, launcher)
+def test_each_form_is_recognized(command: str, expected: dict[str, str]) -> None:
+    launch = read(command.split() if command.startswith("--") else [command])
+    assert {name: getattr(launch, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -103,38 +127,6 @@ def test_a_framework_that_is_not_supported_is_named(command: str, framework: str
     assert launch.framework == framework
     assert "is not supported" in (launch.outside or "")
     assert read(["torchrun run_grpo_own.py"]).framework == "unknown"  # a name that many give
-
-
-@pytest.mark.parametrize(
-    ("command", "trainer"),
-    [
-        ("swift rlhf --rlhf_type grpo", "grpo"),
-        ("swift rlhf --model m", "dpo"),
-        ("swift rlhf --rlhf_type $KIND", "unknown"),
-        ("swift sft --model m", "sft"),
-        ("swift rollout --model m", "none"),
-        ("trl grpo --beta 1", "grpo"),
-        ("trl reward --model m", "rm"),
-        ("python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo", "grpo"),
-        ("python -m verl.trainer.main_ppo a.b=1", "ppo"),
-        ("python -m verl.trainer.main_ppo algorithm.adv_estimator=$ADV", "unknown"),
-        ("python -m verl.trainer.main_generation a.b=1", "generation"),
-        ("python -m verl.trainer.main_eval a.b=1", "unknown"),
-        ("python -m verl.trainer.main_ppo trainer.val_only=True", "generation"),
-        ("python3 examples/train_ppo_ray.py --actor_num_gpus_per_node 1", "ppo"),
-        ("torchrun train_ppo.py --micro_rollout_batch_size 4", "ppo"),
-        ("python -m own.train algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8", "grpo"),
-        ("python own/main_grpo.py algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8",
-         "grpo"),
-        ("python -m openrlhf.cli.train_ppo_ray --advantage_estimator group_norm", "grpo"),
-        ("python -m openrlhf.cli.train_ppo_ray --pretrain m", "ppo"),
-        ("python -m openrlhf.cli.train_kto --pretrain m", "kto"),
-        ("--model m", "grpo"),
-    ],
-)  # fmt: skip
-def test_what_a_command_trains(command: str, trainer: str) -> None:
-    arguments = command.split() if command.startswith("--") else [command]
-    assert read(arguments).trainer == trainer
 
 
 def test_words_that_a_shell_divided_and_one_text_mean_the_same() -> None:

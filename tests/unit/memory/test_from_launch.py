@@ -210,22 +210,6 @@ def test_the_dtype_in_which_a_script_loads_its_model(
     assert trainer("python t.py", EIGHT, tmp_path, **versions).trained_dtype_bytes == size
 
 
-@pytest.mark.parametrize(
-    ("trl", "transformers", "size"),
-    [
-        ("0.25.1", "4.57.0", 4),
-        ("0.25.1", "5.1.0", 2),
-        ("0.26.2", "4.57.0", 2),
-        ("1.16.0", "5.1.0", 4),
-    ],
-)
-def test_the_dtype_in_which_trl_loads_a_model(trl: str, transformers: str, size: int) -> None:
-    setup = trainer(
-        "trl grpo --model_name_or_path Qwen/Qwen2.5-7B", trl=trl, transformers=transformers
-    )
-    assert setup.trained_dtype_bytes == size
-
-
 QUANTIZED = """
 from trl import GRPOConfig, GRPOTrainer
 bits = {bits}

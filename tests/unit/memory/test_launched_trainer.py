@@ -101,6 +101,9 @@ def test_one_process_that_nothing_started_spreads_its_layers_over_its_cards(
               ("1.15.9", "upcast", "adamw"), ("1.16.0", "triton", "adamw"))),
         (TRL, {"old_vision_tower": True}, {"trl": "0.15.0", "transformers": "4.52.9"}),
         (SWIFT, {"optimizer": "adamw_foreach"}, OLD),
+        *((TRL, {"trained_dtype_bytes": size}, {"trl": own, "transformers": below})
+          for own, below, size in (("0.25.1", "4.57.0", 4), ("0.25.1", "5.1.0", 2),
+                                   ("0.26.2", "4.57.0", 2), ("1.16.0", "5.1.0", 4))),
         *((f"{SWIFT}--train_type {kind}", {"whole_row_logits": whole}, {"ms-swift": own})
           for own, kind, whole in (
               ("3.5.9", "lora", True), ("3.5.9", "full", False), ("3.6.0", "lora", False))),
