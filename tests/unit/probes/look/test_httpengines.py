@@ -43,26 +43,31 @@ def test_a_server_without_a_port_in_its_command_is_asked_where_its_clients_are(
         assert engine.values == {"healthy": 1.0, "num_requests_running": 3.0}
 
 
+ANSWERS = {"healthy": 1.0, "num_requests_running": 3.0}
+
+
 @pytest.mark.parametrize(
-    ("status", "text", "paused"),
+    ("page", "status", "text", "changes"),
     [
-        (200, b'{"is_paused": true}', 1.0),
-        (200, b'{"is_paused": false}', 0.0),
-        (404, b'{"detail": "Not Found"}', None),
-        (200, b"[true]", None),
-        (200, b"<html>", None),
-        (500, b'{"is_paused": true}', None),
+        ("/other", 200, b"", {}),
+        ("/is_paused", 200, b'{"is_paused": true}', {"paused": 1.0}),
+        ("/is_paused", 200, b'{"is_paused": false}', {"paused": 0.0}),
+        ("/is_paused", 404, b'{"detail": "Not Found"}', {}),
+        ("/is_paused", 200, b"[true]", {}),
+        ("/is_paused", 200, b"<html>", {}),
+        ("/is_paused", 500, b'{"is_paused": true}', {}),
+        ("/health", 503, b"", {"healthy": 0.0}),
+        ("/metrics", 404, b"", {"num_requests_running": None}),
     ],
 )
-def test_vllm_is_asked_whether_it_is_paused(
-    server: Pages, status: int, text: bytes, paused: float | None
+def test_what_an_engine_answers(
+    server: Pages, page: str, status: int, text: bytes, changes: dict[str, float | None]
 ) -> None:
-    server.pages["/is_paused"] = (status, text)
-    (engine,) = engines(
-        Job("here", (member("server", f"vllm serve m --port {server.server_port}"),))
-    )
-    assert engine.values is not None
-    assert (engine.values.get("paused"), engine.problem) == (paused, "")
+    server.pages[page] = (status, text)
+    command = f"vllm serve m --port {server.server_port}"
+    (engine,) = engines(Job("here", (member("server", command),)))
+    values = {name: value for name, value in (ANSWERS | changes).items() if value is not None}
+    assert (engine.values, engine.problem) == (values, "")
 
 
 def test_the_parent_of_an_engine_is_asked(server: Pages) -> None:
@@ -76,19 +81,3 @@ def test_the_parent_of_an_engine_is_asked(server: Pages) -> None:
 @pytest.mark.parametrize("command", ["python some_database.py", "ray::LLMServer.run x"])
 def test_a_server_that_may_speak_another_protocol_is_left_alone(command: str) -> None:
     assert engines(Job("here", (member("server", command),))) == ()
-
-
-@pytest.mark.parametrize(
-    ("pages", "values"),
-    [
-        ({}, {"healthy": 1.0, "num_requests_running": 3.0}),
-        ({"/health": (503, b"")}, {"healthy": 0.0, "num_requests_running": 3.0}),
-        ({"/metrics": (404, b"")}, {"healthy": 1.0}),
-    ],
-)
-def test_what_an_engine_answers(
-    server: Pages, pages: dict[str, tuple[int, bytes]], values: dict[str, float]
-) -> None:
-    server.pages = pages
-    (engine,) = engines(Job("here", (member("server", "vllm serve model"),)))
-    assert (engine.values, engine.problem) == (values, "")
