@@ -137,7 +137,9 @@ def _server(
     if model is None or model_name(launch):
         model = launched_shape(launch)
     if not launch.sets("vllm.gpu_memory_utilization"):
-        assumptions.append(f"the server takes {engine.memory_share:g} of each card, its default")
+        newest = "" if launch.version else " in the newest version"
+        share = f"{engine.memory_share:g} of each card"
+        assumptions.append(f"the server takes {share}, its default{newest}")
     return Setup(
         model,
         machine.server_card_bytes or machine.card_bytes,
