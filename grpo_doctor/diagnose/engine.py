@@ -32,16 +32,16 @@ _KINDS = (
     ("py-spy dump", r'^Process \d+: .*\n(?:Python v|\n|Thread)|Thread \d+ \(\w+\): "MainT'),
     ("faulthandler stacks", r"^(?:Current thread|Thread) 0x[0-9a-f]+ \(most recent call first\)"),
     ("nvidia-smi", r"NVIDIA-SMI \d|\d+MiB / +\d+MiB \||Unable to determine the device handle"),
-    ("kernel log", r"NVRM: Xid|oom-kill|Out of memory: Killed process|pcieport "),
+    ("kernel log", r"NVRM: |AMD-Vi: |oom-kill|Out of memory: Killed process|pcieport "),
     (
         "metric rows",
         r"(?m:^|\{)'loss': |step:\d+ - |Step *\|.*\breward|Global step \d+: \{|grad[_ ]norm: \S+ ",
     ),
     ("Ray status", r"Autoscaler status|Resources\n-{5,}"),
-    ("log of Ray", r"\(\w+ pid=\d+|ray\.exceptions|MEM\(GB\)\s+COMMAND"),
+    ("log of Ray", r"\((?!Engine|API|Worker_)\w+ pid=\d+|ray\.exceptions|MEM\(GB\)\s+COMMAND"),
     (
         "launch",
-        r"torchrun|(?:accelerate|deepspeed|vllm|swift|trl) (?:launch|--|serve|r\w+|grpo)|-m verl",
+        r"(?:torchrun|accelerate|deepspeed|vllm|swift|trl) (?:launch|--|serve|r\w+|grpo)|-m verl",
     ),
     ("Python traceback", r'Traceback \(most recent|(?<!")\bFile "[^"\n]+", line \d+, in '),
 )
