@@ -18,11 +18,12 @@ from grpo_doctor.errors import NoJobError, PermissionNeededError, TraceError, Us
 from grpo_doctor.hang.collection import bundle
 from grpo_doctor.hang.collection.bundle import ARCHIVES, EVIDENCE
 from grpo_doctor.hang.collection.examine import ExamineOptions, examine_dumps, examine_job
+from grpo_doctor.hang.collection.joining import JOINS
 from grpo_doctor.hang.dumps.model import DumpProblem
 from grpo_doctor.hang.model import view
 from grpo_doctor.hang.model.view import JobView
 from grpo_doctor.hang.multihost.join import DifferentJobsError, joined
-from grpo_doctor_probes import discover
+from grpo_doctor_probes import discover, look
 from grpo_doctor_probes.evidence import Evidence, Job, Problem
 from grpo_doctor_probes.placement import placement_of
 from grpo_doctor_reports.formatting import PROSE_LIMIT, clean, seconds
@@ -50,7 +51,7 @@ def visit(pids: Sequence[int], *, stop: bool, seconds_between: float) -> Evidenc
     # Some parents leave SIGCHLD ignored, and then every program that is asked seems to end well.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
-        jobs = discover.find_jobs(pids)
+        jobs = discover.find_jobs(pids, joins=lambda pid: look.arguments(pid, JOINS))
         if len(jobs) > 1:
             raise UsageError(several(jobs, named=bool(pids)))
         wishes = ExamineOptions(stop=stop, seconds_between=seconds_between)

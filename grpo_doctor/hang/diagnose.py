@@ -235,10 +235,12 @@ def _merged(view: JobView, labels: list[Candidate]) -> list[Candidate]:
     merged: list[Candidate] = []
     for group in groups.values():
         first = min(group, key=lambda label: label.culprits)
+        others = [label for label in group if label.reason != first.reason]
         merged.append(
             replace(
                 first,
                 culprits=tuple(sorted({rank for label in group for rank in label.culprits})),
+                likewise=tuple(sorted(rank for label in others for rank in label.culprits)),
                 evidence=tuple(item for label in group[:4] for item in label.evidence),
                 confirm=tuple(dict.fromkeys(s for label in group[:2] for s in label.confirm)),
                 still_s=max(

@@ -448,7 +448,6 @@ class Cost:
 
     seconds: float = 0.0
     max_pause_ms: float = 0.0
-    parts: dict[str, float] = field(default_factory=dict)  # part: seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def stopped(world: int = 8, culprit: int = 3) -> dict[str, Any]:
             "victims": victims,
             "certainty": "proven",
             "phase": "reward",
-            "summary": f"Rank {culprit} is stopped (SIGSTOP) in reward_fn, rewards.py:31; "
+            "summary": f"Rank {culprit} is stopped by a signal in reward_fn, rewards.py:31; "
             f"the other {world - 1} ranks wait for it in all_reduce.",
             "evidence": [
                 {

@@ -24,8 +24,8 @@ def many_hosts(world: int = 1024, culprit: int = 513) -> dict[str, Any]:
         ],
     }
     document["verdict"] |= {
-        "summary": f"Rank {culprit} on {guilty} is stopped (SIGSTOP) in reward_fn, rewards.py:31; "
-        f"the other {world - 1} ranks wait for it in all_reduce.",
+        "summary": f"Rank {culprit} on {guilty} is stopped by a signal in reward_fn, rewards.py:31"
+        f"; the other {world - 1} ranks wait for it in all_reduce.",
         "confirm": [f"kill -CONT {pid}  # on {guilty}: the job must resume immediately"],
         "fixes": [{"text": "Resume it:", "knob": None, "spelling": f"kill -CONT {pid}"}],
     }

@@ -187,6 +187,7 @@ def _unpaired(case: Case) -> Iterator[Candidate]:
     view = case.view
     may_be_busy: set[Node] = {suspect.node for suspect in case.suspects}
     may_be_busy |= {RankNode(rank) for rank in view.elsewhere}
+    unpaired: list[tuple[bool, Candidate]] = []
     for proc in view.by_rank.values():
         # A chain of waits, as in a pipeline, may end at a rank that is busy.
         for_work = not may_be_busy.isdisjoint(case.graph.reach.get(proc.node, ()))
@@ -201,7 +202,14 @@ def _unpaired(case: Case) -> Iterator[Candidate]:
             where = f", which is in {peer.place.operation}" if peer is not None else ""
             reason = f"waits in {proc.place.operation}{partner}{where}"
             items = [still_item(proc)]
-            yield deadlock(view, "p2p-unmatched", ranks_of(proc), reason, items, Sink.RING)
+            label = deadlock(view, "p2p-unmatched", ranks_of(proc), reason, items, Sink.RING)
+            unpaired.append((peer is not None and _is_in_another_pair(view, peer, proc), label))
+    # Who waits for one that waits for a third is its victim; unless all are, in a ring.
+    yield from (label for on, label in unpaired if not on or all(on for on, _ in unpaired))
+
+
+def _is_in_another_pair(view: JobView, proc: Process, other: Process) -> bool:
+    return proc.place.call == "p2p" and partner_of(view, proc) not in (None, other.rank)
 
 
 def _answers(view: JobView, peer: Process, proc: Process) -> bool:

@@ -74,10 +74,11 @@ class Case:
 class Candidate:
     """A possible root cause.
 
-    `reason` follows the rank's name: "is stopped (SIGSTOP) in reward". `liveness` says what could
+    `reason` follows the rank's name: "is stopped by a signal in reward". `liveness` says what could
     still move the node: where nothing can, the evidence alone proves a hang, else time decides.
-    `node` is where the cause sits in the graph, the rank's own node if None. `whole` is the
-    sentence to say instead of one per rank.
+    `node` is where the cause sits in the graph, the rank's own node if None. `likewise` are the
+    culprits of which `reason` holds but for a number or a name. `whole` is the sentence to say
+    instead of one per rank.
     """
 
     cause: str
@@ -86,6 +87,7 @@ class Candidate:
     sink: Sink
     liveness: Liveness = "unseen"
     culprits: tuple[int, ...] = ()
+    likewise: tuple[int, ...] = ()
     node: Node | None = None
     phase: str | None = None
     whole: str = ""

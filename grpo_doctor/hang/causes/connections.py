@@ -237,7 +237,7 @@ def _terminal(proc: Process, hold: Blocked) -> Candidate:
         reason=f"{does} at its terminal {hold.target}{in_phase(proc)}",
         evidence=(_held_item(proc, hold), *standstill(proc)),
         sink=Sink.ANSWER,
-        fixes=advice("terminal input"),
+        fixes=advice("breakpoint" if debugs else "terminal input"),
         confirm=(proc.shell(_AGAIN),),
     )
 
@@ -245,28 +245,31 @@ def _terminal(proc: Process, hold: Blocked) -> Candidate:
 def _pipe(view: JobView, proc: Process, hold: Blocked) -> Candidate:
     writes = hold.kind == "pipe-write"
     peer_pids = [pid for pid in hold.peers if pid != proc.pid]
-    peers = _peers_text(view, proc, hold)
-    reader, writer = (f"{peers} does not read", f"{peers} does not write to")
-    if peers == NO_PROCESS:
+    nobody = hold.peers_known and not peer_pids
+    peers = NO_PROCESS if nobody else _peers_text(view, proc, hold)
+    reader, writer = (f"{peers} has not read", f"{peers} does not write to")
+    if nobody:
         reader, writer = (f"{peers} reads", f"{peers} writes to")
     asks = not writes and hold.fd == 0  # a question to the user, as wandb's for a key
     what = "reads its standard input, a pipe that" if asks else "reads from a pipe that"
     does = f"writes to a full pipe that {reader}" if writes else f"{what} {writer}"
     if peer_pids and set(hold.stopped_peers) >= set(peer_pids):
         return _behind_stopped(proc, hold, does)
-    nobody = hold.peers_known and not peer_pids
+    ended = [child for child in view.children(proc.pid) if nobody and child.activity.kind == "gone"]
+    lost = f"; its child {title(ended[0])} {doing(ended[0])}" if ended else ""
     candidate = Candidate(
         cause=blocked_class(proc),
-        reason=f"{does},{in_phase(proc)}".rstrip(","),
-        evidence=(_held_item(proc, hold, peers), *standstill(proc)),
+        reason=f"{does},{in_phase(proc)}".rstrip(",") + lost,
+        evidence=(_held_item(proc, hold, peers), *map(process_item, ended[:3]), *standstill(proc)),
         sink=Sink.ANSWER,
         liveness="never-wakes" if nobody or _ends_stand(view, hold) else "unseen",
-        fixes=advice("terminal input" if asks else "pipe read"),
+        fixes=advice("terminal input" if asks else "dead worker" if ended else "pipe read"),
         confirm=(proc.shell("lsof -p {pid}"),),
+        can_go_on="No: no process is left that writes to it." if nobody and not writes else "",
     )
     if not writes:
         return candidate
-    drain = f"cat /proc/{{pid}}/fd/{hold.fd} > /dev/null  # drains it; the rank must resume"
+    drain = f"cat /proc/{{pid}}/fd/{hold.fd} > /dev/null  # the rank must resume; the data is lost"
     return replace(candidate, fixes=advice("pipe write"), confirm=(proc.shell(drain),))
 
 
@@ -282,7 +285,7 @@ def _behind_stopped(proc: Process, hold: Blocked, does: str) -> Candidate:
     first = hold.stopped_peers[0]
     candidate = Candidate(
         cause=blocked_class(proc),
-        reason=f"{does}, because it is stopped (SIGSTOP),{in_phase(proc)}".rstrip(","),
+        reason=f"{does}, because it is stopped by a signal,{in_phase(proc)}".rstrip(","),
         evidence=(_held_item(proc, hold), *standstill(proc)),
         sink=Sink.ANSWER,
         liveness="never-wakes",
@@ -292,10 +295,9 @@ def _behind_stopped(proc: Process, hold: Blocked, does: str) -> Candidate:
 
 
 def _peers_text(view: JobView, proc: Process, hold: Blocked) -> str:
-    peers = [
-        title(view.by_pid[pid]) if pid in view.by_pid else proc.name_of(pid)
-        for pid in hold.peers[:3]
-    ]
+    seen = {peer.pid: title(peer) for peer in peers_seen(view, hold)}
+    seen[proc.pid] = "this process itself"
+    peers = [seen.get(pid) or proc.name_of(pid) for pid in hold.peers[:3]]
     if peers:
         return ", ".join(peers)
     return NO_PROCESS if hold.peers_known else "a process that attach cannot see"
@@ -313,15 +315,25 @@ def _socket(view: JobView, proc: Process, hold: Blocked) -> Candidate:
     if any(short(frame.function) in _RESOLVES for frame in proc.blocking_place.frames[:2]):
         address = f", {target}" if hold.target.endswith(":53") else ""
         target = f"the name server (DNS){address}"
-    return Candidate(
+    ends = peers_seen(view, hold)
+    sockets = "ss -xp" if hold.target.startswith("unix socket") else "ss -tnp"
+    # Also the queues of a manager are behind a socket.
+    queue = proc.blocking_place.call == "queue" and not any(is_blocked_in(e, *_VERBS) for e in ends)
+    candidate = Candidate(
         cause=blocked_class(proc),
         reason=f"{_VERBS[hold.kind]} {target or 'a socket'}{in_phase(proc)}{one_of(proc)}",
         evidence=(_held_item(proc, hold, peers), *standstill(proc), *coroutine_items(proc)),
         sink=Sink.ANSWER,
-        liveness=_answers(peers_seen(view, hold), hold),
-        fixes=advice("request"),
-        confirm=(proc.shell("ss -tnp | grep pid={pid}  # bytes waiting on either side"),),
+        liveness=_answers(ends, hold),
+        fixes=advice("wait" if queue else "request"),
+        confirm=(proc.shell(f"{sockets} | grep pid={{pid}}  # bytes waiting on either side"),),
     )
+    # Torch's store is in a rank or the launcher, and its calls are in C++.
+    of_job = bool(ends) and all(end.member.role in ("rank", "launcher") for end in ends)
+    if not of_job or ARROW not in hold.target or hold.kind != "socket-receive" or proc.place.call:
+        return candidate
+    native = "py-spy dump --native --pid {pid}  # in c10d::TCPStore: the key is not set"
+    return replace(candidate, fixes=advice("store key"), confirm=(proc.shell(native),))
 
 
 def _answers(peers: Sequence[Process], hold: Blocked) -> Liveness:

@@ -284,7 +284,7 @@ def _halted(proc: Process, engine: RolloutEngine, node: Process) -> Candidate:
     if node.activity.kind == "frozen":
         candidate = stalled(proc, engine, node, "is frozen by its control group", item)
         return replace(candidate, fixes=advice("frozen engine"), confirm=())
-    candidate = stalled(proc, engine, node, "is stopped (SIGSTOP)", item)
+    candidate = stalled(proc, engine, node, "is stopped by a signal", item)
     stopped = replace(candidate, liveness="never-wakes", fixes=())
     return stopped.continued(node, "tokens must flow immediately")
 

@@ -54,7 +54,7 @@ def unable_to_run(case: Case) -> Iterator[Candidate]:
 
 def _stopped(proc: Process) -> Candidate:
     traced = proc.look is not None and proc.look.state == "t"
-    how = "stopped by a debugger" if traced else "stopped (SIGSTOP)"
+    how = "stopped by a debugger" if traced else "stopped by a signal"
     candidate = Candidate(
         cause="rank-stopped",
         reason=f"is {how}{in_phase(proc)}",

@@ -11,12 +11,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from grpo_doctor.hang.collection.joining import JOINS, joining, settled
 from grpo_doctor.hang.model.process.proc import index
 from grpo_doctor.hang.wants import Request, What, wants, wants_explained, wants_native
 from grpo_doctor_probes import flight, look
@@ -108,43 +108,50 @@ def _two_looks(visit: Visit, options: ExamineOptions, progress: Callable[[str], 
     with ThreadPoolExecutor(max_workers=6) as pool:
         first = time.monotonic()
         _look(visit)
+        _settle(visit)
         beside = pool.submit(_surroundings, visit)
         pause_s = options.seconds_between - (time.monotonic() - first)
         if pause_s > 0:
             progress(f"second sample in {pause_s:.1f} s")
-            with visit.part("pause"):
-                time.sleep(pause_s)
+            time.sleep(pause_s)
         _look(visit)
         gpus, engines = pool.submit(look.gpus, visit.job), pool.submit(look.engines, visit.job)
-        with visit.part("blocked"):
-            visit.put(blocked=look.blocked(visit.job, visit.seen.looks[-1]))
+        visit.put(blocked=look.blocked(visit.job, visit.seen.looks[-1]))
         visit.add(gpus=[gpus.result()], engines=[engines.result()])
         beside.result()
 
 
+def _settle(visit: Visit) -> None:
+    """Finds out who the ranks are where processes that join know it better than their start."""
+    for pid in joining(visit.evidence()):
+        _ask_arguments(visit, pid, JOINS)
+    if visit.seen.arguments:
+        visit.job = settled(visit.evidence())
+        visit.put(job=visit.job)
+
+
+def _ask_arguments(visit: Visit, pid: int, functions: frozenset[str]) -> None:
+    calls = look.arguments(pid, functions).items()
+    visit.add(arguments=[CallArguments(pid, *call) for call in calls])
+
+
 def _look(visit: Visit) -> None:
     pids = [member.pid for member in visit.job.members if member.role != "launcher"]
-    with visit.part("looks"):
-        visit.add(looks=[look.processes(visit.job)])
-    with visit.part("limits"):
-        visit.add(limits=[look.limits(visit.job)])
-    with visit.part("stacks"):
-        if not visit.seen.stacks:
-            stacks = look.stacks(pids, at_most_s=STACKS_S)
-        else:
-            before, after = visit.seen.looks[-2:]
-            stacks = look.stacks_again(visit.seen.stacks[-1], before, after, at_most_s=STACKS_S)
-        visit.add(stacks=[stacks])
+    visit.add(looks=[look.processes(visit.job)])
+    visit.add(limits=[look.limits(visit.job)])
+    if not visit.seen.stacks:
+        stacks = look.stacks(pids, at_most_s=STACKS_S)
+    else:
+        before, after = visit.seen.looks[-2:]
+        stacks = look.stacks_again(visit.seen.stacks[-1], before, after, at_most_s=STACKS_S)
+    visit.add(stacks=[stacks])
 
 
 def _surroundings(visit: Visit) -> None:
     """What does not need to be looked at twice, while the time between the looks passes."""
-    with visit.part("surroundings"):
-        visit.add(gpus=[look.gpus(visit.job)])
-        visit.add(engines=[look.engines(visit.job)])
-        visit.put(host=look.host(visit.job))
-        visit.put(logs=look.logs(visit.job))
-        visit.put(spans=look.open_spans(visit.job))
+    job = visit.job
+    visit.add(gpus=[look.gpus(job)], engines=[look.engines(job)])
+    visit.put(host=look.host(job), logs=look.logs(job), spans=look.open_spans(job))
 
 
 def _closer(visit: Visit, options: ExamineOptions, progress: Callable[[str], None]) -> None:
@@ -170,25 +177,21 @@ def _collect(
         return _look_again(visit, options, progress)
     if request.what == "native":
         return _native(visit, request, options, progress)
-    if request.what in ("memory", "recorders", "coroutines"):
-        with visit.part("coroutines" if request.what == "coroutines" else "recorders"):
-            if request.what == "coroutines":
-                rows, ends = look.awaits(request.loops)
-                visit.add(awaits=rows, blocked=ends)
-            elif request.what == "memory":
-                read_memory(visit, at_most_s=ASKED_S)
-            else:
-                progress("reading the flight recorders")
-                ask_recorders(visit, at_most_s=max(left_s, 1.0))
-        return True
-    if pid is None:
+    if request.what == "coroutines":
+        rows, ends = look.awaits(request.loops)
+        visit.add(awaits=rows, blocked=ends)
+    elif request.what == "memory":
+        read_memory(visit, at_most_s=ASKED_S)
+    elif request.what == "recorders":
+        progress("reading the flight recorders")
+        ask_recorders(visit, at_most_s=max(left_s, 1.0))
+    elif pid is None:
         return False
-    with visit.part("arguments"):
-        arguments = look.arguments(pid, request.functions)
-        if request.what == "variables":
-            visit.add(arguments=[CallArguments(pid, *call) for call in arguments.items()])
-            return True
-        path = next((values["path"] for values in arguments.values() if "path" in values), "")
+    elif request.what == "variables":
+        _ask_arguments(visit, pid, request.functions)
+    else:
+        calls = look.arguments(pid, request.functions).values()
+        path = next((values["path"] for values in calls if "path" in values), "")
         if path:
             visit.put(blocked=(look.lock_file(pid, path), *visit.seen.blocked))
     return True
@@ -198,8 +201,7 @@ def _look_again(visit: Visit, options: ExamineOptions, progress: Callable[[str],
     if visit.seconds() + options.seconds_between >= options.at_most_s:
         return False
     progress(f"another sample in {options.seconds_between:.1f} s")
-    with visit.part("pause"):
-        time.sleep(options.seconds_between)
+    time.sleep(options.seconds_between)
     _look(visit)
     visit.put(blocked=look.blocked(visit.job, visit.seen.looks[-1]))
     return True
@@ -212,10 +214,9 @@ def _native(
     if request.pid is None or late or not options.stop:
         return False
     progress("reading the C++ frames of an unexplained rank")
-    with visit.part("native"):
-        *earlier, last = visit.seen.stacks
-        native = look.native_stacks([request.pid], at_most_s=NATIVE_S)
-        visit.put(stacks=(*earlier, (*last, *native)))
+    *earlier, last = visit.seen.stacks
+    native = look.native_stacks([request.pid], at_most_s=NATIVE_S)
+    visit.put(stacks=(*earlier, (*last, *native)))
     return True
 
 
@@ -235,23 +236,22 @@ def look_closer(
     if not _pids(visit, "busy", "spinning") and not beneath:
         return
     progress("sampling ranks that use a core at one line")
-    with visit.part("spinning"):
-        if stop:
-            pids = set(_pids(visit, *_AT_ONE_LINE))
-            before, after = (
-                replace(full, processes=tuple(p for p in full.processes if p.pid in pids))
-                for full in visit.seen.looks[-2:]
-            )
-            visit.add(positions=look.positions(before, after, at_most_s=POSITIONS_S))
-        began = time.monotonic()
-        spinning = _pids(visit, "spinning")[:MOST_DIGESTS]
-        _digest(visit, spinning)
-        for pause_s in (BETWEEN_S, wait_s):
-            unresolved = [pid for pid in _pids(visit, "spinning") if pid in spinning]
-            if not unresolved:
-                return
-            time.sleep(max(0.0, pause_s - (time.monotonic() - began)))
-            _digest(visit, unresolved)
+    if stop:
+        pids = set(_pids(visit, *_AT_ONE_LINE))
+        before, after = (
+            replace(full, processes=tuple(p for p in full.processes if p.pid in pids))
+            for full in visit.seen.looks[-2:]
+        )
+        visit.add(positions=look.positions(before, after, at_most_s=POSITIONS_S))
+    began = time.monotonic()
+    spinning = _pids(visit, "spinning")[:MOST_DIGESTS]
+    _digest(visit, spinning)
+    for pause_s in (BETWEEN_S, wait_s):
+        unresolved = [pid for pid in _pids(visit, "spinning") if pid in spinning]
+        if not unresolved:
+            return
+        time.sleep(max(0.0, pause_s - (time.monotonic() - began)))
+        _digest(visit, unresolved)
 
 
 def _pids(visit: Visit, *kinds: str) -> list[int]:
@@ -317,7 +317,6 @@ class Visit:
     job: Job
     began_ns: int = field(default_factory=time.monotonic_ns)
     taken_unix_ns: int = field(default_factory=time.time_ns)
-    parts: dict[str, float] = field(default_factory=dict)  # seconds by name
 
     def __post_init__(self) -> None:
         self.seen = Evidence(self.job, self.taken_unix_ns)
@@ -340,15 +339,6 @@ class Visit:
         """Since the visit began."""
         return (time.monotonic_ns() - self.began_ns) / 1e9
 
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        """Measures a part of the visit, which may come several times."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.parts[name] = self.parts.get(name, 0.0) + time.monotonic() - began
-
     def evidence(self) -> Evidence:
         """All of it, as it is now."""
         pauses_ms = [stack.pause_ms for look in self.seen.stacks for stack in look]
@@ -356,7 +346,7 @@ class Visit:
         return replace(
             self.seen,
             problems=(*self.seen.problems, *self._refused()),
-            cost=Cost(self.seconds(), max(pauses_ms, default=0.0), dict(self.parts)),
+            cost=Cost(self.seconds(), max(pauses_ms, default=0.0)),
         )
 
     def _refused(self) -> Iterator[Problem]:

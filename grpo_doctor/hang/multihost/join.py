@@ -10,7 +10,7 @@ import ipaddress
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -268,12 +268,7 @@ def _problems(parts: Sequence[Evidence], names: Sequence[str]) -> tuple[Problem,
 
 def _cost(parts: Sequence[Evidence]) -> Cost:
     """Hosts are looked at at the same time, so the longest visit counts."""
-    longest = max(parts, key=lambda part: part.cost.seconds)
-    return Cost(
-        seconds=longest.cost.seconds,
-        max_pause_ms=max(part.cost.max_pause_ms for part in parts),
-        parts=longest.cost.parts,
-    )
+    return Cost(*(max(costs) for costs in zip(*(astuple(part.cost) for part in parts))))
 
 
 def across_hosts(evidence: Evidence) -> Evidence:

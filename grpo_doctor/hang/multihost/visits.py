@@ -7,22 +7,21 @@ its clock become those of the newest sample.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from grpo_doctor.hang import dumps
 from grpo_doctor.hang.model.nodes import HOST_STEP
 from grpo_doctor.hang.wording import ranks_text, seconds_text, sentence
 from grpo_doctor_probes.evidence import (
-    Blocked,
     Evidence,
+    Frame,
     GpuLook,
     HostFacts,
     Job,
-    Look,
+    Member,
     Problem,
-    Stack,
 )
 from grpo_doctor_probes.procs.printable import NAME_LIMIT, printable
 
@@ -223,10 +222,6 @@ class Home:
         """Return the identity of a process or thread; what is no process stays."""
         return self.number * HOST_STEP + pid if pid > 0 else pid
 
-    def pids(self, pids: Iterable[int]) -> tuple[int, ...]:
-        """Return the identities of several."""
-        return tuple(map(self.pid, pids))
-
     def at(self, ns: int) -> int:
         """Return a moment by the common clock; 0 stays unknown."""
         return ns + self.later_ns if ns else 0
@@ -234,92 +229,31 @@ class Home:
 
 def renumbered(evidence: Evidence, home: Home) -> Evidence:
     """Return evidence of one host as a part of joined evidence."""
-    pid, at = home.pid, home.at
-
-    def own(rows: Iterable[Any]) -> tuple[Any, ...]:
-        return tuple(replace(row, pid=row.pid and pid(row.pid)) for row in rows)
-
-    def timed(rows: Iterable[Any]) -> tuple[Any, ...]:
-        return tuple(replace(row, at_ns=at(row.at_ns)) for row in rows)
-
-    def with_tids(rows: Iterable[Any]) -> tuple[Any, ...]:
-        return tuple(replace(row, tid=pid(row.tid)) for row in rows)
-
-    return replace(
-        evidence,
-        job=_job(evidence.job, home),
-        looks=tuple(_look(look, home) for look in evidence.looks),
-        stacks=tuple(tuple(_stack(row, home) for row in look) for look in evidence.stacks),
-        limits=tuple(map(own, evidence.limits)),
-        blocked=tuple(_blocked(row, home) for row in evidence.blocked),
-        awaits=with_tids(own(evidence.awaits)),
-        arguments=own(evidence.arguments),
-        positions=timed(with_tids(own(evidence.positions))),
-        locals_seen=timed(own(evidence.locals_seen)),
-        gpus=tuple(tuple(_gpu(row, home) for row in look) for look in evidence.gpus),
-        engines=tuple(timed(own(look)) for look in evidence.engines),
-        spans=own(evidence.spans),
-        dumps=own(evidence.dumps),
-        host=_facts(evidence.host, home) if evidence.host is not None else None,
-        logs=own(evidence.logs),
-        problems=own(evidence.problems),
-    )
+    moved: Evidence = _moved(evidence, home)
+    host = _facts(evidence.host, home) if evidence.host is not None else None
+    return replace(moved, host=host, ray=evidence.ray)
 
 
-def _job(job: Job, home: Home) -> Job:
-    ticks = home.later_ns // _NS_PER_TICK
-    members = (
-        replace(
-            member,
-            pid=home.pid(member.pid),
-            parent=home.pid(member.parent),
-            started_ticks=member.started_ticks + ticks,
-            host=home.name,
-        )
-        for member in job.members
-    )
-    return replace(job, members=tuple(members))
+_OF_PROCESSES = frozenset({"pid", "tid", "parent", "pids", "peers", "stopped_peers"})
+_MOMENTS = frozenset({"at_ns", "last_ran_ns"})
 
 
-def _look(look: Look, home: Home) -> Look:
-    processes = (
-        replace(
-            process,
-            pid=home.pid(process.pid),
-            at_ns=home.at(process.at_ns),
-            threads=tuple(
-                replace(row, tid=home.pid(row.tid), last_ran_ns=home.at(row.last_ran_ns))
-                for row in process.threads
-            ),
-        )
-        for process in look.processes
-    )
-    return Look(home.at(look.at_ns), tuple(processes))
-
-
-def _stack(stack: Stack, home: Home) -> Stack:
-    threads = tuple(replace(row, tid=home.pid(row.tid)) for row in stack.threads)
-    return replace(stack, pid=home.pid(stack.pid), at_ns=home.at(stack.at_ns), threads=threads)
-
-
-def _blocked(row: Blocked, home: Home) -> Blocked:
-    return replace(
-        row,
-        pid=home.pid(row.pid),
-        tid=home.pid(row.tid),
-        peers=home.pids(row.peers),
-        stopped_peers=home.pids(row.stopped_peers),
-    )
-
-
-def _gpu(look: GpuLook, home: Home) -> GpuLook:
-    return replace(
-        look,
-        at_ns=home.at(look.at_ns),
-        pids=home.pids(look.pids),
-        holders=tuple(replace(row, pid=home.pid(row.pid)) for row in look.holders),
-        host=home.name,
-    )
+def _moved(value: Any, home: Home, name: str = "") -> Any:
+    """Return what is in the field `name` with the identities and moments of joined evidence."""
+    if isinstance(value, tuple):
+        return tuple(_moved(each, home, name) for each in value)
+    if isinstance(value, int):
+        if name == "started_ticks":
+            return value + home.later_ns // _NS_PER_TICK
+        if name in _MOMENTS:
+            return home.at(value)
+        return home.pid(value) if name in _OF_PROCESSES else value
+    if isinstance(value, Frame) or not is_dataclass(value):
+        return value
+    record: Any = value  # which to mypy may be a class as well
+    changes = {row.name: _moved(getattr(value, row.name), home, row.name) for row in fields(value)}
+    named = {"host": home.name} if isinstance(value, Member | GpuLook) else {}
+    return replace(record, **changes | named)
 
 
 def _facts(facts: HostFacts, home: Home) -> HostFacts:

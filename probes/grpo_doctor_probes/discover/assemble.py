@@ -33,7 +33,7 @@ _LOCAL_SIZES = (
     "LOCAL_WORLD_SIZE", "RAY_LOCAL_WORLD_SIZE", "LOCAL_SIZE",
     "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
 )  # fmt: skip
-_LOOPBACK = ("localhost", "::1", "ip6-localhost")
+NUMBERED_BY_START = "No process has a rank number: they are numbered in the order of their start."
 
 
 def number_all(
@@ -58,8 +58,7 @@ def number_all(
     if len(unknown) == len(ranks):
         if len({processes[pid].parent for pid in unknown}) > 1:
             return dict(ranks), "No process has a rank number."
-        note = "No process has a rank number: they are numbered in the order of their start."
-        return dict(zip(unknown, range(len(unknown)))), note
+        return dict(zip(unknown, range(len(unknown)))), NUMBERED_BY_START
     free = [rank for rank in expected if rank not in ranks.values()]
     if len(free) != len(unknown):
         lost = "; ".join(f"process {pid} is a rank of unknown number" for pid in unknown)
@@ -116,13 +115,20 @@ def sizes_of(trainers: Iterable[Candidate], core: Iterable[Process], address: st
         launcher_sizes(process.arguments)
         for process in core
         if kind_of(process.name, process.arguments) == "launcher"
+        # `accelerate launch --cpu` starts one process, whatever number it is given.
+        and not any(trainer.rank is None and trainer.process.readable for trainer in trainers)
     ]
     world = max(worlds or [size.world for size in sizes if size.world] or [0]) or None
     local = sum(nodes.values()) or max([size.local for size in sizes if size.local] or [0]) or None
-    host = address.rpartition(":")[0]
-    if local is None and (host in _LOOPBACK or host.startswith("127.")):
+    if local is None and is_loopback(address):
         local = world
     return Sizes(world, local)
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether only processes of this host can meet at `HOST:PORT`."""
+    host = address.rpartition(":")[0]
+    return host in ("localhost", "::1", "ip6-localhost") or host.startswith("127.")
 
 
 def expected_ranks(trainers: Iterable[Candidate], sizes: Sizes) -> list[int]:
@@ -251,34 +257,7 @@ class Assembler:
             framework=self._framework(processes, main),
             address=printable(address, 256),
             run_dir=_run_dir(main.values()),
-            notes=(
-                *filter(None, [guessed, self._beside(raw, processes, roles)]),
-                *_notes(ranks, world, members),
-            ),
-        )
-
-    def _beside(
-        self,
-        ranks: Mapping[int, int | None],
-        processes: Mapping[int, Process],
-        roles: Mapping[int, Role],
-    ) -> str:
-        """Say which processes may be ranks that have not joined the process group of the others."""
-        makers = {processes[pid].parent for pid, rank in ranks.items() if rank is None}
-        beside = [
-            pid
-            for pid, process in sorted(processes.items())
-            if roles[pid] == "helper"
-            and process.parent in makers
-            and pid in self._survey.candidates
-            and self._survey.candidates[pid].torch
-        ]
-        if not beside:
-            return ""
-        pids = " ".join(map(str, beside))
-        return (
-            f"What started the ranks also started {pids}, in no process group yet:"
-            f" if ranks are missing, name them (attach {pids})."
+            notes=(*filter(None, [guessed]), *_notes(ranks, world, members)),
         )
 
     def _member(

@@ -77,8 +77,8 @@ def nothing_found(processes: Iterable[Process], proc: Path) -> Exception:
             f"users ({names}). {ptrace_remedy(proc)}"
         )
     return NoJobError(
-        "no training job runs on this host: no Python process has a RANK, or threads of gloo or "
-        "NCCL. A container shows only its own processes: run it inside the job's container, "
+        "no training job was found on this host: no Python process has a RANK, or threads of gloo "
+        "or NCCL. A container shows only its own processes: run it inside the job's container, "
         "or on the host. For a single training process, give its PID."
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -38,6 +38,7 @@ from grpo_doctor_probes.discover.sockets import Sockets, find_servers, meeting_p
 from grpo_doctor_probes.evidence import Job
 
 _RAY_CORE = ("raylet", "gcs_server")
+_MOST_ASKED = 64
 
 
 def find_alone(
@@ -47,30 +48,21 @@ def find_alone(
 
     One that the user names (or a parent of whose she names) only has to have torch; others must
     belong to a launcher, or run a framework for GRPO: not every process with torch is training.
-    One that she names below what started ranks without numbers is one of these, which has not
-    joined their process group yet.
     """
     chosen = {above for pid in pids for above in (pid, *tree.ancestors(pid))}
     trainers = cast.ranks.keys() | cast.launchers | cast.lost.keys()
     alone: list[int] = []
-    late: list[int] = []
     for pid, candidate in candidates.items():
         if not candidate.torch or pid in trainers or not may_train(candidate, candidates, tree):
             continue
-        above = tree.nearest(pid, {**candidates, **cast.ranks})
-        if above in trainers:
-            numbers = {
-                cast.ranks[child.pid] for child in tree.children(above) if child.pid in cast.ranks
-            }
-            if pid in pids and numbers == {None}:
-                late.append(pid)
+        if tree.nearest(pid, {**candidates, **cast.ranks}) in trainers:
             continue
         parent = candidates.get(candidate.process.parent)
         launched = parent is not None and parent.kind == "launcher"
         if pid in chosen or launched or _is_training(proc, candidate):
             alone.append(pid)
     tops = {pid: 0 for pid in alone if tree.nearest(pid, alone) is None}
-    return replace(cast, ranks={**cast.ranks, **tops, **dict.fromkeys(late)})
+    return replace(cast, ranks={**cast.ranks, **tops})
 
 
 def _is_training(proc: Path, candidate: Candidate) -> bool:
@@ -112,7 +104,11 @@ def _may_be_rank(candidate: Candidate) -> bool:
     )
 
 
-def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job, ...]:
+def find_jobs(
+    pids: Sequence[int] = (),
+    proc: Path = Path("/proc"),
+    joins: Callable[[int], object] = lambda _pid: False,
+) -> tuple[Job, ...]:
     """Return the jobs on this host, those with most ranks first.
 
     Args:
@@ -121,6 +117,7 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
             for that. None: all jobs but those of which only helpers are left; where nothing
             trains, launchers that wait, and else programs of Ray whose ranks do not exist yet.
         proc: Where procfs is mounted.
+        joins: Asked where nothing else trains: whether a process joins a process group just now.
 
     Raises:
         NoJobError: there is no such process, it is of no job, or there is no job.
@@ -136,6 +133,8 @@ def find_jobs(pids: Sequence[int] = (), proc: Path = Path("/proc")) -> tuple[Job
         groups = {core for pid in pids for core in search.groups_of(pid)}
     else:
         groups = search.training() or search.waiting() or search.driving()
+        if not groups and (makers := search.starting(joins)):
+            return tuple(job for maker in makers for job in find_jobs((maker,), proc))
     if not groups:
         if search.helpers_left:
             raise only_helpers_left(search.helpers_left.values())
@@ -211,6 +210,12 @@ class _Search:
             or (pid in in_ray and has_threads(self._proc, pid, RAY_THREADS))
         ]
         return {core for pid in alive if (core := self._group_of(pid)) is not None}
+
+    def starting(self, joins: Callable[[int], object]) -> list[int]:
+        """Return the programs that started ranks of which none is in a process group yet."""
+        torch = [each.process for each in self._candidates.values() if each.torch]
+        by_hand = [process for process in torch if process.parent in self._candidates]
+        return sorted({each.parent for each in by_hand[:_MOST_ASKED] if joins(each.pid)})
 
     def groups_of(self, pid: int) -> set[frozenset[int]]:
         """Return the group of a process; for one that is of none, those of its descendants."""

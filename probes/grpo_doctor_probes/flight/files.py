@@ -20,8 +20,6 @@ _ENDINGS = re.compile(r"(\.(json|pkl|pickle|gz|bin|dump|txt|trace|pt))+$", re.IG
 MAX_FILES = 4096
 MAX_DUMP_BYTES = 64 << 20
 _GZIP, _PICKLE = b"\x1f\x8b", b"\x80"
-_ARCHIVES = {b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
-_TAR, _TAR_AT = b"ustar", 257
 _MARKS = (b"pg_config", b"profiling_name", b"entries", b"nccl_comm_state", b"collective_seq_id")
 
 
@@ -104,22 +102,15 @@ def checked(data: bytes) -> bytes:
         complete = data.endswith(b".")
     elif data.lstrip()[:1] in (b"{", b"["):
         complete = data.rstrip().endswith(b"}" if data.lstrip().startswith(b"{") else b"]")
-    elif kind := _archive(data):
-        raise ValueError(f"is packed ({kind}): unpack it, and give the folder with what was in it")
     else:
-        raise ValueError("is not a flight-recorder dump: neither JSON nor a pickle")
+        raise ValueError(
+            "is not a flight-recorder dump: neither JSON nor a pickle. Unpack an archive first"
+        )
     if not any(mark in data for mark in _MARKS):
         raise ValueError("is not a flight-recorder dump: it has none of its fields")
     if not complete:
         raise ValueError("ends in the middle: half-written, or cut by a full disk")
     return data
-
-
-def _archive(data: bytes) -> str:
-    """Return what kind of archive it is, "" for none that we know. Dumps get sent in these."""
-    if data.startswith(_TAR, _TAR_AT):
-        return "tar"
-    return next((name for start, name in _ARCHIVES.items() if data.startswith(start)), "")
 
 
 def _unpacked(data: bytes) -> bytes:

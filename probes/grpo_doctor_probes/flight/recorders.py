@@ -94,7 +94,7 @@ def _read(member: Member) -> tuple[FlightDump, ...]:
             raise NoRecorderError(_TOO_OLD)
         dumps = tuple(_dump_of(member, memory, recorder) for recorder in recorders)
     made = tuple(dump for dump in dumps if dump.data or dump.problem)
-    return made or (_dump(member, problem="it has made no process group yet"),)
+    return made or (_dump(member, problem="no process group was made yet"),)
 
 
 def find_recorders(maps: Sequence[Mapping], memory: Memory) -> tuple[Recorder, ...]:

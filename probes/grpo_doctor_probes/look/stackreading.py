@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,34 +22,6 @@ _PERIOD_S = 0.001
 _SETTLES_S = 0.5
 _GONE = ("Z", "X", "")
 _ONE_AT_MOST_S = 5.0
-
-
-class PauseWatch:
-    """Polls the main thread's state every millisecond while the block runs."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self.longest_ns = 0  # for which it was seen stopped by a tracer, to one period
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="pause-watch", daemon=True)
-
-    def __enter__(self) -> PauseWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        since_ns: int | None = None
-        while not self._end.wait(_PERIOD_S):
-            now_ns = time.monotonic_ns()
-            if state_of(f"/proc/{self._pid}") != _TRACED:
-                since_ns = None
-                continue
-            since_ns = since_ns or now_ns
-            self.longest_ns = max(self.longest_ns, now_ns - since_ns + int(_PERIOD_S * 1e9))
 
 
 def leave_running(pid: int) -> None:
@@ -111,7 +82,7 @@ def _has_slept(then: Thread, now: Thread) -> bool:
 
 def native_stacks(pids: Sequence[int], *, at_most_s: float) -> tuple[Stack, ...]:
     """Stacks with C and C++ frames. Stops each process, typically for 0.5 to 1.5 s; `pause_ms` is
-    what was measured.
+    for how long py-spy ran, so it was stopped for no longer.
 
     A process with a thread in uninterruptible sleep or inside a call of a GPU's driver, a stopped
     one and a frozen one are refused: a tracer would hang on them, or break into the driver.
@@ -144,14 +115,13 @@ def _native_stack(pid: int, deadline: float) -> Stack:
     problem = "no time was left to read its native stack" if left_s <= 0 else refusal(pid)
     if problem:
         return Stack(pid, at_ns, native=True, problem=problem)
-    with PauseWatch(pid) as pause:
-        try:
-            threads = pyspy.dump(pid, "--native", at_most_s=left_s)
-        except pyspy.PySpyError as error:
-            leave_running(pid)
-            threads, problem = [], str(error)
-    read = pyspy.python_threads(threads, pid)
-    return Stack(pid, at_ns, read, True, pause.longest_ns / 1e6, problem)
+    try:
+        threads = pyspy.dump(pid, "--native", at_most_s=left_s)
+    except pyspy.PySpyError as error:
+        leave_running(pid)
+        threads, problem = [], str(error)
+    at_most_ms = (time.monotonic_ns() - at_ns) / 1e6
+    return Stack(pid, at_ns, pyspy.python_threads(threads, pid), True, at_most_ms, problem)
 
 
 def refusal(pid: int) -> str:

@@ -13,7 +13,7 @@ from grpo_doctor_probes.evidence import Job, Member
 
 Captured = pytest.CaptureFixture[str]
 Plays = Callable[..., list[ExamineOptions]]
-SUMMARY = "Rank 1 is stopped (SIGSTOP); rank 0 waits for it in all_reduce."
+SUMMARY = "Rank 1 is stopped by a signal; rank 0 waits for it in all_reduce."
 
 
 def job(first_pid: int = 4_700, command: str = "python train.py") -> Job:

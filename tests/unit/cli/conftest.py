@@ -33,7 +33,7 @@ def plays(monkeypatch: pytest.MonkeyPatch) -> Plays:
     ) -> list[ExamineOptions]:
         requests: list[ExamineOptions] = []
 
-        def find_jobs(pids: object) -> tuple[Job, ...]:
+        def find_jobs(pids: object, **_: object) -> tuple[Job, ...]:
             if error:
                 raise error
             return jobs

@@ -141,7 +141,7 @@ def test_where_ends_of_children_are_ignored_a_failure_is_still_seen(
     """As some parents leave SIGCHLD: py-spy that fails would seem to have printed nothing."""
     codes: list[int] = []
 
-    def find_jobs(pids: object) -> tuple[Job, ...]:
+    def find_jobs(pids: object, **_: object) -> tuple[Job, ...]:
         codes.append(subprocess.run(["false"], check=False).returncode)
         raise discover.NoJobError("none")
 

@@ -202,9 +202,11 @@ def judged(
 ) -> Verdict:
     """The verdict that a root cause gives. `others` are further causes that were found."""
     waiting = "" if root.whole else _waiting(view, victims, len(root.culprits))
+    named = tuple(rank for rank in root.culprits if rank not in root.likewise)
+    likewise = f"; likewise {ranks_text(root.likewise)}" if root.likewise else ""
     statement = root.whole or (
-        f"{ranks_text(root.culprits)} {conjugated(root.reason, len(root.culprits))}"
-        if root.culprits
+        f"{ranks_text(named)} {conjugated(root.reason, len(named))}{likewise}"
+        if named
         else root.reason
     )
     waits = view.wait_history.text(root.still_s)
@@ -257,7 +259,8 @@ def undecided(view: JobView, stall: Stall) -> Verdict:
     chosen = (suspects or procs)[:3]
     operations = {proc.place.operation for proc in procs}
     together = not suspects and len(operations) == 1 and "" not in operations
-    where = f"all ranks are in {operations.pop()}" if together else "no rank stands out"
+    found = "all ranks" if view.evidence.job.world_size else "all ranks that were found"
+    where = f"{found} are in {operations.pop()}" if together else "no rank stands out"
     subject = f"{ranks_text(ranks)} {verb(ranks, 'makes')} no progress" if ranks else where
     return Verdict(
         state="stuck" if unusual else "slow",

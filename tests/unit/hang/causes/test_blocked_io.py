@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from grpo_doctor.hang.catalogue import advice
 from grpo_doctor.hang.causes.connections import blocked_io
 from grpo_doctor.hang.diagnose import diagnose
 from grpo_doctor_probes.evidence import Await, Frame, PythonThread, Role, Thread
@@ -65,6 +66,8 @@ def test_what_a_server_does_is_what_its_only_thread_does_that_does_not_accept(
 
 # Pipes.
 
+MANAGED = (*frames("_recv /usr/lib/python3.11/multiprocessing/connection.py:395"), *REWARD)
+
 
 def pipe(kind: str = "pipe-read", *peers: int, **more: Any) -> EvidenceBuilder:
     build = EvidenceBuilder()
@@ -103,7 +106,36 @@ def test_a_read_of_standard_input_is_a_question(fd: int, asks: bool) -> None:
     assert candidate.fixes[0].text.startswith("Answer before" if asks else "Close unused pipe")
 
 
+def test_a_queue_whose_worker_has_died_has_no_other_writer() -> None:
+    build = pipe("pipe-read", 101, peers_known=True)
+    build.child(1, "helper", pid=300).state = "Z"
+    candidate = only(blocked_io, build)
+    assert "that no process writes to" in candidate.reason
+    assert candidate.reason.endswith("; its child pid 300 (python helper.py) is dead")
+    assert (candidate.liveness, candidate.fixes) == ("never-wakes", advice("dead worker"))
+
+
 # Sockets.
+
+
+@pytest.mark.parametrize(
+    ("stack", "target", "peer", "fixes", "confirm"),
+    [
+        (REWARD, CONNECTION, 101, "store key", "py-spy dump --native"),
+        (REWARD, CONNECTION, 4711, "request", "ss -tnp"),
+        (REWARD, "unix socket [7]", 101, "request", "ss -xp"),
+        (MANAGED, "unix socket [7]", 4711, "wait", "ss -xp"),
+    ],
+)
+def test_what_is_done_about_a_connection_depends_on_who_is_at_its_other_end(
+    stack: tuple[Frame, ...], target: str, peer: int, fixes: str, confirm: str
+) -> None:
+    build = EvidenceBuilder()
+    build.elsewhere(1, stack).blocks("socket-receive", target, peer)
+    candidate = only(blocked_io, build)
+    assert candidate.fixes == advice(fixes)
+    assert candidate.confirm[0].startswith(confirm)
+    assert ("this process itself" in candidate.reason) is (peer == 101)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.verdicts import REWARD
 @pytest.mark.parametrize(
     ("state", "how", "fix"),
     [
-        ("T", "is stopped (SIGSTOP)", "Resume it: kill -CONT 102"),
+        ("T", "is stopped by a signal", "Resume it: kill -CONT 102"),
         ("t", "is stopped by a debugger", "Detach the debugger"),
     ],
 )

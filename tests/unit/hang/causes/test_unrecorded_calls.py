@@ -58,6 +58,10 @@ def transfer(
     ("calls", "expected"),
     [
         ((("recv", "1"), ("send", "0"), ("barrier", "")), []),
+        (  # rank 0 only waits for one that waits for a third
+            (("send", "1"), ("recv", "2"), ("all_reduce", "")),
+            [((1,), "waits in recv with rank 2, which is in all_reduce")],
+        ),
         (
             (("recv", "1"), ("recv", "0"), ("barrier", "")),
             [
@@ -88,7 +92,6 @@ def transfer(
         (
             (("recv", "2"), ("", ""), ("recv", "3"), ("recv", "2")),
             [
-                ((0,), "waits in recv with rank 2, which is in recv"),
                 ((2,), "waits in recv with rank 3, which is in recv"),
                 ((3,), "waits in recv with rank 2, which is in recv"),
             ],

@@ -6,7 +6,6 @@ import pytest
 
 from grpo_doctor.hang.collection.examine import Visit
 from grpo_doctor_probes.evidence import FlightDump, Job, Member, Position, Stack
-from tests.unit.hang.collection.played import Clock
 
 NO_PYTHON = "py-spy: Failed to find python version from target process"
 JOB = Job(
@@ -40,32 +39,6 @@ def test_whom_a_gap_is_of_is_known_where_it_is_one_process() -> None:
     visit.add(stacks=[stacks], dumps=[FlightDump("memory", 1, 101, problem="refused")])
     texts = [(problem.what, problem.pid) for problem in visit.evidence().problems]
     assert texts == [("it has ended", 100), ("refused", None)]
-
-
-def test_a_visit_says_what_it_and_each_of_its_parts_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr("grpo_doctor.hang.collection.examine.time", clock)
-    visit = Visit(JOB, clock.monotonic_ns())
-    for part, seconds in (("looks", 0.5), ("stacks", 2.0), ("looks", 0.25)):
-        with visit.part(part):
-            clock.sleep(seconds)
-    clock.sleep(1.0)
-    cost = visit.evidence().cost
-    assert (cost.seconds, cost.parts) == (3.75, {"looks": 0.75, "stacks": 2.0})
-
-
-def test_a_part_that_is_interrupted_has_taken_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr("grpo_doctor.hang.collection.examine.time", clock)
-    visit = Visit(JOB, clock.monotonic_ns())
-
-    def interrupted() -> None:
-        clock.sleep(0.5)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), visit.part("looks"):
-        interrupted()
-    assert visit.evidence().cost.parts == {"looks": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,10 +121,10 @@ def test_who_asks_and_sleeps_is_not_one_with_who_is_silent(
     build = silent()
     build.rank(1).wakes = wakes
     build.rank(1).still_s = 1001.2 if still_s is None else still_s
-    labels = roots(
-        label(1, sink=sink, cause="same"), label(0, sink=sink, cause="same"), build=build
-    )
+    other = replace(label(1, sink=sink, cause="same"), reason="of its own")
+    labels = roots(other, label(0, sink=sink, cause="same"), build=build)
     assert [root.culprits for root in labels] == ([(0, 1)] if merged else [(0,), (1,)])
+    assert labels[0].likewise == ((1,) if merged else ())
 
 
 @pytest.mark.parametrize(

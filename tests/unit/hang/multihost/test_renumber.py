@@ -79,7 +79,7 @@ def test_every_part_of_the_evidence_is_joined() -> None:
 
 def test_what_is_no_process_and_an_unknown_moment_stay() -> None:
     assert (HOME.pid(0), HOME.pid(-1), HOME.at(0)) == (0, -1, 0)
-    assert HOME.pids((1, 0)) == (3 * HOST_STEP + 1, 0)
+    assert HOME.pid(1) == 3 * HOST_STEP + 1
     assert HOME.at(5) == 70_000_005
 
 

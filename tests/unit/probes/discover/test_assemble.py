@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -89,7 +90,8 @@ def test_processes_of_several_parents_have_no_order() -> None:
 
 
 def trainer_with(**environment: str) -> Candidate:
-    return Candidate(process(), "unknown", environment)
+    # What may not be read says nothing.
+    return Candidate(replace(process(), readable=bool(environment)), "unknown", environment)
 
 
 AGENT = {"LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "0"}

@@ -130,5 +130,5 @@ def test_what_speaks_against_one_job(more: Mapping[str, str], joined: bool) -> N
 def test_nonsense_in_the_environment_is_no_rank(host: FakeProc) -> None:
     for number, rank in enumerate(("-1", "9" * 40, "1\n", "٣", "", "1 ; rm -rf")):
         host.add(100 + number, 50, "python t.py", {"RANK": rank, "WORLD_SIZE": "2"}, torch=True)
-    with pytest.raises(NoJobError, match="no training job runs on this host"):
+    with pytest.raises(NoJobError, match="no training job was found"):
         find_jobs((), host.root)

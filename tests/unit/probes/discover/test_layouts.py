@@ -42,6 +42,15 @@ def test_ms_swift_with_dataloaders_and_a_rollout_server(host: FakeProc) -> None:
         assert find_jobs([pid], host.root) == (job,)
 
 
+def test_a_process_without_a_world_is_no_rank_of_what_its_launcher_was_given(
+    host: FakeProc,
+) -> None:
+    host.add(100, 50, "python /opt/venv/bin/accelerate launch --cpu --num_processes 2 t.py")
+    host.add(110, 100, "python t.py", torch=True)
+    (job,) = find_jobs([], host.root)
+    assert (len(job.ranks()), job.world_size, job.ranks_missing) == (1, None, ())
+
+
 def test_trl_under_accelerate_with_a_colocated_engine(host: FakeProc) -> None:
     command = "/usr/bin/python3.11 /opt/venv/bin/accelerate launch --num_processes 2 train_grpo.py"
     host.add(100, 50, command)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import pytest
 
-from grpo_doctor_probes.discover import find_jobs
-from tests.unit.probes.discover.fakeproc import FakeProc, rank_pids, roles
+from grpo_doctor_probes.discover import NoJobError, find_jobs
+from tests.unit.probes.discover.fakeproc import FakeProc, roles
 
 GLOO = ("gloo_tcp_loop",)
 ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
@@ -127,28 +128,13 @@ def test_each_rank_below_a_program_that_has_its_environment(
     assert roles(job)["rank"] == {100: 0, 110: 1}
 
 
-def test_a_forked_process_that_is_named_is_a_rank_that_has_not_joined_the_others(
-    host: FakeProc,
+@pytest.mark.parametrize(("joins", "pids"), [({102}, [100]), (set(), [])])
+def test_ranks_of_which_none_is_in_a_group_are_found_by_one_that_joins(
+    host: FakeProc, joins: set[int], pids: list[int]
 ) -> None:
     host.add(100, 50, "python t.py", torch=True)
-    for pid in (101, 102, 103):
-        threads = GLOO if pid == 102 else ()
-        host.add(pid, 100, "python t.py", torch=True, image=100, threads=threads)
-    host.add(104, 100, "python -c tracker", image=100)
-    assert rank_pids(host) == rank_pids(host, 102) == [[102]]
-    (note,) = (note for note in find_jobs((), host.root)[0].notes if "attach" in note)
-    assert note == (
-        "What started the ranks also started 101 103, in no process group yet: if ranks are"
-        " missing, name them (attach 101 103)."
-    )
-    assert rank_pids(host, 101) == [[101, 102]]
-    (job,) = find_jobs((101, 103), host.root)
-    assert roles(job)["rank"] == {101: 0, 102: 1, 103: 2}
-    assert not any("attach" in note for note in job.notes)
-
-
-def test_what_is_named_beside_ranks_that_have_numbers_stays_a_helper(host: FakeProc) -> None:
-    host.add(100, 50, "python t.py", torch=True)
-    host.add(101, 100, "python t.py", by_hand(0, 1), torch=True, image=100, threads=GLOO)
-    host.add(102, 100, "python t.py", torch=True, image=100)
-    assert rank_pids(host, 102) == [[101]]
+    for pid in (101, 102):
+        host.add(pid, 100, "python t.py", torch=True, image=100)
+    with contextlib.nullcontext() if pids else pytest.raises(NoJobError):
+        jobs = find_jobs((), host.root, joins.__contains__)
+        assert [member.pid for job in jobs for member in job.ranks()] == pids

@@ -72,7 +72,7 @@ def problem_of(pid: int) -> str:
     ("function", "called", "on", "words"),
     [
         ("", "", "true", "start with TORCH_NCCL_TRACE_BUFFER_SIZE=2000"),  # a torch that is too old
-        (FR, "", "true", "it has made no process group yet"),
+        (FR, "", "true", "no process group was made yet"),
         (FR, FR, "false", "TORCH_FR_BUFFER_SIZE=2000"),
         (FR, FR, "true", "laid out otherwise than in torch 2.8 to 2.15"),
     ],

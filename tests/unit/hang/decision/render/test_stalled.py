@@ -113,19 +113,20 @@ def sentence_of(
 
 
 @pytest.mark.parametrize(
-    ("culprits", "victims", "text"),
+    ("culprits", "likewise", "victims", "text"),
     [
-        ((1,), (), "Rank 1 is in a lock."),
-        ((1,), (0, 2), "Rank 1 is in a lock; ranks 0, 2 wait for it in all_reduce."),
-        ((1, 3), (0,), "Ranks 1, 3 are in a lock; rank 0 waits for them in all_reduce."),
-        ((1,), (0, 9), "Rank 1 is in a lock; ranks 0, 9 wait for it in all_reduce."),
-        ((1,), (9,), "Rank 1 is in a lock; rank 9 waits for it."),
+        ((1,), (), (), "Rank 1 is in a lock."),
+        ((1,), (), (0, 2), "Rank 1 is in a lock; ranks 0, 2 wait for it in all_reduce."),
+        ((1, 3), (), (0,), "Ranks 1, 3 are in a lock; rank 0 waits for them in all_reduce."),
+        ((1,), (), (0, 9), "Rank 1 is in a lock; ranks 0, 9 wait for it in all_reduce."),
+        ((1,), (), (9,), "Rank 1 is in a lock; rank 9 waits for it."),
+        ((1, 2), (2,), (9,), "Rank 1 is in a lock; likewise rank 2; rank 9 waits for them."),
     ],
 )
 def test_the_victims_are_told_with_what_they_wait_in(
-    culprits: tuple[int, ...], victims: tuple[int, ...], text: str
+    culprits: tuple[int, ...], likewise: tuple[int, ...], victims: tuple[int, ...], text: str
 ) -> None:
-    assert sentence_of(EvidenceBuilder(), culprits, victims) == text
+    assert sentence_of(EvidenceBuilder(), culprits, victims, likewise=likewise) == text
 
 
 # What does not say why.
