@@ -32,6 +32,8 @@ _AS_PREDICTED = "as predicted"
 # predicted, and from where on it is at the edge.
 _NEAR, _EDGE = 0.5, 0.8
 _A_MISS = 1.5
+# Step numbers and seconds of one run.
+Curve = list[tuple[float, float]]
 
 
 def change(changed: compare.Change) -> str:
@@ -207,14 +209,6 @@ def _environment() -> Environment:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    """Step numbers and seconds of one run."""
-
-    steps: list[float]
-    seconds: list[float]
-
-
-@dataclass(frozen=True, slots=True)
 class Steps:
     """The step times of both runs as SVG paths over `WIDTH` x `HEIGHT`, one axis for both.
 
@@ -229,58 +223,46 @@ class Steps:
     marks: list[tuple[float, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """One phase: widths in percent of the longest bar of all phases in either run."""
-
-    before_pct: float
-    after_pct: float
-
-
 def curve_of(columns: Mapping[str, Numbers]) -> Curve:
-    """Return the steps whose number and time are both known."""
+    """Return the number and the seconds of each step of which both are known."""
     pairs = zip(columns.get("step", []), columns.get("seconds", []), strict=False)
-    points = [(step, s) for step, s in pairs if step is not None and s is not None]
-    return Curve([step for step, _ in points], [s for _, s in points])
+    return [(step, s) for step, s in pairs if step is not None and s is not None]
 
 
 def steps_drawing(comparison: compare.ComparisonDocument) -> Steps | None:
     """Return the drawing; None where a run has fewer than two steps."""
     before, after = (curve_of(comparison.steps.get(run, {})) for run in ("before", "after"))
-    if min(len(before.steps), len(after.steps)) < 2:
+    if min(len(before), len(after)) < 2:
         return None
-    top = _round_up(max(*before.seconds, *after.seconds))
+    top = _round_up(max(seconds for _, seconds in before + after))
     # Runs are laid over each other from their first step, whatever its number is.
-    length = max(_length(before), _length(after)) or 1.0
+    length = max(curve[-1][0] - curve[0][0] for curve in (before, after)) or 1.0
+    first = min(before[0][0], after[0][0])
     marks = [(_y(top * part, top), top * part) for part in (0.0, 0.5, 1.0)]
     return Steps(
         before=_path(before, length, top),
         after=_path(after, length, top),
         top_s=top,
-        first=min(before.steps[0], after.steps[0]),
-        last=min(before.steps[0], after.steps[0]) + length,
+        first=first,
+        last=first + length,
         marks=marks,
     )
 
 
-def phase_bars(comparison: compare.ComparisonDocument) -> list[Bars]:
-    """Return a pair of bars for each phase, on one scale."""
+def phase_bars(comparison: compare.ComparisonDocument) -> list[tuple[float, float]]:
+    """Return the bars of each phase before and after, in percent of the longest of all."""
     longest = max((max(p.before_s, p.after_s) for p in comparison.phases), default=0.0) or 1.0
     return [
-        Bars(round(100 * p.before_s / longest, 2), round(100 * p.after_s / longest, 2))
+        (round(100 * p.before_s / longest, 2), round(100 * p.after_s / longest, 2))
         for p in comparison.phases
     ]
 
 
-def _length(curve: Curve) -> float:
-    return curve.steps[-1] - curve.steps[0]
-
-
 def _path(curve: Curve, length: float, top: float) -> str:
-    stride = max(1, math.ceil(len(curve.steps) / _MOST_POINTS))
+    stride = max(1, math.ceil(len(curve) / _MOST_POINTS))
     points = [
-        f"{_PAD + (WIDTH - 2 * _PAD) * (step - curve.steps[0]) / length:.1f} {_y(value, top):.1f}"
-        for step, value in zip(curve.steps[::stride], curve.seconds[::stride], strict=True)
+        f"{_PAD + (WIDTH - 2 * _PAD) * (step - curve[0][0]) / length:.1f} {_y(value, top):.1f}"
+        for step, value in curve[::stride]
     ]
     return "M" + " L".join(points)
 

@@ -134,7 +134,7 @@ CASES: dict[str, Case] = {
         "train.padding_free", True, "was not recorded"),
     "micro-batches that were not counted": ({"train": 8.0},
         {"train.grad_accumulation": 1, "train.micro_batch": 4}, {}, "train.micro_batch", 2,
-        "different batch"),
+        "rows instead of"),
 }  # fmt: skip
 
 
