@@ -16,8 +16,8 @@ SAMPLED = (*GROUPED, "ppo")
 _WHAT: Mapping[str, str] = TABLES["trainings"]["outside"]
 
 
-_USUAL = re.compile(r"(?:\btrainer[./]main_ppo|dapo[./]main_dapo)(?:\.py)?$")
-"""verl's programs that train as `main_ppo` does: engine and actor on the same GPUs."""
+_USUAL = re.compile(r"(?:(?:^|/)(?:verl\.)*trainer[./]main_ppo|dapo[./]main_dapo)(?:\.py)?$")
+"""verl's programs that train as `main_ppo` does, not those of a package that has its own."""
 _NOT_DECISIVE = ("train.lr", "train.beta", "checkpoint.", "log.")
 
 

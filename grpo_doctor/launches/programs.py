@@ -39,7 +39,7 @@ _TABLE = TABLES["programs"]
 _SWIFT_FILE = re.compile(r"(?:^|[./])swift[./]cli[./](?:_megatron[./])?(\w+?)(?:\.py)?$")
 _TRL_FILE = re.compile(r"(?:^|[./])trl[./]scripts[./](\w+?)(?:\.py)?$")
 _VERL = re.compile(
-    r"(?:^|[./])(verl[./]trainer[./](?:main_\w+|\w*sft_trainer\w*)|verl[./]experimental[./].*|recipe[./]\w+[./].*main\w*)$"
+    r"(?:^|/|verl\.|\.(?!verl\.trainer\.))(verl[./]trainer[./](?:main_\w+|\w*sft_trainer\w*)|verl[./]experimental[./].*|recipe[./]\w+[./].*main\w*)$"
 )
 _OPENRLHF = re.compile(r"(?:^|[./])openrlhf[./]cli[./](train_\w+?)(?:\.py)?$")
 _MODULES: Mapping[str, tuple[Framework, Role, str, str]] = _TABLE["modules"]

@@ -98,6 +98,7 @@ PAIRS = (
     Pair("GL011", NO_MICRO, NO_MICRO, "no micro batch for the actor", versions={"verl": "0.2.0"},
          passing_versions={"verl": "0.1"}),
     Pair("GL011", NO_MICRO, NO_MICRO.replace("verl.trainer", "verl.agent_trainer")),
+    Pair("GL011", NO_MICRO, NO_MICRO.replace("verl.trainer", "own.verl.trainer")),
     Pair("GL011", NO_MICRO, "python -m verl.trainer.main_ppo"),
     Pair(
         "GL012",
