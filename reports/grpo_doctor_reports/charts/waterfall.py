@@ -31,7 +31,7 @@ def waterfall_chart(bars: list[Bar]) -> Chart | None:
 
 
 def _figure(bars: list[Bar]) -> Figure:
-    reach_s = max(max(_end_s(bar), bar.start_s + (bar.p90_s or 0.0)) for bar in bars)
+    reach_s = max(bar.start_s + max(bar.seconds, bar.p90_s or 0.0) for bar in bars)
     return figure(
         [trace for row, bar in enumerate(bars) for trace in _row(row, bar)],
         60 + _ROW_PX * len(bars),
@@ -47,12 +47,6 @@ def _figure(bars: list[Bar]) -> Figure:
             tickfont={"color": token("ink"), "size": 12},
         ),
     )  # fmt: skip
-
-
-def _end_s(bar: Bar) -> float:
-    return (
-        bar.start_s + bar.work_seconds + bar.transfer_seconds + bar.wait_seconds + bar.idle_seconds
-    )
 
 
 def _row(row: int, bar: Bar) -> list[Figure]:
@@ -103,14 +97,10 @@ def _hover(bar: Bar) -> list[str]:
     lines = [
         f"{bar.phase}: {formatting.seconds(bar.seconds)}",
         f"work {formatting.seconds(bar.work_seconds)}, wait {formatting.seconds(bar.wait_seconds)}",
-        *_rare_kinds(bar),
     ]
+    rare = {"transfer": bar.transfer_seconds, "idle": bar.idle_seconds}
+    if words := [f"{kind} {formatting.seconds(s)}" for kind, s in rare.items() if s > 0]:
+        lines.append(", ".join(words))
     if bar.p10_s is not None and bar.p90_s is not None:
         lines.append(f"p10 {formatting.seconds(bar.p10_s)}, p90 {formatting.seconds(bar.p90_s)}")
     return lines
-
-
-def _rare_kinds(bar: Bar) -> list[str]:
-    kinds = [("transfer", bar.transfer_seconds), ("idle", bar.idle_seconds)]
-    words = ", ".join(f"{kind} {formatting.seconds(s)}" for kind, s in kinds if s > 0)
-    return [words] if words else []
