@@ -11,7 +11,6 @@ from grpo_doctor.knobs.values import spelled
 from grpo_doctor.whatif import models
 from grpo_doctor.whatif.models.cost_model import Case, CostModel, Effect, UnsupportedError
 from grpo_doctor.whatif.prediction import (
-    Ground,
     NoModel,
     Prediction,
     Withheld,
@@ -50,7 +49,8 @@ def predict_settings(
     description = f"with {listed or 'its own settings'}"
     predictions = []
     for cost_model, settings in _by_model(changed).items():
-        effect = _effect(analysis, base, cost_model, before, settings)
+        now = {name: before.get(name) for name in settings}
+        effect = _effect(cost_model, Case(analysis, base.model, now, settings, changed))
         if isinstance(effect, Withheld):
             if len(changed) == len(settings):
                 return effect
@@ -59,20 +59,13 @@ def predict_settings(
     return predictions[0] if len(predictions) == 1 else together(base, predictions, description)
 
 
-def _effect(
-    analysis: Analysis,
-    base: Ground,
-    cost_model: CostModel | None,
-    before: Mapping[str, Any],
-    settings: Mapping[str, Any],
-) -> Effect | Withheld:
+def _effect(cost_model: CostModel | None, case: Case) -> Effect | Withheld:
     if cost_model is None:
-        return NoModel(f"no model predicts the effect of {', '.join(settings)}")
-    if (refused := _refused(settings)) is not None:
+        return NoModel(f"no model predicts the effect of {', '.join(case.after)}")
+    if (refused := _refused(case.after)) is not None:
         return Withheld(refused)
-    now = {name: before.get(name) for name in settings}
     try:
-        return cost_model.effect(Case(analysis, base.model, now, settings))
+        return cost_model.effect(case)
     except UnsupportedError as problem:
         return Withheld(str(problem))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class Case:
     model: StepModel
     before: Mapping[str, Any]
     after: Mapping[str, Any]
+    every: Mapping[str, Any] = field(default_factory=dict)  # what changes, of other models too
 
     def knob(self, name: str) -> Any:
         """Return a setting of this run, else its default in this framework; None where unknown."""

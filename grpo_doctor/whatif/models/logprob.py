@@ -31,12 +31,13 @@ def _off_policy(case: Case) -> bool:
 
 def _steps_per_generation(case: Case) -> Effect:
     passes, after = case.knob(_PASSES), case.after[_SPG]
-    before = case.before.get(_SPG) or passes
-    if not passes or not before or not after:
+    before, new_passes = case.before.get(_SPG) or passes, case.every.get(_PASSES, passes)
+    if not passes or not before or not after or not new_passes:
         raise UnsupportedError("how many passes one rollout feeds was not recorded")
-    if after % passes or before % passes:
-        raise UnsupportedError(f"{after} is not a multiple of {passes} passes per optimizer step")
-    steps_before, steps_after = before // passes, after // passes
+    for fed, of in ((before, passes), (after, new_passes)):
+        if fed % of:
+            raise UnsupportedError(f"{fed} is not a multiple of {of} passes per optimizer step")
+    steps_before, steps_after = before // passes, after // new_passes
     if (case.knob("train.num_iterations") or 1) > 1:
         raise UnsupportedError("with several iterations over a rollout, more than this changes")
     changes: list[Change] = [Edit(("sync", "offload"), steps_before / steps_after)]

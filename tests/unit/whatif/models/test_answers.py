@@ -147,3 +147,9 @@ def test_a_small_run_has_the_answer_that_arithmetic_gives(name: str) -> None:
         assert expected in reason(build, **after)
     else:
         assert mid(build, **after) == pytest.approx(expected)
+
+
+def test_a_rollout_feeds_the_passes_that_there_then_are() -> None:
+    build = run(TWO_PASSES, {**PASSES, "train.micro_batch": 2}, {}, metrics=METRICS)
+    fewer = {"train__grad_accumulation": 1, "train__micro_batch": 4}
+    assert "not a multiple" not in reason(build, rollout__steps_per_generation=1, **fewer)
