@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from grpo_doctor.analysis import Analysis
-from grpo_doctor.analysis.learning import without_rollouts
+from grpo_doctor.analysis.learning.curves import without_rollouts
 from grpo_doctor.analysis.regimes import CHECKPOINT, EVAL, KINDS, WARMUP
 from grpo_doctor.analysis.rows import COLUMNS, UNATTRIBUTED_CODE
 from grpo_doctor.analysis.sampled import counter_sum

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from grpo_doctor.analysis.learning import without_rollouts
+from grpo_doctor.analysis.learning.curves import without_rollouts
 from grpo_doctor.findings.learning import with_lost_steps
 from grpo_doctor.findings.priority import priority
 from grpo_doctor.findings.readings import UntimedError

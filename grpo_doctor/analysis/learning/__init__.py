@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_doctor.analysis.learning.curves import (
-    RATE,
-    Curve,
-    components,
-    curve,
-    highest_rate,
-    without_rollouts,
-)
+from grpo_doctor.analysis.learning.curves import RATE, Curve, components, curve, highest_rate
 from grpo_doctor.analysis.learning.names import METRICS, spellings
 
-__all__ = [
-    "METRICS", "RATE", "Curve", "components", "curve", "highest_rate", "spellings",
-    "without_rollouts",
-]  # fmt: skip
+__all__ = ["METRICS", "RATE", "Curve", "components", "curve", "highest_rate", "spellings"]
