@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from grpo_doctor_probes.procs.procstat import CLOCK_TICKS_PER_S
 from grpo_doctor_probes.samplers.jobtree import SETTLED_NS, JobTree, Process, RankGroup, rank_groups
 from tests.unit.probes.conftest import running
 
@@ -247,3 +248,13 @@ def test_the_environment_is_read_again_until_it_has_settled(tmp_path: Path) -> N
     (folder / "environ").write_bytes(b"RANK=9\0")
     process.read_environment(8 * SETTLED_NS + 1)
     assert process.environment == {"RANK": "2"}
+
+
+@pytest.mark.parametrize(("age_s", "young"), [(0.0, True), (1.9, True), (2.0, False)])
+def test_a_process_is_young_until_its_exec_must_be_over(
+    age_s: float, young: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(os.getpid(), Path("/proc"), 0)
+    process.started_ticks = int((1000 - age_s) * CLOCK_TICKS_PER_S)
+    monkeypatch.setattr(time, "clock_gettime", lambda _: 1000.0)
+    assert process.is_young() == young
