@@ -22,7 +22,7 @@ _MOST_LOG_S = 1e9
 MOST_STEPS = 1 << 53
 # Timers are rounded and a step's own one is read last; beyond this they ran side by side.
 _ROUNDING = 1.005
-# What frameworks time beside their step in some versions, within it in others.
+# What frameworks time outside of their step in some versions, within it in others.
 _BESIDE = ("checkpoint", "eval")
 
 

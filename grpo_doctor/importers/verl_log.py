@@ -66,7 +66,7 @@ _PHASES = {
 # The slowest worker's generation, without what `gen` times around it.
 _GENERATED = "timing_s/generation_timing/max"
 _LITTLE = 0.5
-# Parts of the timers above, and those of work that goes on beside the step.
+# Parts of the timers above, and those of work that goes on during the step.
 _WITHIN = {
     "step", "start_profile", "stop_profile", "generate_sequences", "generate_async",
     "wait_for_enough_samples", "reshard", "tool_calls", "compute_score",

@@ -46,7 +46,7 @@ def span_of(name: str) -> str | None:
 
 
 _PID_STEP = 1000
-# Streams of the device as threads of the process, beside those of the CPU.
+# Streams of the device as threads of the process, next to those of the CPU.
 _FIRST_STREAM = 1000
 # Enough for a chart; a step's own edges are added, so that its mean is exact.
 _SAMPLES = 2000
