@@ -311,6 +311,8 @@ def _state(view: JobView, fact: RayFact) -> str:
 
 
 def _wanted(view: JobView, fact: RayFact) -> str:
+    if not fact.wants:
+        return "it wants no resource: its actor, or a process for it, has not started"
     many = f"{fact.count} times " if fact.count > 1 else ""
     amounts, short = _total(view) or {}, lacking(view, fact)
     has = ", ".join(f"{_number(amounts.get(name, 0.0))} {name}" for name in short)

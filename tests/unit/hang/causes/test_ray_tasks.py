@@ -150,6 +150,11 @@ def task(what: str, reason: str, **more: Any) -> RayFact:
             "it wants 9 times 1 GPU, which is not free on any node now",
             "slow",
         ),
+        (
+            [HAS, task("R.ping", ASSIGNMENT)],
+            "R.ping has been pending for 70 s: it wants no resource: its actor, or a process",
+            "slow",
+        ),
         ([HAS, task("R.score", TURN)], "R.score waits for its turn in the actor, 70 s so", "slow"),
         (
             [task("late", "RUNNING", age_s=5.0), task("R.run", "RUNNING", pid=7, node="node-b")],
