@@ -108,7 +108,11 @@ def reported() -> str:
         rows.append(f"| {' | '.join(cells)} |")
         verdicts[report["ran"], ledger.state] += 1
         missed += ledger.state == "fits" and not report["ran"] and "open" not in report
-        tighter[report["ran"]] += ledger.state == "tight" and _below_capacity(ledger)
+        tighter[report["ran"]] += ledger.state == "tight" and all(
+            phase.interval.high <= pool.capacity_bytes
+            for pool in ledger.pools
+            for phase in pool.phases
+        )
     failed = sum(count for (ran, _), count in verdicts.items() if not ran)
     refused = sum(verdicts[True, state] for state in ("oom", "invalid"))
     return (
@@ -119,11 +123,6 @@ def reported() -> str:
         f"refused. As {SPARE_SHARE:.0%} of a GPU has to stay free, `tight` was said in place of "
         f"`fits` of {tighter[False]} and {tighter[True]} of these."
     )
-
-
-def _below_capacity(ledger: Ledger) -> bool:
-    phases = ((phase, pool.capacity_bytes) for pool in ledger.pools for phase in pool.phases)
-    return all(phase.interval.high <= capacity for phase, capacity in phases)
 
 
 def boundaries() -> str:

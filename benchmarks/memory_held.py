@@ -113,13 +113,9 @@ def _is_adapter(module: Any) -> bool:
     return weight is not None and weight.requires_grad and not list(module.children())
 
 
-def _fake_ranks(ranks: int) -> None:
-    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
-
-
 def held_by_fsdp1(case: Case) -> tuple[int, int]:
     """Bytes beside the shards, at most in a forward and in a backward pass."""
-    _fake_ranks(case.ranks)
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=case.ranks)
     try:
         model = _sharded(case)
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
@@ -190,7 +186,7 @@ def _engine(stage: int, ranks: int, overlap: bool) -> Any:
 def held_by_zero(stage: int, ranks: int, overlap: bool) -> tuple[int, int, int]:
     """Bytes between steps, at most in a backward pass and in the optimizer step."""
     torch.set_num_threads(1)
-    _fake_ranks(ranks)
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     tokens = torch.zeros((1, _TOKENS), dtype=torch.long)
     memory, backward, rest = Held(), 0, 0
     with memory:
@@ -294,10 +290,6 @@ def towers() -> Iterator[str]:
 TABLES: dict[str, Callable[[], Iterator[str]]] = {"fsdp1": fsdp1, "zero": zero, "towers": towers}
 
 
-def _text(table: Callable[[], Iterator[str]]) -> str:
-    return "\n".join(table())
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sys.exit(print_or_write(__doc__, {n: partial(_text, t) for n, t in TABLES.items()}))
+    sys.exit(print_or_write(__doc__, {n: partial("\n".join, t()) for n, t in TABLES.items()}))
