@@ -277,11 +277,11 @@ def _cores_of_host(view: JobView, proc: Process) -> int:
 
 def _busy(proc: Process) -> Candidate:
     collecting = proc.place.call == "gc"
-    doing = "collects garbage" if collecting else "computes"
+    doing = "collecting garbage" if collecting else "computing"
     return Candidate(
         cause=busy_class(proc),
         culprits=ranks_of(proc),
-        reason=f"{doing} with no end in sight{in_phase(proc)}",
+        reason=f"keeps {doing} at one place{in_phase(proc)}",
         evidence=(
             Item(
                 "proc",

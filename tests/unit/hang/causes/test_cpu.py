@@ -91,9 +91,9 @@ def test_what_burns_a_core_collects_garbage_or_computes() -> None:
     build = EvidenceBuilder()
     build.elsewhere(2, COLLECTS).works(COLLECTS, moves=False)
     label = only(host.cpu, build)
-    assert label.reason.startswith("collects garbage with no end in sight")
+    assert label.reason.startswith("keeps collecting garbage at one place")
     assert label.fixes[0].knob == "offload.gc_collect"
     build.rank(2).works(UPDATE, moves=False)
     label = only(host.cpu, build)
-    assert label.reason.startswith("computes with no end in sight")
+    assert label.reason.startswith("keeps computing at one place")
     assert label.fixes[0].knob is None
