@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from grpo_doctor_probes.discover.candidates import has_threads
 from grpo_doctor_probes.memory.access import Memory, mapped
 from tests.integration.test_flight import job
 from tests.many_looks import look_often
@@ -43,10 +44,10 @@ def contents_of(pid: int) -> str:
     return digest.hexdigest()
 
 
-def wait_for_threads(pid: int) -> None:
-    """Wait until the process is a rank: before its process group it has one thread, as a helper."""
+def wait_for_group(pid: int) -> None:
+    """Wait until the process is in its process group: a thread names itself after it has begun."""
     deadline = time.monotonic() + 60
-    while len(list(Path(f"/proc/{pid}/task").iterdir())) == 1:
+    while not has_threads(Path("/proc"), pid, ("pt_gloo", "gloo_")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -54,7 +55,7 @@ def wait_for_threads(pid: int) -> None:
 def test_a_rank_that_is_stopped_is_the_same_to_the_last_byte_after_it() -> None:
     with job(("asleep", "asleep"), 50) as ranks:
         stopped = ranks.pids[0]
-        wait_for_threads(stopped)
+        wait_for_group(stopped)
         os.kill(stopped, signal.SIGSTOP)
         before = contents_of(stopped), threads_of(stopped)
         command = [sys.executable, "-m", "grpo_doctor", "attach", "--json", str(stopped)]
