@@ -205,7 +205,8 @@ def _unpaired(case: Case) -> Iterator[Candidate]:
             label = deadlock(view, "p2p-unmatched", ranks_of(proc), reason, items, Sink.RING)
             unpaired.append((peer is not None and _is_in_another_pair(view, peer, proc), label))
     # Who waits for one that waits for a third is its victim; unless all are, in a ring.
-    yield from (label for on, label in unpaired if not on or all(on for on, _ in unpaired))
+    in_ring = all(behind_another for behind_another, _ in unpaired)
+    yield from (label for behind_another, label in unpaired if in_ring or not behind_another)
 
 
 def _is_in_another_pair(view: JobView, proc: Process, other: Process) -> bool:
