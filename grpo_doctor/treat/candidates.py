@@ -27,17 +27,18 @@ def changes_in(trace: Trace, *, first: int = 0, algorithm: bool = False) -> list
         for fix in finding.to_paste or finding.next_steps[:1]:
             text = fix.typed or fix.spelling
             if text not in changes:
-                change = _change(rule, finding, fix, algorithm)
-                if view.lacks_vllm and (fix.knob or "").startswith("vllm."):
-                    why = "vLLM is not installed where the job runs"
-                    change = replace(change, state="refused", why=why)
+                change = _change(rule, finding, fix, algorithm, view.lacks_vllm)
                 changes[text] = replace(change, index=first + len(changes))
     return list(changes.values())
 
 
-def _change(rule: Rule, finding: Finding, fix: Fix, algorithm: bool) -> ChangeEntry:
+def _change(
+    rule: Rule, finding: Finding, fix: Fix, algorithm: bool, lacks_vllm: bool
+) -> ChangeEntry:
     predicted = fix.predicted
     why = _misplaced(fix) or _worthless(finding, fix)
+    if lacks_vllm and (fix.knob or "").startswith("vllm."):
+        why = "vLLM is not installed where the job runs"
     if not why and fix.safety == ALGORITHM and not algorithm:
         why = "it changes the algorithm; --allow algorithm tries it"
     return ChangeEntry(
