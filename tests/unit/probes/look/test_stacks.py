@@ -84,13 +84,15 @@ def test_which_processes_are_read_again(
     now: list[Thread] | None,
     again: bool,
 ) -> None:
-    anew = Stack(10, 9, (PythonThread(10, "anew", ()),))
-    monkeypatch.setattr(stackreading, "stacks", lambda pids, at_most_s: [anew] if pids else [])
+    read_again = Stack(10, 9, (PythonThread(10, "read_again", ()),))
+    monkeypatch.setattr(
+        stackreading, "stacks", lambda pids, at_most_s: [read_again] if pids else []
+    )
     before, after = (
         Look(at, () if threads is None else (ProcessLook(10, at, "S", threads=tuple(threads)),))
         for at, threads in ((1, then), (5, now))
     )
     earlier = Stack(10, 2, (PythonThread(10, "python", ()),))
     unchanged = replace(earlier, at_ns=5)
-    expected = (anew,) if again else (unchanged,)
+    expected = (read_again,) if again else (unchanged,)
     assert look.stacks_again([earlier], before, after, at_most_s=1) == expected
